@@ -1,0 +1,139 @@
+"""Files written whole or not at all, digests, and the layout of a run folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps what."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings the run was made with."""
+        return self.path / "config.toml"
+
+    @property
+    def manifest(self) -> Path:
+        """What was made from what, with counts and file digests; written last."""
+        return self.path / "manifest.json"
+
+    @property
+    def suggested(self) -> Path:
+        """What `suggest` leaves for `build`: problems read, models, their stores."""
+        return self.path / "suggested.json"
+
+    @property
+    def store(self) -> Path:
+        """The suggestion store, unless the settings put it elsewhere."""
+        return self.path / "suggestions"
+
+    @property
+    def problems(self) -> Path:
+        """All labelled problems of the source."""
+        return self.path / "problems.parquet"
+
+    @property
+    def replacements(self) -> Path:
+        """R_M(⟨p, h⟩, o) in full, before sampling."""
+        return self.path / "replacements.parquet"
+
+    @property
+    def exclusions(self) -> Path:
+        """Problems and words without variants, and why."""
+        return self.path / "exclusions.parquet"
+
+    @property
+    def seeds(self) -> Path:
+        """The eligible problems, as in the dataset."""
+        return self.path / "seeds.parquet"
+
+    @property
+    def variants(self) -> Path:
+        """The sampled variants, as in the dataset."""
+        return self.path / "variants.parquet"
+
+    def named(self, name: str) -> RunFolder:
+        """The folder of another build over this run's suggestions, such as an ablation."""
+        return RunFolder(self.path / name)
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it into place.
+
+    The temporary name is always the same, so what a killed run leaves is overwritten.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        ValueError: the file is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write Parquet, whole or not at all, the same bytes for the same table."""
+    import pyarrow.parquet as pq
+
+    write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON-able value, independent of the order of keys."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of several files by name."""
+    return {name: digest_of_file(path) for name, path in paths.items()}
+
+
+def slug(text: str) -> str:
+    """`text` as a file name: letters, digits, dots and hyphens.
+
+    >>> slug("google-bert/bert-base-cased")
+    'google-bert--bert-base-cased'
+    """
+    return re.sub(r"[^A-Za-z0-9.-]", "-", text.replace("/", "--"))

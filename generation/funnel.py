@@ -1,0 +1,74 @@
+"""How many suggestions went in, why each rejected one was, how many replacements came out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from generation.filters import REASONS
+
+KEPT = "kept"
+"""Suggestions that are part of a replacement: one at each occurrence, in either sentence."""
+NOT_IN_VOCABULARY = "occurrences_not_in_vocabulary"
+"""Occurrences without suggestions, because the MLM has no one token for the word (D3)."""
+
+
+class Funnel:
+    """Counts per (MLM, word class).
+
+    A suggestion is counted once for each shared word and occurrence it was made for, and
+    ends under exactly one reason or as kept: suggestions = Σ reasons + kept.
+    """
+
+    def __init__(self) -> None:
+        """Start at nothing."""
+        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+
+    def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
+        """Count suggestions under reasons of `REASONS`, `KEPT` or the other columns."""
+        self._counts[mlm, word_class].update(counts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One record per MLM and class, sorted; columns in the order of the filters."""
+        rows = []
+        for (mlm, word_class), counts in sorted(self._counts.items()):
+            ended = {reason: counts[reason] for reason in (*REASONS, KEPT)}
+            rows.append(
+                {
+                    "mlm": mlm,
+                    "word_class": word_class,
+                    "suggestions": sum(ended.values()),
+                    **ended,
+                    "replacements": counts["replacements"],
+                    NOT_IN_VOCABULARY: counts[NOT_IN_VOCABULARY],
+                }
+            )
+        return rows
+
+
+def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The funnel as text: MLMs and classes as columns, what happened as lines.
+
+    Shares are of all suggestions in the column.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = list(rows)
+    table = Table(title="Funnel: what became of the suggestions", title_justify="left")
+    table.add_column("")
+    for row in rows:
+        table.add_column(f"{row['mlm']}\n{row['word_class']}", justify="right")
+    for key in ("suggestions", *REASONS, KEPT, "replacements", NOT_IN_VOCABULARY):
+        counted = key in REASONS or key == KEPT
+        cells = (_cell(row[key], row["suggestions"] if counted else None) for row in rows)
+        table.add_row(key.replace("_", " "), *cells)
+    console = Console(width=32 + 16 * len(rows), color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def _cell(count: int, total: int | None) -> str:
+    return f"{count:,}" if not total else f"{count:,} {count / total:5.1%}"

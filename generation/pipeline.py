@@ -1,0 +1,476 @@
+"""The two phases and the order of their steps.
+
+`suggest` asks the masked LMs and fills the suggestion store: slow, wants a GPU. `build`
+does everything else and is quick. `generate` is both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from generation.artifacts import (
+    RunFolder,
+    digest_of,
+    digests,
+    read_json,
+    write_json,
+    write_table,
+    write_text,
+)
+from generation.candidates import Candidates
+from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.funnel import Funnel
+from generation.parallel import tag_in_order
+from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
+from generation.sampling import draw, eligible
+from generation.shared_words import shared_words
+from generation.sources import load_problems
+from generation.suggestions import StoreIdentity, SuggestionStore
+from generation.tables import (
+    exclusion_table,
+    problem_table,
+    read_problems,
+    read_replacements,
+    replacement_table,
+)
+from generation.tagging import Tagger
+from generation.validation import masked_queries, propose, settle
+from generation.variants import scramble, seed_rows, variant_rows, word_spans
+
+log = logging.getLogger(__name__)
+
+_SEEDS_PER_BATCH = 256
+_PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class _TaggedProblems:
+    """Seeds with what the tagger found in them."""
+
+    seeds: list[Seed]
+    sentences: dict[str, Sentence]
+    words: dict[str, list[SharedWord]]
+    """Seed id → its shared words of the classes wanted."""
+    tagger: str
+
+    def pair(self, seed: Seed) -> tuple[Sentence, Sentence]:
+        """Premise and hypothesis, tagged."""
+        return self.sentences[seed.premise], self.sentences[seed.hypothesis]
+
+    def queries(self, masking: str) -> list[MaskedQuery]:
+        """Every distinct question to ask, in the order of the seeds."""
+        found: dict[MaskedQuery, None] = {}
+        for seed in self.seeds:
+            for word in self.words[seed.seed_id]:
+                for sentence, positions in zip(
+                    self.pair(seed), (word.premise, word.hypothesis), strict=True
+                ):
+                    found.update(
+                        dict.fromkeys(masked_queries(sentence, positions, masking=masking))
+                    )
+        return list(found)
+
+
+def generate(config: Config) -> RunFolder:
+    """Problems in, variants out: `suggest`, then `build`.
+
+    Args:
+        config: The run's settings; `config.run` is the folder to write.
+
+    Returns:
+        The run folder, ready for export.
+
+    Raises:
+        ValueError, FileNotFoundError: as in the two phases.
+    """
+    suggest(config)
+    return build(config.run)
+
+
+def suggest(config: Config) -> RunFolder:
+    """Phase 1: ask every masked LM about every occurrence of a shared word.
+
+    Resumes where an earlier run stopped; what the store already holds is not asked again.
+
+    Raises:
+        ValueError: the settings name no MLM or two of the same name, or a model, a
+            source or the tagger cannot be loaded.
+        FileNotFoundError: the source's file does not exist.
+    """
+    mlms = _mlm_names(config.mlms)
+    run = RunFolder(Path(config.run))
+    problems = load_problems(config)
+    log.info("%s: %d problems, %d without a label", problems.description, len(problems.seeds),
+             len(problems.unlabelled))  # fmt: skip
+    write_text(run.config, config.to_toml())
+    write_table(run.problems, problem_table(problems.seeds))
+    tagger = Tagger.load(config.tagger)
+    queries = _tag_problems(problems.seeds, tagger, config.word_classes).queries(config.masking)
+    records = [
+        _suggest_with(model, name, queries, config, _store_root(run, config))
+        for name, model in mlms.items()
+    ]
+    write_json(
+        run.suggested,
+        {
+            "source": config.source,
+            "source_data": {"description": problems.description, "sha256": problems.sha256},
+            "problems": {
+                "read": len(problems.seeds) + len(problems.unlabelled),
+                "unlabelled": problems.unlabelled,
+                "kept": len(problems.seeds),
+            },
+            "questions": len(queries),
+            "mlms": records,
+        },
+    )
+    return run
+
+
+def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> RunFolder:
+    """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
+
+    Args:
+        run: The folder that `suggest` filled.
+        ablation: One of `config.ablation_names()` (D13): built into a folder of that name
+            inside `run`, for the seeds that are eligible without it (paper, A.2).
+        settings: Fields of `Config` to change, for this build alone.
+
+    Returns:
+        The folder with the outcome.
+
+    Raises:
+        FileNotFoundError: `run` holds no suggestions.
+        ValueError: suggestions are missing, settings are wrong, or nothing is left.
+    """
+    base = RunFolder(Path(run))
+    if not base.suggested.is_file():
+        raise FileNotFoundError(
+            f"expected suggestions in {base.path}, found none; run: merge-nli suggest --run "
+            f"{base.path}"
+        )
+    suggested = read_json(base.suggested)
+    config = _build_config(base, ablation, settings)
+    out = base.named(ablation) if ablation else base
+    out.manifest.unlink(missing_ok=True)
+    eligible_pairs = _eligible_pairs(base) if ablation else None
+
+    tagger = Tagger.load(config.tagger)
+    problems = _tag_problems(read_problems(base.problems), tagger, config.word_classes)
+    funnel = Funnel()
+    found = _find_replacements(problems, _stores(base, config, suggested), tagger, config, funnel)
+    if config.scramble:
+        found = _scrambled(found, config.rng_seed)
+    if not found:
+        raise ValueError(
+            f"{base.path}: no word of {len(problems.seeds)} problems has a replacement; the "
+            f"funnel:\n{funnel.rows()}"
+        )
+    write_table(out.replacements, replacement_table(found))
+    if eligible_pairs is None:
+        kept, too_few = eligible(
+            found, minimum=config.min_replacements, scope=config.min_replacements_scope
+        )
+    else:
+        kept = [r for r in found if (r.seed_id, r.word_class) in eligible_pairs]
+        too_few = []
+    exclusions = [*_without_replacement(problems, found), *too_few]
+    write_table(
+        out.exclusions,
+        exclusion_table([*exclusions, *_unlabelled(suggested, config.source)]),
+    )
+    if not kept:
+        most = max((e.replacements or 0 for e in too_few), default=0)
+        raise ValueError(
+            f"{base.path}: no seed has {config.min_replacements} replacements per "
+            f"{config.min_replacements_scope}, the most is {most}; add masked LMs or problems, "
+            "or lower min_replacements"
+        )
+    _write_variants(out, problems, kept, config)
+    write_text(out.config, config.to_toml())
+    write_json(out.manifest, _manifest(out, config, suggested, tagger, funnel, kept))
+    return out
+
+
+def _mlm_names(mlms: Sequence[str]) -> dict[str, str]:
+    """Name in the provenance columns → what to load.
+
+    Raises:
+        ValueError: none given, or two of the same name.
+    """
+    if not mlms:
+        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
+    names: dict[str, str] = {}
+    for model in mlms:
+        if model == BUNDLED_MLM and not Path(model).is_dir():
+            name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
+        else:
+            name = Path(model).resolve().name if Path(model).is_dir() else model.partition("@")[0]
+        if name in names:
+            raise ValueError(
+                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
+            )
+        names[name] = model
+    return names
+
+
+def _store_root(run: RunFolder, config: Config) -> Path:
+    return Path(config.store) if config.store else run.store
+
+
+def _suggest_with(
+    model: str, name: str, queries: Sequence[MaskedQuery], config: Config, root: Path
+) -> dict[str, Any]:
+    """Fill one model's store; what the manifest says of it."""
+    from generation.masked_lm import MaskedLM
+
+    mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+    identity = StoreIdentity(
+        name=name,
+        revision=mlm.revision,
+        architecture=mlm.architecture,
+        masking=config.masking,
+        suggestions_per_occurrence=config.suggestions_per_occurrence,
+        dtype=mlm.dtype,
+        device=mlm.device,
+    )
+    store = SuggestionStore.create(root, identity, mlm.vocabulary)
+    if corrupt := store.discard_corrupt():
+        log.warning("%s: %d damaged part(s) will be made again", store.path, len(corrupt))
+    answered = len(queries) - sum(map(len, store.missing(queries)))
+    with tqdm(total=len(queries), initial=answered, desc=name, unit="mask") as bar:
+        store.fill(
+            queries,
+            lambda piece: mlm.score(
+                piece,
+                k=config.suggestions_per_occurrence,
+                batch_tokens=config.batch_tokens,
+                on_progress=bar.update,
+            ),
+        )
+    return {**asdict(identity), "store": identity.folder, **store.counts(queries)}
+
+
+def _stores(
+    base: RunFolder, config: Config, suggested: Mapping[str, Any]
+) -> dict[str, SuggestionStore]:
+    """The stores that `suggest` filled, by MLM.
+
+    Raises:
+        ValueError: the settings ask for other suggestions than there are.
+    """
+    wanted = {
+        "masking": config.masking,
+        "suggestions_per_occurrence": config.suggestions_per_occurrence,
+    }
+    for record in suggested["mlms"]:
+        there = {key: record[key] for key in wanted}
+        if there != wanted:
+            raise ValueError(
+                f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "
+                "merge-nli suggest with these settings"
+            )
+    root = _store_root(base, config)
+    return {
+        record["name"]: SuggestionStore.open(root, record["store"])
+        for record in suggested["mlms"]
+    }
+
+
+def _build_config(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
+    """The run's settings, overlaid by the ablation, overlaid by `settings`."""
+    config = Config.read(base.config)
+    return config.overlaid(ablation, settings)
+
+
+def _tag_problems(
+    seeds: list[Seed], tagger: Tagger, word_classes: Sequence[str]
+) -> _TaggedProblems:
+    texts = sorted({text for seed in seeds for text in (seed.premise, seed.hypothesis)})
+    tagged = tqdm(tagger.tag(texts), total=len(texts), desc="tagging", unit="sentence")
+    sentences = {sentence.text: sentence for sentence in tagged}
+    words = {
+        seed.seed_id: shared_words(
+            sentences[seed.premise], sentences[seed.hypothesis], word_classes=word_classes
+        )
+        for seed in seeds
+    }
+    return _TaggedProblems(seeds, sentences, words, tagger.name)
+
+
+def _find_replacements(
+    problems: _TaggedProblems,
+    stores: Mapping[str, SuggestionStore],
+    tagger: Tagger,
+    config: Config,
+    funnel: Funnel,
+) -> list[Replacement]:
+    """R_M(⟨p, h⟩, o) for every seed and shared word, in the order of the seeds."""
+    queries = problems.queries(config.masking)
+    candidates = {
+        mlm: Candidates.read(store, queries, probability_filter=config.probability_filter)
+        for mlm, store in stores.items()
+    }
+    batches = (
+        [
+            propose(
+                seed, word, problems.pair(seed), candidates, config=config, funnel=funnel
+            )
+            for seed in problems.seeds[start : start + _SEEDS_PER_BATCH]
+            for word in problems.words[seed.seed_id]
+        ]
+        for start in range(0, len(problems.seeds), _SEEDS_PER_BATCH)
+    )
+    found: list[Replacement] = []
+    with (
+        tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar,
+        contextlib.closing(tag_in_order(batches, tagger, config)) as tagged,
+    ):
+        for proposals, tags in tagged:
+            for proposal, found_tags in zip(proposals, tags, strict=True):
+                found += settle(proposal, found_tags, config=config, funnel=funnel)
+            bar.update(min(_SEEDS_PER_BATCH, len(problems.seeds) - bar.n))
+    return found
+
+
+def _scrambled(replacements: Iterable[Replacement], rng_seed: int) -> list[Replacement]:
+    """The same replacements with their letters shuffled (D13), each outcome once."""
+    import dataclasses
+
+    from generation.filters import match_case
+
+    unique = {}
+    for r in replacements:
+        word = match_case(scramble(r.replacement.lower(), f"{rng_seed}\n{r.seed_id}"), r.word)
+        unique.setdefault(
+            (r.seed_id, r.word_class, r.word, word), dataclasses.replace(r, replacement=word)
+        )
+    return list(unique.values())
+
+
+def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
+    """(seed_id, class) of the build without an ablation.
+
+    Raises:
+        FileNotFoundError: there is none yet.
+    """
+    if not base.manifest.is_file():
+        raise FileNotFoundError(
+            f"an ablation keeps the seeds that are eligible without it: expected a build in "
+            f"{base.path}, found none; run: merge-nli build --run {base.path}"
+        )
+    config = Config.read(base.config)
+    kept, _ = eligible(
+        read_replacements(base.replacements),
+        minimum=config.min_replacements,
+        scope=config.min_replacements_scope,
+    )
+    return {(r.seed_id, r.word_class) for r in kept}
+
+
+def _without_replacement(
+    problems: _TaggedProblems, found: Iterable[Replacement]
+) -> Iterator[Exclusion]:
+    replaced = {(r.seed_id, r.word_class, r.word) for r in found}
+    for seed in problems.seeds:
+        words = problems.words[seed.seed_id]
+        if not words:
+            yield Exclusion(
+                seed_id=seed.seed_id,
+                source=seed.source,
+                word=None,
+                word_class=None,
+                reason="no_shared_word",
+            )
+        for word in words:
+            if (seed.seed_id, word.word_class, word.word) not in replaced:
+                yield Exclusion(
+                    seed_id=seed.seed_id,
+                    source=seed.source,
+                    word=word.word,
+                    word_class=word.word_class,
+                    reason="no_replacement",
+                    replacements=0,
+                )
+
+
+def _unlabelled(suggested: Mapping[str, Any], source: str) -> Iterator[Exclusion]:
+    for seed_id in suggested["problems"]["unlabelled"]:
+        yield Exclusion(
+            seed_id=seed_id, source=source, word=None, word_class=None, reason="unlabelled"
+        )
+
+
+def _write_variants(
+    out: RunFolder, problems: _TaggedProblems, kept: Sequence[Replacement], config: Config
+) -> None:
+    variants = draw(
+        kept,
+        subsamples=config.subsamples,
+        size=config.variants_per_class,
+        rng_seed=config.rng_seed,
+    )
+    ids = {r.seed_id for r in kept}
+    seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
+    spans = {
+        (seed.seed_id, word.word): word_spans(*problems.pair(seed), word)
+        for seed in seeds.values()
+        for word in problems.words[seed.seed_id]
+    }
+    write_table(out.seeds, seed_rows(seeds.values()))
+    write_table(out.variants, variant_rows(variants, seeds, spans))
+
+
+def _manifest(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    tagger: Tagger,
+    funnel: Funnel,
+    kept: Sequence[Replacement],
+) -> dict[str, Any]:
+    pairs = {(r.seed_id, r.word_class) for r in kept}
+    variants: pa.Table = pq.read_table(out.variants, columns=["word_class"])
+    settings = config.what_is_made()
+    mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
+    made_from = {
+        "config": settings,
+        "source_data": suggested["source_data"],
+        "mlms": mlms,
+        "tagger": tagger.name,
+    }
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": digest_of(made_from),
+        **made_from,
+        "packages": {name: version(name) for name in _PACKAGES},
+        "problems": {
+            **suggested["problems"],
+            "unlabelled": len(suggested["problems"]["unlabelled"]),
+        },
+        "questions": suggested["questions"],
+        "funnel": funnel.rows(),
+        "eligible": {
+            word_class: sum(c == word_class for _, c in pairs)
+            for word_class in config.word_classes
+        },
+        "variants": len(variants),
+        "files": digests(
+            {
+                path.name: path
+                for path in (out.replacements, out.exclusions, out.seeds, out.variants)
+            }
+        ),
+    }

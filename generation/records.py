@@ -1,0 +1,169 @@
+"""The records that travel through the pipeline: data only, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Span = tuple[int, int]
+"""Half-open [start, end) character offsets in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One original NLI problem ⟨p, h, l⟩."""
+
+    seed_id: str
+    """`<source>:<pairID>`, unique within a source."""
+    source: str
+    premise: str
+    hypothesis: str
+    label: str
+    """One of `merge_dataset.schema.LABELS`."""
+    annotator_labels: tuple[str, ...] = ()
+    """The annotators' votes where the source has them, labels as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a tagged sentence."""
+
+    text: str
+    start: int
+    """Character offset of its first character in the sentence."""
+    tag: str
+    """Penn Treebank tag."""
+    norm: str | None = None
+    """The norm the tokeniser gives it by a rule of its own ("n't" → "not"): taggers
+    look at it. None where the word form alone decides."""
+
+    @property
+    def span(self) -> Span:
+        """The token's half-open character offsets."""
+        return self.start, self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A premise or hypothesis with its tokens in order."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWord:
+    """A word form that premise and hypothesis share with the same class (D1)."""
+
+    word: str
+    """The surface form, case as in the text."""
+    word_class: str
+    """One of `merge_dataset.schema.WORD_CLASSES`."""
+    premise: tuple[int, ...]
+    """Indices of every premise token with this form, whatever its class (D2)."""
+    hypothesis: tuple[int, ...]
+    """The same for the hypothesis."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedQuery:
+    """One question to a masked LM: what may stand at `span` of `sentence`?"""
+
+    sentence: str
+    span: Span
+    masked: tuple[Span, ...]
+    """The spans hidden from the model, `span` among them: alone with single
+    masking, with the word's other occurrences with joint masking (D4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a masked LM says about n queries; row i answers query i.
+
+    `k` is the number of suggestions, at most the size of the model's output.
+    """
+
+    original: NDArray[np.int32]
+    """[n] Token id of the original word, −1 where it is not one token (D3)."""
+    original_logit: NDArray[np.float32]
+    """[n] Its logit; nan where `original` is −1, as in the next three."""
+    log_normalizer: NDArray[np.float32]
+    """[n] log Σ exp(logits): log P = logit − log_normalizer, in nats."""
+    tokens: NDArray[np.int32]
+    """[n, k] Ids of the most probable tokens, most probable first; −1 if none."""
+    logits: NDArray[np.float32]
+    """[n, k] Their logits."""
+    windowed: NDArray[np.bool_]
+    """[n] Whether the sentence was cut to a window around the mask."""
+
+    @classmethod
+    def empty(cls, n: int, k: int) -> Self:
+        """Room for `n` queries, all of them marked as not in the vocabulary."""
+        nan = np.float32(np.nan)
+        return cls(
+            original=np.full(n, -1, np.int32),
+            original_logit=np.full(n, nan, np.float32),
+            log_normalizer=np.full(n, nan, np.float32),
+            tokens=np.full((n, k), -1, np.int32),
+            logits=np.full((n, k), nan, np.float32),
+            windowed=np.zeros(n, np.bool_),
+        )
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """Some of the rows, in the order given."""
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
+        return type(self)(**columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Who validated a replacement within one sentence, and how clearly (D14)."""
+
+    mlms: tuple[str, ...]
+    """Names of the validating MLMs, sorted."""
+    log_odds: float
+    """Smallest log P(r) − log P(o) in nats over these MLMs and the occurrences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A suggestion that passed everything: one member of R_M(⟨p, h⟩, o), eq. 1."""
+
+    seed_id: str
+    source: str
+    word: str
+    word_class: str
+    replacement: str
+    """Cased as it stands in the variant (D6)."""
+    premise_mlms: tuple[str, ...]
+    hypothesis_mlms: tuple[str, ...]
+    log_odds: float
+    """Smallest log P(r) − log P(o) in nats over both sentences (D14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A replacement drawn into at least one subsample (D10)."""
+
+    replacement: Replacement
+    subsamples: tuple[int, ...]
+    """Sorted numbers of the subsamples it was drawn into, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A seed, word or (seed, class) that yields no variants, and why."""
+
+    seed_id: str
+    source: str
+    word: str | None
+    word_class: str | None
+    reason: str
+    replacements: int | None = None
+    """How many replacements it had, where that decided."""

@@ -1,0 +1,73 @@
+"""Which words premise and hypothesis share (D1, D2), and word classes of Penn tags."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from generation.records import Sentence, SharedWord
+from merge_dataset.schema import WORD_CLASSES
+
+_CLASS_OF_TAG = {
+    "NN": "noun",
+    "NNS": "noun",
+    "VB": "verb",
+    "VBD": "verb",
+    "VBG": "verb",
+    "VBN": "verb",
+    "VBP": "verb",
+    "VBZ": "verb",
+    "JJ": "adjective",
+    "JJR": "adjective",
+    "JJS": "adjective",
+    "RB": "adverb",
+    "RBR": "adverb",
+    "RBS": "adverb",
+}
+
+
+def coarse_class(tag: str) -> str:
+    """Word class of a Penn tag (D1); a tag outside the four classes is its own class.
+
+    Modals and proper nouns belong to none of the four. Such tokens still count as
+    occurrences (D2), and there a replacement has to keep the very tag.
+
+    >>> coarse_class("NNS"), coarse_class("VBZ"), coarse_class("MD")
+    ('noun', 'verb', 'MD')
+    """
+    return _CLASS_OF_TAG.get(tag, tag)
+
+
+def shared_words(
+    premise: Sentence, hypothesis: Sentence, *, word_classes: Collection[str]
+) -> list[SharedWord]:
+    """Words that stand in both sentences in the same form with the same class (D1).
+
+    Args:
+        premise: Tagged premise.
+        hypothesis: Tagged hypothesis.
+        word_classes: The classes wanted, of `WORD_CLASSES`.
+
+    Returns:
+        One record per (form, class), sorted by class in the order of `WORD_CLASSES`,
+        then by form. Each lists *every* token with that form in either sentence,
+        whatever its class there (D2).
+    """
+    in_premise = _classed_forms(premise)
+    shared = in_premise & _classed_forms(hypothesis)
+    return [
+        SharedWord(word, word_class, _positions(premise, word), _positions(hypothesis, word))
+        for word_class in WORD_CLASSES
+        if word_class in word_classes
+        for word in sorted(word for word, c in shared if c == word_class)
+    ]
+
+
+def _classed_forms(sentence: Sentence) -> set[tuple[str, str]]:
+    """(form, class) of the sentence's alphabetic tokens."""
+    return {
+        (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
+    }
+
+
+def _positions(sentence: Sentence, word: str) -> tuple[int, ...]:
+    return tuple(i for i, token in enumerate(sentence.tokens) if token.text == word)

@@ -1,0 +1,308 @@
+"""NLI problems from anywhere → Seeds (D15).
+
+The only module that knows the column names of other people's data. Files are read with
+the standard library (which knows line numbers) and pyarrow; Hub datasets with `datasets`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from generation.config import Config, bundled_path
+from generation.records import Seed
+from merge_dataset.schema import DEMO_SOURCE, LABELS
+
+Row = tuple[str, Mapping[str, Any]]
+"""Where a row stands, for messages ("test.jsonl:12"), and its columns."""
+
+_LABEL_NAMES: Final = {
+    **{label: label for label in LABELS},
+    **{label[0]: label for label in LABELS},
+    **{str(number): label for number, label in enumerate(LABELS)},
+    **dict.fromkeys(("-", "-1", "", "none", "hidden"), ""),
+}
+"""How data sets spell the labels, in lower case; "" is unlabelled."""
+
+_COLUMNS: Final = {
+    "premise": ("sentence1", "premise", "context", "sentence_A", "text1"),
+    "hypothesis": ("sentence2", "hypothesis", "sentence_B", "text2"),
+    "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
+    "id": ("pairID", "pair_ID", "uid", "idx", "id"),
+}
+"""Column names of the usual releases, tried in this order when none is given."""
+
+_HUB: Final = {
+    "snli": ("stanfordnlp/snli", None, "test"),
+    "mnli-m": ("nyu-mll/multi_nli", None, "validation_matched"),
+    "mnli-mm": ("nyu-mll/multi_nli", None, "validation_mismatched"),
+}
+_MOST_REPORTED: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problems:
+    """What a source holds."""
+
+    seeds: list[Seed]
+    """The labelled problems, in the order of the source."""
+    unlabelled: list[str]
+    """Ids of the rows dropped for having no gold label."""
+    description: str
+    """Where they came from: a file's name, or a Hub id with split and revision."""
+    sha256: str
+    """Digest over the seeds, so that two runs can tell whether they saw the same."""
+
+
+def load_problems(config: Config) -> Problems:
+    """Read the problems that `config` names.
+
+    A file (`data`) goes before a Hub dataset (`dataset`); without either the source must
+    be one of the known ones. Ids that repeat get `~2`, `~3`, … in the order of the rows,
+    counted before anything is dropped or limited, so they never depend on the rest.
+
+    Raises:
+        ValueError: no such source, unknown columns, or malformed rows: their file, line
+            and reason.
+        FileNotFoundError: the file of `data` does not exist.
+    """
+    rows, description = _open(config)
+    first, rows = _peek(rows, description)
+    columns = _find_columns(config, first, description)
+    seeds: list[Seed] = []
+    unlabelled: list[str] = []
+    problems: list[str] = []
+    unique = _UniqueIds()
+    for number, (where, row) in enumerate(rows):
+        row_id = row.get(columns["id"]) if columns["id"] else number
+        seed_id = f"{config.source}:{unique(str(row_id))}"
+        try:
+            seed = _seed(config, columns, seed_id, row)
+        except ValueError as error:
+            problems.append(f"{where}: {error}")
+            continue
+        if seed is None:
+            unlabelled.append(seed_id)
+        elif config.limit is None or len(seeds) < config.limit:
+            seeds.append(seed)
+    if problems:
+        raise ValueError(_report(problems))
+    if not seeds:
+        raise ValueError(f"{description}: expected labelled problems, found none")
+    return Problems(
+        seeds=seeds, unlabelled=unlabelled, description=description, sha256=_digest(seeds)
+    )
+
+
+def _open(config: Config) -> tuple[Iterator[Row], str]:
+    if config.data is not None:
+        path = Path(config.data)
+        if not path.is_file():
+            raise FileNotFoundError(f"data: expected a file, found none at {path}")
+        return _read_file(path), path.name
+    if config.source == DEMO_SOURCE:
+        path = bundled_path("demo/problems.jsonl")
+        return _read_file(path), "the problems bundled with merge-nli"
+    if config.dataset is None and config.source not in _HUB:
+        raise ValueError(
+            f"source {config.source!r} is not one of {[*_HUB, DEMO_SOURCE]}: name its problems "
+            "with data (a file) or dataset (a Hub id)"
+        )
+    return _read_hub(config)
+
+
+def _read_file(path: Path) -> Iterator[Row]:
+    match path.suffix.lower():
+        case ".jsonl" | ".json":
+            return _read_jsonl(path)
+        case ".csv":
+            return _read_csv(path, ",")
+        case ".tsv" | ".txt":
+            return _read_csv(path, "\t")
+        case ".parquet":
+            return _read_parquet(path)
+    raise ValueError(f"data: expected .jsonl, .csv, .tsv or .parquet, got {path.name!r}")
+
+
+def _read_jsonl(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            where = f"{path.name}:{number}"
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where}: expected a JSON object, got {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: expected a JSON object, got {type(row).__name__}")
+            yield where, row
+
+
+def _read_csv(path: Path, delimiter: str) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        # Tab-separated releases hold bare quotation marks, comma-separated ones quote.
+        quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
+        for row in reader:
+            where = f"{path.name}:{reader.line_num}"
+            if None in row or None in row.values():
+                got = sum(value is not None for key, value in row.items() if key is not None)
+                got += len(row.get(None) or ())  # type: ignore[call-overload]
+                raise ValueError(
+                    f"{where}: expected {len(reader.fieldnames or ())} columns, got {got}"
+                )
+            yield where, row
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
+    number = 0
+    for batch in pq.ParquetFile(path).iter_batches():
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path.name}: row {number}", row
+
+
+def _read_hub(config: Config) -> tuple[Iterator[Row], str]:
+    import datasets
+
+    name, subset, split = (
+        (config.dataset, None, "test") if config.dataset else _HUB[config.source]
+    )
+    subset, split = config.dataset_config or subset, config.split or split
+    try:
+        table = datasets.load_dataset(name, subset, split=split, revision=config.revision)
+    except Exception as error:
+        raise ValueError(
+            f"could not load split {split!r} of {name!r} from the Hub ({error}); without a "
+            "connection pass the official file with data="
+        ) from error
+    labels = {
+        column: feature
+        for column, feature in table.features.items()
+        if isinstance(feature, datasets.ClassLabel)
+    }
+
+    def rows() -> Iterator[Row]:
+        for number, row in enumerate(table):
+            named = {c: f.int2str(row[c]) if (row[c] or 0) >= 0 else "" for c, f in labels.items()
+                     if row[c] is not None}  # fmt: skip
+            yield f"{name} [{split}] row {number}", {**row, **named}
+
+    revision = f"@{config.revision}" if config.revision else ""
+    return rows(), f"{name}{revision} [{'/'.join(filter(None, (subset, split)))}]"
+
+
+def _peek(rows: Iterator[Row], description: str) -> tuple[Mapping[str, Any], Iterator[Row]]:
+    """The first row's columns, and all rows."""
+    first = next(rows, None)
+    if first is None:
+        raise ValueError(f"{description}: expected problems, found no rows")
+    return first[1], chain([first], rows)
+
+
+def _find_columns(
+    config: Config, row: Mapping[str, Any], description: str
+) -> dict[str, str | None]:
+    """Which column plays which part: as told, else the first usual name there is."""
+    found: dict[str, str | None] = {}
+    for part, usual in _COLUMNS.items():
+        told = getattr(config, f"{part}_column")
+        candidates = (told,) if told else usual
+        found[part] = next((name for name in candidates if name in row), None)
+        if found[part] is None and (told or part != "id"):
+            raise ValueError(
+                f"{description}: expected a {part} column {' or '.join(candidates)}, found "
+                f"{sorted(map(str, row))}; name it with {part}_column"
+            )
+    return found
+
+
+def _seed(
+    config: Config, columns: Mapping[str, str | None], seed_id: str, row: Mapping[str, Any]
+) -> Seed | None:
+    """The row as a seed; None if it has no gold label.
+
+    Raises:
+        ValueError: what is wrong with the row.
+    """
+    label = _label(row.get(columns["label"] or ""), config.label_map)
+    if not label:
+        return None
+    texts = {}
+    for part in ("premise", "hypothesis"):
+        text = row.get(columns[part] or "")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"expected text in column {columns[part]!r}, got {text!r}")
+        texts[part] = text
+    named = [_label(vote, config.label_map) for vote in _votes(row)]
+    return Seed(
+        seed_id=seed_id,
+        source=config.source,
+        label=label,
+        annotator_labels=tuple(vote for vote in named if vote),
+        **texts,
+    )
+
+
+def _votes(row: Mapping[str, Any]) -> list[Any]:
+    """The annotators' labels: a list in the .jsonl releases, label1 … label5 in the .txt."""
+    votes = row.get("annotator_labels") or [row.get(f"label{n}") for n in range(1, 6)]
+    return [vote for vote in (votes.split() if isinstance(votes, str) else votes) if vote]
+
+
+def _label(value: Any, label_map: Mapping[str, str]) -> str:
+    """One of LABELS, or "" if unlabelled.
+
+    Raises:
+        ValueError: a label of neither the map nor the usual spellings.
+    """
+    text = "" if value is None else str(value).strip()
+    if text in label_map:
+        return label_map[text]
+    if text.lower() in _LABEL_NAMES:
+        return _LABEL_NAMES[text.lower()]
+    raise ValueError(
+        f"expected a label of {list(LABELS)}, got {text!r}; say what it means with label_map"
+    )
+
+
+class _UniqueIds:
+    """Renames repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._taken: set[str] = set()
+
+    def __call__(self, row_id: str) -> str:
+        self._counts[row_id] += 1
+        unique = row_id
+        while unique in self._taken:
+            unique = f"{row_id}~{max(2, self._counts[row_id])}"
+            self._counts[row_id] += unique in self._taken
+        self._taken.add(unique)
+        return unique
+
+
+def _report(problems: list[str]) -> str:
+    lines = problems[:_MOST_REPORTED]
+    if more := len(problems) - len(lines):
+        lines.append(f"… and {more} more")
+    return f"{len(problems)} malformed row(s):\n  " + "\n  ".join(lines)
+
+
+def _digest(seeds: Iterable[Seed]) -> str:
+    digest = hashlib.sha256()
+    for seed in seeds:
+        fields = (seed.seed_id, seed.premise, seed.hypothesis, seed.label)
+        digest.update(json.dumps(fields).encode())
+    return digest.hexdigest()

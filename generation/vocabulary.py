@@ -1,0 +1,118 @@
+"""What a tokenizer's ids read as, and which of them are whole words (D4).
+
+Found by decoding, not by looking for "##", "Ġ" or "▁", so any tokenizer will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WHOLE: Final = 1
+"""The token begins and ends a word: " girl"."""
+ATTACHED: Final = 2
+"""The token joins on to what stands before: "girl" at the start of a text, "##s"."""
+OTHER: Final = 0
+"""Special tokens, lone bytes, white space."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token ids of one tokenizer."""
+
+    texts: tuple[str, ...]
+    """What each id reads as, without markers; "" if `OTHER`."""
+    kinds: NDArray[np.int8]
+    """[len(texts)] `WHOLE`, `ATTACHED` or `OTHER`."""
+
+    def is_text(self, token: int) -> bool:
+        """Whether the id stands for some text rather than for "unknown", padding, …"""
+        return token < len(self.texts) and bool(self.kinds[token] != OTHER)
+
+    @cached_property
+    def is_alphabetic(self) -> NDArray[np.bool_]:
+        """[len(texts)] Whether the text is letters only."""
+        return np.array([text.isalpha() for text in self.texts], np.bool_)
+
+    @cached_property
+    def lowered(self) -> tuple[str, ...]:
+        """The texts in lower case, in which words are compared (D6)."""
+        return tuple(text.lower() for text in self.texts)
+
+    @cached_property
+    def word_numbers(self) -> NDArray[np.int64]:
+        """[len(texts)] The same number for texts that differ in case alone."""
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(self.lowered))}
+        return np.array([numbers[word] for word in self.lowered], np.int64)
+
+    @cached_property
+    def has_whole_twin(self) -> NDArray[np.bool_]:
+        """[len(texts)] Whether some `WHOLE` token reads the same."""
+        whole = {t for t, kind in zip(self.texts, self.kinds, strict=True) if kind == WHOLE}
+        return np.array([text in whole for text in self.texts], np.bool_)
+
+    def fits(
+        self, tokens: NDArray[np.int32], originals: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Which suggestions are whole words where an original stands (D4).
+
+        Usually these are the `WHOLE` ones. Where the original joins on to what stands
+        before (byte-level BPE at the start of a sentence or after a quotation mark),
+        only tokens that do so too leave the text as it is; a token is a word there if
+        the vocabulary also holds it as a whole word.
+
+        Args:
+            tokens: [n, k] Suggestions.
+            originals: [n] The tokens they would replace.
+
+        Returns:
+            [n, k]
+        """
+        known = (tokens >= 0) & (tokens < len(self.texts))
+        ids = np.where(known, tokens, 0)
+        whole = self.kinds[ids] == WHOLE
+        attached = (self.kinds[ids] == ATTACHED) & self.has_whole_twin[ids]
+        original_is_whole = (originals >= 0) & (self.kinds[originals] == WHOLE)
+        return known & np.where(original_is_whole[:, None], whole, attached)
+
+
+def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
+    """Decode every id between two copies of a plain word and see what joins on to what.
+
+    Args:
+        tokenizer: A `tokenizers.Tokenizer`.
+        special_ids: Ids that stand for no text.
+    """
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    anchor, word = _find_anchor(tokenizer, size, special_ids)
+    decoded = tokenizer.decode_batch(
+        [[anchor, i, anchor] for i in range(size)], skip_special_tokens=False
+    )
+    texts, kinds = [], []
+    for i, text in enumerate(decoded):
+        middle = text.strip().removeprefix(word).removesuffix(f" {word}")
+        kind = WHOLE if middle.startswith(" ") else ATTACHED
+        middle = middle.removeprefix(" ")
+        if i in special_ids or not middle or middle != middle.strip() or text.count(word) < 2:
+            kind, middle = OTHER, ""
+        texts.append(middle)
+        kinds.append(kind)
+    return Vocabulary(tuple(texts), np.array(kinds, np.int8))
+
+
+def _find_anchor(tokenizer: Any, size: int, special_ids: Collection[int]) -> tuple[int, str]:
+    """An id that reads as a word of its own wherever it stands, and that word."""
+    ids = [i for i in range(size) if i not in special_ids]
+    decoded = tokenizer.decode_batch([[i, i, i] for i in ids], skip_special_tokens=False)
+    for i, text in zip(ids, decoded, strict=True):
+        words = text.strip().split(" ")
+        if len(words) == 3 and len(set(words)) == 1 and len(words[0]) > 1 and words[0].isalpha():
+            return i, words[0]
+    raise ValueError("expected a tokenizer with whole words in its vocabulary, found none")
