@@ -147,7 +147,10 @@ class Config:
                 near = difflib.get_close_matches(key, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {sorted(known)}"
                 raise ValueError(f"unknown setting {key!r}{hint}")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+        }
+        return cls(**fields)
 
     @classmethod
     def read(cls, path: Path) -> Self:

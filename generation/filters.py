@@ -65,9 +65,7 @@ class Survivors:
     """[n, len(CHEAP_REASONS)] How many fell under each reason."""
 
 
-def cheap_filters(
-    scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool
-) -> Survivors:
+def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
     """Keep whole alphabetic words (D4) more probable than the original (D5), once each (D6).
 
     Args:
@@ -75,7 +73,7 @@ def cheap_filters(
         vocabulary: What the token ids read as.
         probability_filter: Condition (i); off in some ablations (D13).
     """
-    n, k = scores.tokens.shape
+    n = len(scores.original)
     alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
     tests = {
         NOT_ALPHABETIC: lambda: vocabulary.is_alphabetic[_bounded(scores.tokens, vocabulary)],

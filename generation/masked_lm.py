@@ -59,9 +59,7 @@ class _Input:
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: Any, *, name: str, revision: str
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, name: str, revision: str) -> None:
         """Wrap a live model; `load` is the usual way in.
 
         Args:
@@ -82,7 +80,7 @@ class MaskedLM:
             raise ValueError(f"{name}: expected a tokenizer with a mask token, it has none")
         self.name, self.revision = name, revision
         self.architecture = type(model).__name__
-        self._model = model.eval()
+        self._model: Any = model.eval()  # type: ignore[no-untyped-call]
         self._mask_id: int = tokenizer.mask_token_id
         self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
@@ -200,9 +198,7 @@ class MaskedLM:
 
     def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[_Input | None]:
         sentences = list(dict.fromkeys(query.sentence for query in queries))
-        encodings = dict(
-            zip(sentences, self._tokenizer.encode_batch(sentences), strict=True)
-        )
+        encodings = dict(zip(sentences, self._tokenizer.encode_batch(sentences), strict=True))
         tokens_at = {s: _token_of_span(s, e) for s, e in encodings.items()}
         for row, query in enumerate(queries):
             located = tokens_at[query.sentence]
@@ -275,8 +271,9 @@ class MaskedLM:
     def _trunk(self) -> Callable[..., Any]:
         """The model without its head; the whole model where the head is not known."""
         if self._model.config.model_type in _HEADS:
-            return getattr(self._model, self._model.base_model_prefix)  # type: ignore[no-any-return]
-        return self._model
+            trunk: Callable[..., Any] = getattr(self._model, self._model.base_model_prefix)
+            return trunk
+        return self._model  # type: ignore[no-any-return]
 
     def _head(self, vectors: torch.Tensor) -> torch.Tensor:
         for module in _HEADS.get(self._model.config.model_type, ()):

@@ -32,7 +32,8 @@ def tag_in_order(
         config: `workers`, `class_filter` and the name of the tagger.
     """
     if not config.class_filter:
-        yield from ((batch, [{} for _ in batch]) for batch in batches)
+        for batch in batches:
+            yield batch, [{} for _ in batch]
     elif config.workers == 1:
         yield from ((batch, _tag(tagger, _substitutions(batch))) for batch in batches)
     else:

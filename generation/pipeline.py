@@ -6,7 +6,6 @@ does everything else and is quick. `generate` is both.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -282,8 +281,7 @@ def _stores(
             )
     root = _store_root(base, config)
     return {
-        record["name"]: SuggestionStore.open(root, record["store"])
-        for record in suggested["mlms"]
+        record["name"]: SuggestionStore.open(root, record["store"]) for record in suggested["mlms"]
     }
 
 
@@ -323,20 +321,15 @@ def _find_replacements(
     }
     batches = (
         [
-            propose(
-                seed, word, problems.pair(seed), candidates, config=config, funnel=funnel
-            )
+            propose(seed, word, problems.pair(seed), candidates, config=config, funnel=funnel)
             for seed in problems.seeds[start : start + _SEEDS_PER_BATCH]
             for word in problems.words[seed.seed_id]
         ]
         for start in range(0, len(problems.seeds), _SEEDS_PER_BATCH)
     )
     found: list[Replacement] = []
-    with (
-        tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar,
-        contextlib.closing(tag_in_order(batches, tagger, config)) as tagged,
-    ):
-        for proposals, tags in tagged:
+    with tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar:
+        for proposals, tags in tag_in_order(batches, tagger, config):
             for proposal, found_tags in zip(proposals, tags, strict=True):
                 found += settle(proposal, found_tags, config=config, funnel=funnel)
             bar.update(min(_SEEDS_PER_BATCH, len(problems.seeds) - bar.n))
@@ -349,7 +342,7 @@ def _scrambled(replacements: Iterable[Replacement], rng_seed: int) -> list[Repla
 
     from generation.filters import match_case
 
-    unique = {}
+    unique: dict[tuple[str, ...], Replacement] = {}
     for r in replacements:
         word = match_case(scramble(r.replacement.lower(), f"{rng_seed}\n{r.seed_id}"), r.word)
         unique.setdefault(
@@ -463,8 +456,7 @@ def _manifest(
         "questions": suggested["questions"],
         "funnel": funnel.rows(),
         "eligible": {
-            word_class: sum(c == word_class for _, c in pairs)
-            for word_class in config.word_classes
+            word_class: sum(c == word_class for _, c in pairs) for word_class in config.word_classes
         },
         "variants": len(variants),
         "files": digests(

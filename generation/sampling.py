@@ -90,9 +90,7 @@ def draw(
     return variants
 
 
-def _draw_group(
-    members: int, key: str, *, subsamples: int, size: int
-) -> Mapping[int, list[int]]:
+def _draw_group(members: int, key: str, *, subsamples: int, size: int) -> Mapping[int, list[int]]:
     """Member → the subsamples it is drawn into."""
     drawn: dict[int, list[int]] = defaultdict(list)
     for subsample in range(subsamples):

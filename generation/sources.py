@@ -149,13 +149,13 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 def _read_csv(path: Path, delimiter: str) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         # Tab-separated releases hold bare quotation marks, comma-separated ones quote.
-        quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
         reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
         for row in reader:
             where = f"{path.name}:{reader.line_num}"
             if None in row or None in row.values():
                 got = sum(value is not None for key, value in row.items() if key is not None)
-                got += len(row.get(None) or ())  # type: ignore[call-overload]
+                got += len(row.get(None) or ())
                 raise ValueError(
                     f"{where}: expected {len(reader.fieldnames or ())} columns, got {got}"
                 )
@@ -175,9 +175,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 def _read_hub(config: Config) -> tuple[Iterator[Row], str]:
     import datasets
 
-    name, subset, split = (
-        (config.dataset, None, "test") if config.dataset else _HUB[config.source]
-    )
+    name, subset, split = (config.dataset, None, "test") if config.dataset else _HUB[config.source]
     subset, split = config.dataset_config or subset, config.split or split
     try:
         table = datasets.load_dataset(name, subset, split=split, revision=config.revision)

@@ -144,8 +144,10 @@ class SuggestionStore:
             self._write_part(Part(piece, score(piece)))
 
     def counts(self, queries: Sequence[MaskedQuery]) -> dict[str, int]:
-        """How many of `queries` had a word of several tokens (D3), or a sentence cut to a
-        window around the mask."""
+        """How many of `queries` had a word of several tokens (D3), how many a window.
+
+        A window is what is left of a sentence longer than the model's limit.
+        """
         wanted, counts = set(queries), {"not_in_vocabulary": 0, "windowed": 0}
         columns = ["sentence", "span", "masked", "original", "windowed"]
         for path in self._sound_paths():
@@ -172,9 +174,7 @@ class SuggestionStore:
         keys = [(q.sentence, q.span, q.masked) for q in part.queries]
         temporary = self.path / "parts" / f"{digest_of(keys)[:16]}.unnamed"
         write_table(temporary, _part_table(part))
-        temporary.rename(
-            temporary.with_suffix(f".{digest_of_file(temporary)[:16]}.parquet")
-        )
+        temporary.rename(temporary.with_suffix(f".{digest_of_file(temporary)[:16]}.parquet"))
 
 
 def _is_sound(path: Path) -> bool:

@@ -55,9 +55,7 @@ def problem_table(seeds: Iterable[Seed]) -> pa.Table:
 def read_problems(path: Path) -> list[Seed]:
     """The inverse of `problem_table`."""
     rows = pq.read_table(path).to_pylist()
-    return [
-        Seed(**{**row, "annotator_labels": tuple(row["annotator_labels"])}) for row in rows
-    ]
+    return [Seed(**{**row, "annotator_labels": tuple(row["annotator_labels"])}) for row in rows]
 
 
 def replacement_table(replacements: Iterable[Replacement]) -> pa.Table:

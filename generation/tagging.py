@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from generation.records import Sentence, Token
 
@@ -51,7 +51,7 @@ class Tagger:
         self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
         self.half_width = context_half_width(nlp)
         self._nlp = nlp
-        self._pipes = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
+        self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
         self._retokenise = _retokeniser(nlp)
         _use_numpy_matmul(self._pipes)
 
@@ -94,7 +94,9 @@ class Tagger:
         """
         windows = [self._windows(substitution) for substitution in substitutions]
         tags = self._tag_windows({w for group in windows if group for w in group})
-        return [group and tuple(tags[window] for window in group) for group in windows]
+        return [
+            None if group is None else tuple(tags[window] for window in group) for group in windows
+        ]
 
     def _windows(self, substitution: Substitution) -> tuple[_Window, ...] | None:
         """What the tagger sees around each position; None if the tokenisation changes."""
@@ -151,9 +153,9 @@ class Tagger:
 
         words, spaces, _ = window
         doc = Doc(self._nlp.vocab, words=[word for word, _ in words], spaces=list(spaces))
-        for token, (_, norm) in zip(doc, words, strict=True):
+        for i, (_, norm) in enumerate(words):
             if norm is not None:
-                token.norm_ = norm
+                doc[i].norm_ = norm
         return doc
 
     def _run_pipes(self, docs: Iterable[Doc]) -> Iterator[Doc]:

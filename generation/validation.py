@@ -73,8 +73,7 @@ def masked_queries(
     """What to ask about a word's occurrences in a sentence, one question each (D4)."""
     spans = tuple(sentence.tokens[position].span for position in positions)
     return [
-        MaskedQuery(sentence.text, span, spans if masking == "joint" else (span,))
-        for span in spans
+        MaskedQuery(sentence.text, span, spans if masking == "joint" else (span,)) for span in spans
     ]
 
 

@@ -62,12 +62,10 @@ def spans_of(sentence: Sentence, positions: Iterable[int]) -> list[Span]:
 
 def seed_rows(seeds: Iterable[Seed]) -> pa.Table:
     """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
-    empty = {name: [] for name in ("premise_spans", "hypothesis_spans", "mlms", "premise_mlms",
-                                   "hypothesis_mlms", "subsamples")}  # fmt: skip
+    lists = ("premise_spans", "hypothesis_spans", "mlms", "premise_mlms", "hypothesis_mlms")
+    empty: dict[str, list[Any]] = {name: [] for name in (*lists, "subsamples")}
     none = dict.fromkeys(("word_class", "original", "replacement", "log_odds"))
-    rows = [
-        {**_seed_columns(seed), "variant_id": seed.seed_id, **empty, **none} for seed in seeds
-    ]
+    rows = [{**_seed_columns(seed), "variant_id": seed.seed_id, **empty, **none} for seed in seeds]
     return _table(rows, sort_by="seed_id")
 
 

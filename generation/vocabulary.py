@@ -33,7 +33,7 @@ class Vocabulary:
     """[len(texts)] `WHOLE`, `ATTACHED` or `OTHER`."""
 
     def is_text(self, token: int) -> bool:
-        """Whether the id stands for some text rather than for "unknown", padding, …"""
+        """Whether the id stands for some text, not for padding or an unknown word."""
         return token < len(self.texts) and bool(self.kinds[token] != OTHER)
 
     @cached_property
@@ -58,9 +58,7 @@ class Vocabulary:
         whole = {t for t, kind in zip(self.texts, self.kinds, strict=True) if kind == WHOLE}
         return np.array([text in whole for text in self.texts], np.bool_)
 
-    def fits(
-        self, tokens: NDArray[np.int32], originals: NDArray[np.int32]
-    ) -> NDArray[np.bool_]:
+    def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which suggestions are whole words where an original stands (D4).
 
         Usually these are the `WHOLE` ones. Where the original joins on to what stands
@@ -80,7 +78,8 @@ class Vocabulary:
         whole = self.kinds[ids] == WHOLE
         attached = (self.kinds[ids] == ATTACHED) & self.has_whole_twin[ids]
         original_is_whole = (originals >= 0) & (self.kinds[originals] == WHOLE)
-        return known & np.where(original_is_whole[:, None], whole, attached)
+        fitting: NDArray[np.bool_] = np.where(original_is_whole[:, None], whole, attached)
+        return known & fitting
 
 
 def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:

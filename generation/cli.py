@@ -1,0 +1,355 @@
+"""The command `merge-nli`: generation's own commands, and those of the other packages."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from generation.config import Config
+from merge_dataset.cli import OutputFormat, check_command, register_command
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="MERGE: test NLI models on minimal variants of problems they know.",
+    epilog="Start with: merge-nli demo",
+)
+app.command("check")(check_command)
+app.command("register")(register_command)
+
+_PROBLEMS, _MODELS, _MACHINE = "Problems", "Masked language models", "Machine"
+
+
+class Masking(StrEnum):
+    """Which occurrences of a word are masked at a time."""
+
+    single = "single"
+    joint = "joint"
+
+
+class TagMatch(StrEnum):
+    """How word classes are compared."""
+
+    coarse = "coarse"
+    fine = "fine"
+
+
+class Scope(StrEnum):
+    """Over what the smallest number of replacements is counted."""
+
+    CLASS = "class"
+    PROBLEM = "problem"
+    WORD = "word"
+
+
+class DType(StrEnum):
+    """Number format of the weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def _option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=group, **more)
+
+
+Run = Annotated[
+    str, _option("Folder for settings, suggestions, replacements, variants and the manifest.")
+]
+Out = Annotated[Path, _option("Dataset folder to write or to add this source to.")]
+Format = Annotated[OutputFormat, _option("How to write the summary.", "--format")]
+Settings = Annotated[
+    list[str] | None,
+    _option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
+]
+Workers = Annotated[int | None, _option("Processes that filter and tag.", group=_MACHINE, min=1)]
+
+
+def _config(
+    recipe: Annotated[
+        str, _option("paper-v2, paper-v1, poster, demo, or a .toml file.")
+    ] = "paper-v2",
+    source: Annotated[
+        str | None,
+        _option("snli, mnli-m, mnli-mm, demo, or a name for your own.", group=_PROBLEMS),
+    ] = None,
+    data: Annotated[
+        str | None, _option("A .jsonl, .csv, .tsv or .parquet file.", group=_PROBLEMS)
+    ] = None,
+    dataset: Annotated[str | None, _option("A dataset on the Hub.", group=_PROBLEMS)] = None,
+    dataset_config: Annotated[str | None, _option("Its configuration.", group=_PROBLEMS)] = None,
+    split: Annotated[str | None, _option("Its split.", group=_PROBLEMS)] = None,
+    revision: Annotated[str | None, _option("Its revision.", group=_PROBLEMS)] = None,
+    premise_column: Annotated[
+        str | None, _option("Column of the premise.", group=_PROBLEMS)
+    ] = None,
+    hypothesis_column: Annotated[
+        str | None, _option("Column of the hypothesis.", group=_PROBLEMS)
+    ] = None,
+    label_column: Annotated[str | None, _option("Column of the label.", group=_PROBLEMS)] = None,
+    id_column: Annotated[str | None, _option("Column of the id.", group=_PROBLEMS)] = None,
+    label_map: Annotated[
+        str | None,
+        _option("Labels, as theirs=ours,…; ours empty for unlabelled.", group=_PROBLEMS),
+    ] = None,
+    limit: Annotated[
+        int | None, _option("Only the first so many problems.", group=_PROBLEMS, min=1)
+    ] = None,
+    mlm: Annotated[
+        list[str] | None,
+        _option("Hub id (optionally id@revision) or folder; may be repeated.", group=_MODELS),
+    ] = None,
+    masking: Annotated[
+        Masking | None, _option("One occurrence at a time, or all.", group=_MODELS)
+    ] = None,
+    device: Annotated[str | None, _option("auto, cpu, cuda, cuda:1, mps.", group=_MACHINE)] = None,
+    dtype: Annotated[DType | None, _option("float32 is the reference.", group=_MACHINE)] = None,
+    batch_tokens: Annotated[
+        int | None, _option("Tokens in a forward pass.", group=_MACHINE, min=1)
+    ] = None,
+    store: Annotated[
+        str | None, _option("Suggestion store shared by runs; else in the run folder.")
+    ] = None,
+    settings: Settings = None,
+    run: Run = "runs/default",
+) -> Config:
+    """The configuration that a command line asks for."""
+    return Config.from_recipe(
+        recipe,
+        source=source,
+        data=data,
+        dataset=dataset,
+        dataset_config=dataset_config,
+        split=split,
+        revision=revision,
+        premise_column=premise_column,
+        hypothesis_column=hypothesis_column,
+        label_column=label_column,
+        id_column=id_column,
+        label_map=_label_map(label_map),
+        limit=limit,
+        mlms=tuple(mlm) if mlm else None,
+        masking=masking and masking.value,
+        device=device,
+        dtype=dtype and dtype.value,
+        batch_tokens=batch_tokens,
+        store=store,
+        run=run,
+        **_parse_settings(settings),
+    )
+
+
+def _with_config(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, in place of its parameter `config`, the options of `_config`."""
+    shared = inspect.signature(_config, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters.values()
+
+    def with_options(**options: Any) -> None:
+        with _user_errors():
+            config = _config(**{name: options.pop(name) for name in shared})
+            command(config, **options)
+
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    options = [*shared.values(), *(p for p in own if p.name != "config")]
+    with_options.__annotations__ = {p.name: p.annotation for p in options}
+    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY) for p in options]
+    )
+    return with_options
+
+
+@app.command()
+def demo(
+    run: Run = "runs/demo",
+    out: Out = Path("merge-nli"),
+    register: Annotated[bool, _option("Also make the bare name load from any directory.")] = True,
+) -> None:
+    """Make a dataset from the bundled problems and the bundled masked LM, offline.
+
+    \b
+    Examples:
+      merge-nli demo
+
+    \b
+      merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
+    """
+    with _user_errors():
+        config = Config.from_recipe("demo", run=run)
+        _generate(config, out, OutputFormat.text)
+    if register:
+        typer.echo("\nRegistered, so that these load from any directory:")
+        register_command(out)
+        typer.echo("Set HF_HUB_OFFLINE=1 to skip asking the Hub first.")
+
+
+@app.command()
+@_with_config
+def generate(
+    config: Config,
+    out: Out = Path("merge-nli"),
+    workers: Workers = None,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Make variants of NLI problems and a dataset of them: suggest, then build.
+
+    An interrupted run goes on where it stopped when given the same command again.
+
+    \b
+    Examples:
+      merge-nli generate --source snli --data snli_1.0_test.jsonl --recipe paper-v2
+        --run runs/snli --out merge-nli
+
+    \b
+      merge-nli generate --source snli --mlm google-bert/bert-base-cased --mlm ./my-mlm
+        --limit 300 --device cuda
+
+    \b
+      merge-nli generate --source rte --data rte.tsv --label-map
+        "not_entailment=neutral" --premise-column sentence1 --hypothesis-column sentence2
+    """
+    _generate(config.overlaid(None, {"workers": workers}), out, output)
+
+
+@app.command()
+@_with_config
+def suggest(config: Config, output: Format = OutputFormat.text) -> None:
+    """Ask the masked LMs what could stand in place of each shared word.
+
+    The slow half of generate. What the store in the run folder already holds is not asked
+    again.
+
+    \b
+    Examples:
+      merge-nli suggest --source mnli-m --data multinli_1.0_dev_matched.jsonl
+        --run runs/mnli-m --device cuda
+
+    \b
+      merge-nli suggest --source snli --set suggestions_per_occurrence=50
+    """
+    from generation.artifacts import read_json
+    from generation.pipeline import suggest as run_suggest
+
+    run = run_suggest(config)
+    record = read_json(run.suggested)
+    if output is OutputFormat.json:
+        typer.echo(json.dumps(record, indent=2))
+        return
+    typer.echo(f"{record['questions']:,} occurrences asked about, answers in {run.path}:")
+    for mlm in record["mlms"]:
+        typer.echo(
+            f"  {mlm['name']}: {mlm['not_in_vocabulary']:,} not in its vocabulary, "
+            f"{mlm['windowed']:,} in sentences longer than its limit"
+        )
+    typer.echo(f"Next: merge-nli build --run {run.path}")
+
+
+@app.command()
+def build(
+    run: Run = "runs/default",
+    out: Annotated[
+        Path | None, _option("Dataset folder; by default merge-nli, or merge-nli-ABLATION.")
+    ] = None,
+    ablation: Annotated[
+        str | None, _option("union, pos, prob, none, scrambled or paper (paper, A.2).")
+    ] = None,
+    tag_match: Annotated[TagMatch | None, _option("Same word class, or same Penn tag.")] = None,
+    min_replacements: Annotated[int | None, _option("For a seed to be eligible.", min=1)] = None,
+    scope: Annotated[Scope | None, _option("Over what they are counted.")] = None,
+    rng_seed: Annotated[int | None, _option("Of the subsamples.")] = None,
+    workers: Workers = None,
+    settings: Settings = None,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Filter the suggestions of a run, sample variants and write the dataset.
+
+    The quick half of generate; runs no masked LM. An ablation keeps the seeds of the
+    run's own build and goes into a folder of its name inside the run's.
+
+    \b
+    Examples:
+      merge-nli build --run runs/snli
+
+    \b
+      merge-nli build --run runs/snli --ablation union --out merge-nli-union
+
+    \b
+      merge-nli build --run runs/snli --tag-match fine --set subsamples=5
+    """
+    from generation.pipeline import build as run_build
+
+    with _user_errors():
+        folder = run_build(
+            run,
+            ablation=ablation,
+            tag_match=tag_match and tag_match.value,
+            min_replacements=min_replacements,
+            min_replacements_scope=scope and scope.value,
+            rng_seed=rng_seed,
+            workers=workers,
+            **_parse_settings(settings),
+        )
+        target = out or Path("merge-nli" + (f"-{ablation}" if ablation else ""))
+        _export(folder.path, target, output)
+
+
+def _generate(config: Config, out: Path, output: OutputFormat) -> None:
+    from generation.pipeline import generate as run_generate
+
+    _export(run_generate(config).path, out, output)
+
+
+def _export(run: Path, out: Path, output: OutputFormat) -> None:
+    """Turn a run folder into a dataset folder and say what was made."""
+    from generation.summary import summarise
+    from merge_dataset.cli import export_run
+
+    configs = export_run(run, out)
+    typer.echo(summarise(run, out, configs, as_json=output is OutputFormat.json))
+
+
+def _label_map(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    for theirs, equals, _ in pairs:
+        if not equals:
+            raise ValueError(f"--label-map: expected theirs=ours,…, got {theirs!r}")
+    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
+
+
+def _parse_settings(settings: list[str] | None) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for setting in settings or ():
+        try:
+            values |= tomllib.loads(setting)
+        except tomllib.TOMLDecodeError:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise ValueError(f"--set: expected KEY=VALUE, got {setting!r}") from None
+            values[key.strip()] = text.strip()
+    return values
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Logs to stderr; an expected error becomes its message and exit code 2."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
