@@ -81,6 +81,8 @@ def load_problems(config: Config) -> Problems:
     problems: list[str] = []
     unique = _UniqueIds()
     for number, (where, row) in enumerate(rows):
+        if len(seeds) == config.limit:
+            break
         row_id = row.get(columns["id"]) if columns["id"] else number
         seed_id = f"{config.source}:{unique(str(row_id))}"
         try:
@@ -90,7 +92,7 @@ def load_problems(config: Config) -> Problems:
             continue
         if seed is None:
             unlabelled.append(seed_id)
-        elif config.limit is None or len(seeds) < config.limit:
+        else:
             seeds.append(seed)
     if problems:
         raise ValueError(_report(problems))

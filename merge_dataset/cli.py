@@ -1,0 +1,97 @@
+"""Commands on dataset folders: `check` and `register`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+
+
+class OutputFormat(StrEnum):
+    """How a command writes its result."""
+
+    text = "text"
+    json = "json"
+
+
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        exists=True, file_okay=False, help="The dataset folder, for example ./merge-nli."
+    ),
+]
+Format = Annotated[OutputFormat, typer.Option("--format", help="How to write the result.")]
+
+
+@app.command("check")
+def check_command(folder: Folder = Path("merge-nli"), output: Format = OutputFormat.text) -> None:
+    """Check a dataset folder: columns, ids, labels, substitutions, card.
+
+    Exit code 1 when problems are found.
+
+    \b
+    Examples:
+      merge-nli check merge-nli
+      merge-nli check merge-nli --format json
+    """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.check import check
+
+    problems = check(folder)
+    _write(output, {"folder": str(folder), "problems": problems}, problems or [f"{folder}: good"])
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command("register")
+def register_command(
+    folder: Folder = Path("merge-nli"),
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Cache to use instead of that of `datasets`."),
+    ] = None,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Make load_dataset("merge-nli", …) find a folder from any directory, offline.
+
+    The folder is checked first. Register again after building anew.
+
+    \b
+    Examples:
+      merge-nli register merge-nli
+      merge-nli register merge-nli --cache-dir /scratch/datasets
+    """
+    from merge_dataset.check import check
+
+    if problems := check(folder):
+        for problem in problems:
+            typer.echo(problem, err=True)
+        typer.echo(f"{folder}: not registered, because of the problems above", err=True)
+        raise typer.Exit(1)
+    from merge_dataset.register import register
+
+    names = register(folder, cache_dir)
+    lines = [f'load_dataset("merge-nli", "{name}")' for name in names]
+    _write(output, {"folder": str(folder), "registered": names}, lines)
+
+
+def export_run(run: Path, out: Path) -> list[str]:
+    """`export.export`, for the command lines of other packages: imported when it is called."""
+    from merge_dataset.export import export
+
+    return export(run, out)
+
+
+def _write(output: OutputFormat, value: dict[str, object], lines: list[str]) -> None:
+    if output is OutputFormat.json:
+        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(lines))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,131 @@
+"""The `datasets` builder of MERGE-NLI: an exported folder's Parquet files, as they are.
+
+Works as an imported class with `datasets` 4 and 5, and by path as a loading script
+with 3.6, whose loader copies the siblings it finds by a regular expression: hence the
+one-line relative import below, and no other import of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+
+from .schema import DEMO_SOURCE, PAPER_SOURCES, WORD_CLASSES, config_files, config_name, features
+
+
+def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
+    """Files of a configuration by split, absolute, those of absent classes left out.
+
+    Args:
+        root: The dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
+        config: Name of the configuration.
+
+    Raises:
+        FileNotFoundError: a split has no file; the message names the files looked for.
+        ValueError: `config` is no configuration name.
+    """
+    base = str(root) if "://" in str(root) else Path(root).expanduser().resolve().as_posix()
+    filesystem, _ = url_to_fs(base)
+    found = {}
+    for split, names in config_files(config).items():
+        paths = [f"{base}/{name}" for name in names]
+        found[split] = [path for path in paths if filesystem.exists(path)]
+        if not found[split]:
+            raise FileNotFoundError(
+                f"configuration {config!r}, split {split!r}: expected {' or '.join(paths)}, "
+                f"found none; pass data_dir=<the folder that `merge-nli build` wrote>, or "
+                f"build the source and word class this configuration is named after"
+            )
+    return found
+
+
+def content_hash(root: str | Path, config: str) -> str:
+    """Hexadecimal digest (16 digits) of a local configuration's files: which, and their bytes.
+
+    Raises:
+        FileNotFoundError: as `find_files`.
+    """
+    digest = hashlib.sha256()
+    for split, paths in find_files(root, config).items():
+        for path in paths:
+            digest.update(f"{split} {Path(path).parent.name}\n".encode())
+            digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:
+    """A builder of one configuration of a local dataset folder, whatever its source is called.
+
+    `datasets` refuses names beside `BUILDER_CONFIGS`, so this makes a subclass that has
+    just this one. Its cache entry is keyed by the content of the files.
+
+    Args:
+        folder: The dataset folder.
+        config: Name of the configuration, for example `anli-r1_nouns`.
+        **kwargs: Further arguments of `datasets.DatasetBuilder`.
+
+    Raises:
+        FileNotFoundError: the folder has no files for this configuration.
+        ValueError: `config` is no configuration name.
+    """
+    members = {"BUILDER_CONFIGS": [MergeNliConfig(name=config)], "__module__": __name__}
+    subclass: type[MergeNli] = type("MergeNli", (MergeNli,), members)
+    options = {"base_path": str(Path(folder).resolve()), "hash": content_hash(folder, config)}
+    return subclass(config_name=config, **(options | kwargs))
+
+
+@dataclass
+class MergeNliConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets is untyped
+    """A configuration whose cache entry follows the content of `data_dir`, not its path.
+
+    By its path, a relative `data_dir` would mean the same entry in every working
+    directory, and a folder exported anew would go on loading its old content.
+    """
+
+    def create_config_id(
+        self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None
+    ) -> str:
+        """Name of the cache entry, as `datasets.BuilderConfig` defines it."""
+        data_dir = config_kwargs.get("data_dir")
+        if data_dir is not None and "://" not in str(data_dir):
+            config_kwargs = {**config_kwargs, "data_dir": content_hash(data_dir, self.name)}
+        return str(super().create_config_id(config_kwargs, custom_features))
+
+
+class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is untyped
+    """MERGE-NLI: splits `seeds` and `variants`, a configuration per source and word class.
+
+    The files are taken from `data_dir`, else from the place of the script (`base_path`).
+    """
+
+    BUILDER_CONFIG_CLASS = MergeNliConfig
+    BUILDER_CONFIGS = [  # noqa: RUF012  # datasets' own declaration is a plain list
+        MergeNliConfig(name=config_name(source, word_class))
+        for source in (DEMO_SOURCE, *PAPER_SOURCES)
+        for word_class in (None, *WORD_CLASSES)
+    ]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(features=features())
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        files = find_files(self.config.data_dir or self.base_path or ".", self.config.name)
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"files": dl_manager.download(paths)})
+            for split, paths in files.items()
+        ]
+
+    def _generate_tables(self, files: list[str]) -> Iterator[tuple[tuple[int, int], pa.Table]]:
+        for file_number, file in enumerate(files):
+            # For streaming, datasets replaces `open` in this module by one that reads URLs.
+            with open(file, "rb") as stream:  # noqa: PTH123
+                for number, batch in enumerate(pq.ParquetFile(stream).iter_batches()):
+                    yield (file_number, number), pa.Table.from_batches([batch])

@@ -1,0 +1,42 @@
+"""Makes `load_dataset("merge-nli", …)` work from any directory, offline."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from merge_dataset.layout import all_configurations, require_dataset
+from merge_dataset.merge_nli import builder
+from merge_dataset.schema import DATASET_NAME
+
+
+def register(folder: Path, cache_dir: Path | None = None) -> list[str]:
+    """Prepare every configuration of a dataset folder into the cache of `datasets`.
+
+    Where the Hub has no data set of that name, or cannot be reached, `load_dataset`
+    falls back to its cache and takes the entry modified last. So the folder registered
+    last is the one that loads; registering the same content again only marks it so.
+
+    Args:
+        folder: The dataset folder.
+        cache_dir: The cache; by default that of `datasets`. Another one must be given to
+            `load_dataset` too.
+
+    Returns:
+        Names of the configurations.
+
+    Raises:
+        NotADirectoryError, ValueError: `folder` is no dataset folder.
+    """
+    require_dataset(folder)
+    names = all_configurations(folder)
+    for name in names:
+        prepared = builder(folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir)
+        prepared.download_and_prepare()
+        entry = Path(prepared.cache_dir)
+        os.utime(entry)
+        # A killed preparation of other content leaves a folder that breaks the fall-back.
+        for leftover in entry.parent.glob("*.incomplete"):
+            shutil.rmtree(leftover)
+    return names

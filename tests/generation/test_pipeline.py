@@ -1,0 +1,264 @@
+"""The two phases end to end on the bundled problems and model: files, bytes, ablations."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from generation import Config, build, generate, suggest
+from generation import suggestions as store_module
+from generation.artifacts import RunFolder, digest_of_file, read_json
+from generation.filters import REASONS
+from generation.funnel import KEPT, render_funnel
+
+LIMIT = 24
+MADE = ("replacements", "exclusions", "seeds", "variants")
+
+
+def demo_config(run: Path, **settings: object) -> Config:
+    return Config.from_recipe("demo", run=str(run), limit=LIMIT, **settings)
+
+
+def bytes_made(run: RunFolder) -> dict[str, str]:
+    """Digest of every file a build makes, and of every part of the store."""
+    paths = [getattr(run, name) for name in MADE] + sorted(run.store.rglob("*.parquet"))
+    return {str(path.relative_to(run.path)): digest_of_file(path) for path in paths}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """One finished run over the first bundled problems."""
+    return generate(demo_config(tmp_path_factory.mktemp("run") / "base"))
+
+
+def copy_of(run: RunFolder, to: Path) -> RunFolder:
+    shutil.copytree(run.path, to)
+    return RunFolder(to)
+
+
+def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
+    """Every file of a run is there, and no temporary one."""
+    names = {path.name for path in run.path.iterdir()}
+    assert names == {
+        "config.toml",
+        "manifest.json",
+        "suggested.json",
+        "suggestions",
+        "problems.parquet",
+        "replacements.parquet",
+        "exclusions.parquet",
+        "seeds.parquet",
+        "variants.parquet",
+    }
+    assert not list(run.path.rglob("*.tmp"))
+
+
+def test_replacements_have_the_columns_promised(run: RunFolder) -> None:
+    """`replacements.parquet` holds the whole of R_M, more than was sampled or is eligible."""
+    table = pq.read_table(run.replacements)
+    assert table.column_names == [
+        "seed_id",
+        "source",
+        "word",
+        "word_class",
+        "replacement",
+        "premise_mlms",
+        "hypothesis_mlms",
+        "log_odds",
+    ]
+    assert table["seed_id"][0].as_py().startswith("demo:demo-0")
+    assert len(table) > len(pq.read_table(run.variants))
+    assert min(table["log_odds"].to_pylist()) > 0
+
+
+def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
+    """Funnel, eligible seeds and digests in the manifest are those of the files."""
+    manifest = read_json(run.manifest)
+    replacements = pq.read_table(run.replacements).to_pylist()
+    for row in manifest["funnel"]:
+        assert row["suggestions"] == sum(row[reason] for reason in REASONS) + row[KEPT]
+        mine = [r for r in replacements if r["word_class"] == row["word_class"]]
+        assert row["replacements"] == len(mine)
+    variants = pq.read_table(run.variants).to_pylist()
+    for word_class, count in manifest["eligible"].items():
+        assert count == len({v["seed_id"] for v in variants if v["word_class"] == word_class})
+    assert manifest["files"]["variants.parquet"] == digest_of_file(run.variants)
+    assert manifest["mlms"][0]["revision"] and manifest["tagger"].endswith("3.8.0")
+
+
+def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:
+    """Nothing is dropped silently: every problem is in the replacements or the exclusions."""
+    problems = set(pq.read_table(run.problems)["seed_id"].to_pylist())
+    replaced = set(pq.read_table(run.replacements)["seed_id"].to_pylist())
+    excluded = pq.read_table(run.exclusions).to_pylist()
+    assert problems == replaced | {row["seed_id"] for row in excluded}
+    assert {row["reason"] for row in excluded} <= {
+        "no_shared_word",
+        "no_replacement",
+        "too_few_replacements",
+        "unlabelled",
+    }
+
+
+def test_eligible_seeds_have_twenty_variants_per_subsample(run: RunFolder) -> None:
+    """D9 and D10: each subsample holds 20 variants per eligible seed and class."""
+    drawn: dict[tuple[str, str, int], int] = {}
+    for row in pq.read_table(run.variants).to_pylist():
+        for subsample in row["subsamples"]:
+            key = (row["seed_id"], row["word_class"], subsample)
+            drawn[key] = drawn.get(key, 0) + 1
+    assert drawn
+    assert set(drawn.values()) == {20}
+    assert {subsample for *_, subsample in drawn} == set(range(10))
+
+
+@pytest.mark.parametrize("batch_tokens", [64, 4096])
+def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens: int) -> None:
+    """The same store and dataset whatever the size of a forward pass."""
+    other = generate(demo_config(tmp_path / "other", batch_tokens=batch_tokens))
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_workers_change_no_byte(run: RunFolder, tmp_path: Path) -> None:
+    """Two processes make what one makes."""
+    other = copy_of(run, tmp_path / "workers")
+    build(other.path, workers=2)
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_killed_run_resumes_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it writes its third part, then run again: the files of an unbroken run."""
+    monkeypatch.setattr(store_module, "PART_SIZE", 32)
+    unbroken = generate(demo_config(tmp_path / "unbroken"))
+    write_part, written = store_module.SuggestionStore._write_part, []
+
+    def killed(self: store_module.SuggestionStore, part: store_module.Part) -> None:
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(write_part(self, part))
+
+    config = demo_config(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.SuggestionStore, "_write_part", killed)
+        with pytest.raises(KeyboardInterrupt):
+            generate(config)
+    killed_run = RunFolder(tmp_path / "killed")
+    assert len(list(killed_run.store.rglob("parts/*.parquet"))) == 2
+    assert bytes_made(generate(config)) == bytes_made(unbroken)
+
+
+def test_damaged_part_is_made_again(run: RunFolder, tmp_path: Path) -> None:
+    """A truncated part is noticed, named by `build` as missing, and redone by `suggest`."""
+    other = copy_of(run, tmp_path / "damaged")
+    part = next(other.store.rglob("parts/*.parquet"))
+    part.write_bytes(part.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="are missing; run: merge-nli suggest"):
+        build(other.path)
+    generate(demo_config(other.path))
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_a_longer_run_scores_only_what_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A run over more problems reuses the store, and adds to it."""
+    suggest(demo_config(tmp_path / "run").overlaid(None, {"limit": 6}))
+    store = RunFolder(tmp_path / "run").store
+    before = {path: digest_of_file(path) for path in store.rglob("parts/*.parquet")}
+    suggest(demo_config(tmp_path / "run"))
+    after = {path: digest_of_file(path) for path in store.rglob("parts/*.parquet")}
+    assert before.items() < after.items()
+    rows = [key for path in after for key in pq.read_table(path, columns=["sentence", "span"]).to_pylist()]
+    assert len(rows) == len({(row["sentence"], *row["span"]) for row in rows})
+
+
+def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path) -> None:
+    """Joint suggestions never mix with single ones, nor does `build` take one for the other."""
+    other = copy_of(run, tmp_path / "joint")
+    with pytest.raises(ValueError, match="expected suggestions made with .*joint.*found .*single"):
+        build(other.path, masking="joint")
+    generate(demo_config(other.path, masking="joint"))
+    assert len(list(other.store.iterdir())) == 2
+
+
+def ablated(run: RunFolder, name: str, to: Path) -> list[dict[str, object]]:
+    folder = build(copy_of(run, to).path, ablation=name)
+    assert folder.path == to / name
+    return pq.read_table(folder.replacements).to_pylist()
+
+
+def keys(rows: list[dict[str, object]]) -> set[tuple[object, ...]]:
+    return {(row["seed_id"], row["word_class"], row["word"], row["replacement"]) for row in rows}
+
+
+def test_ablations_contain_each_other_as_they_must(run: RunFolder, tmp_path: Path) -> None:
+    """D13: paper ⊆ union, pos, prob; pos and prob ⊆ none; no masked LM runs again."""
+    paper = keys(pq.read_table(run.replacements).to_pylist())
+    sets = {
+        name: keys(ablated(run, name, tmp_path / name))
+        for name in ("paper", "union", "pos", "prob", "none")
+    }
+    assert sets["paper"] == paper
+    assert paper < sets["union"]
+    assert paper < sets["pos"] < sets["none"]
+    assert paper < sets["prob"] < sets["none"]
+
+
+def test_scrambled_words_are_the_papers_letters(run: RunFolder, tmp_path: Path) -> None:
+    """D13: the ablation `scrambled` holds the replacements with their letters shuffled."""
+    paper = pq.read_table(run.replacements).to_pylist()
+    scrambled = ablated(run, "scrambled", tmp_path / "scrambled")
+    letters = {(r["seed_id"], r["word"], "".join(sorted(str(r["replacement"])))) for r in paper}
+    assert {
+        (r["seed_id"], r["word"], "".join(sorted(str(r["replacement"])))) for r in scrambled
+    } == letters
+    assert len(keys(scrambled) & keys(paper)) < len(paper) / 10
+
+
+def test_ablations_keep_the_eligible_seeds(run: RunFolder, tmp_path: Path) -> None:
+    """Paper, A.2: new variants for the same seeds, though more would be eligible."""
+    folder = build(copy_of(run, tmp_path / "none").path, ablation="none")
+    pairs = {
+        name: {(v["seed_id"], v["word_class"]) for v in pq.read_table(f.variants).to_pylist()}
+        for name, f in (("base", run), ("none", folder))
+    }
+    assert pairs["none"] == pairs["base"]
+
+
+def test_ablation_needs_a_build_first(tmp_path: Path) -> None:
+    """The message says what to run."""
+    suggest(demo_config(tmp_path / "run"))
+    with pytest.raises(FileNotFoundError, match="keeps the seeds that are eligible without it"):
+        build(tmp_path / "run", ablation="union")
+
+
+def test_build_without_suggestions_says_what_to_run(tmp_path: Path) -> None:
+    """A folder that is no run is an error with a remedy."""
+    with pytest.raises(FileNotFoundError, match="run: merge-nli suggest --run"):
+        build(tmp_path)
+
+
+def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
+    """The error names the threshold, the largest count and what to do."""
+    other = copy_of(run, tmp_path / "strict")
+    with pytest.raises(ValueError, match=r"no seed has 5000 .*the most is \d+; add masked LMs"):
+        build(other.path, min_replacements=5000)
+
+
+def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    """Provenance could not tell them apart."""
+    with pytest.raises(ValueError, match="expected different names, got 'bert-tiny-mlm'"):
+        suggest(demo_config(tmp_path, mlms=("bert-tiny-mlm", "bert-tiny-mlm")))
+
+
+def test_funnel_renders_every_reason(run: RunFolder) -> None:
+    """The printed funnel has a line per reason and the counts of the manifest."""
+    rows = read_json(run.manifest)["funnel"]
+    text = render_funnel(rows)
+    for reason in REASONS:
+        assert reason.replace("_", " ") in text
+    assert f"{rows[0]['suggestions']:,}" in text
+    assert "bert-tiny-mlm" in text and "noun" in text

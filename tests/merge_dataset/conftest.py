@@ -1,0 +1,213 @@
+"""A small run folder made by hand, and the dataset exported from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset.card import render
+from merge_dataset.export import export
+from merge_dataset.schema import LABELS, arrow_schema
+
+ROOT = Path(__file__).parents[2]
+
+PROBLEMS = {
+    "1": ("A girl and a small dog run.", "A girl has a small dog.", "neutral", "nnc"),
+    "2": ("A girl sees another girl.", "The girl sees somebody.", "entailment", "eee"),
+    "3": ("Two men play chess.", "The men play cards.", "contradiction", ""),
+}
+"""Pair id → premise, hypothesis, label, annotators' votes."""
+
+REPLACEMENTS = {
+    ("1", "noun", "girl"): ("woman", "boy", "man"),
+    ("1", "noun", "dog"): ("cat",),
+    ("1", "adjective", "small"): ("big", "brown"),
+    ("2", "noun", "girl"): ("woman", "boy"),
+    ("2", "verb", "sees"): ("likes", "calls"),
+    ("3", "verb", "play"): ("like",),
+}
+"""(pair id, class, shared word) → what replaces it."""
+
+DRAWS = ([0, 1], [1, 2], [0])
+"""Subsamples of a word's first, second and third replacement."""
+
+EMPTY = {
+    "word_class": None,
+    "original": None,
+    "replacement": None,
+    "premise_spans": [],
+    "hypothesis_spans": [],
+    "mlms": [],
+    "premise_mlms": [],
+    "hypothesis_mlms": [],
+    "log_odds": None,
+    "subsamples": [],
+}
+"""The replacement columns of a seed."""
+
+
+def seed_row(source: str, pair: str) -> dict[str, Any]:
+    """One row of the split `seeds`."""
+    premise, hypothesis, label, votes = PROBLEMS[pair]
+    identity = {"variant_id": f"{source}:{pair}", "seed_id": f"{source}:{pair}", "source": source}
+    text = {"premise": premise, "hypothesis": hypothesis, "label": LABELS.index(label)}
+    return {**identity, **text, **EMPTY, "annotator_labels": ["enc".index(v) for v in votes]}
+
+
+def variant_row(source: str, pair: str, word_class: str, word: str, number: int) -> dict[str, Any]:
+    """One row of the split `variants`: the word's replacement of this number."""
+    replacement = REPLACEMENTS[pair, word_class, word][number]
+    row = seed_row(source, pair)
+    row |= {
+        "variant_id": f"{source}:{pair}:{word_class}:{word}:{replacement}",
+        "word_class": word_class,
+        "original": word,
+        "replacement": replacement,
+        "mlms": ["a/bert", "b/roberta"],
+        "premise_mlms": ["b/roberta"],
+        "hypothesis_mlms": ["a/bert", "b/roberta"],
+        "log_odds": 0.25 * (number + 1),
+        "subsamples": DRAWS[number],
+    }
+    for side in ("premise", "hypothesis"):
+        row[side] = re.sub(rf"\b{word}\b", replacement, row[side])
+        places = re.finditer(rf"\b{replacement}\b", row[side])
+        row[f"{side}_spans"] = [list(place.span()) for place in places]
+    return row
+
+
+def manifest(source: str) -> dict[str, Any]:
+    """A run's manifest, with things in it that a dataset must not repeat."""
+    return {
+        "source": source,
+        "config": {
+            "recipe": "paper-v2",
+            "data": "/home/somebody/snli/test.jsonl",
+            "mlms": ["/opt/models/bert", "b/roberta"],
+            "masking": "single",
+            "min_replacements": 1,
+            "probability_filter": True,
+            "label_map": {},
+            "limit": None,
+            "subsamples": 3,
+            "rng_seed": 20251028,
+            "run": "runs/some run",
+            "workers": 2,
+        },
+        "mlms": [
+            {"name": "a/bert", "revision": "cd5ef92a", "architecture": "BertForMaskedLM",
+             "dtype": "float32", "device": "cpu"},
+            {"name": "b/roberta", "revision": "e2da8e2f", "architecture": "RobertaForMaskedLM",
+             "dtype": "float32", "device": "cpu"},
+        ],
+        "tagger": "en_core_web_sm 3.8.0",
+        "packages": {"spacy": "3.8.18", "transformers": "5.23.0"},
+        "fingerprint": "0123456789abcdef",
+        "problems": {"read": 1000, "unlabelled": 20, "kept": 980},
+        "source_data": {"description": "file /home/somebody/test.jsonl", "sha256": "ab12"},
+        "funnel": [
+            {"mlm": "a/bert", "word_class": "noun", "suggestions": 1200, "less_probable": 1000,
+             "other_class": 33, "in_problem": 7, "kept": 160, "replacements": 6},
+            {"mlm": "b/roberta", "word_class": "verb", "suggestions": 400, "less_probable": 300,
+             "other_class": 0, "in_problem": 7, "kept": 93, "replacements": 3},
+        ],
+        "eligible": {"noun": 2, "verb": 2, "adjective": 1},
+        "ablation": None,
+        "started": "2025-10-28T10:58:59Z",
+    }  # fmt: skip
+
+
+def write_run(folder: Path, source: str = "snli", pairs: str = "123") -> Path:
+    """Write a run folder as the generation does, with only these pairs."""
+    folder.mkdir(parents=True)
+    variants = [
+        variant_row(source, pair, word_class, word, number)
+        for (pair, word_class, word), words in REPLACEMENTS.items()
+        for number in range(len(words))
+        if pair in pairs
+    ]
+    write_parquet(folder / "seeds.parquet", [seed_row(source, pair) for pair in pairs])
+    write_parquet(
+        folder / "variants.parquet", sorted(variants, key=lambda row: str(row["variant_id"]))
+    )
+    (folder / "manifest.json").write_text(json.dumps(manifest(source)))
+    return folder
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows in the columns of the contract."""
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema()), path)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a run folder: `make_run(name, source, pairs)`."""
+
+    def make(name: str = "run", source: str = "snli", pairs: str = "123") -> Path:
+        return write_run(tmp_path / name, source, pairs)
+
+    return make
+
+
+@pytest.fixture
+def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """A dataset folder with the source `snli`."""
+    export(make_run(), tmp_path / "merge-nli")
+    return tmp_path / "merge-nli"
+
+
+@pytest.fixture
+def edit() -> Callable[..., None]:
+    """Changes the rows of a Parquet file in place: `edit(file, change)`."""
+
+    def edit_rows(file: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+        rows = pq.ParquetFile(file).read().to_pylist()
+        change(rows)
+        write_parquet(file, rows)
+
+    return edit_rows
+
+
+@pytest.fixture
+def edit_dataset(dataset: Path, edit: Callable[..., None]) -> Callable[..., None]:
+    """Changes rows of the dataset and writes its card anew, so that only the rows are wrong."""
+
+    def edit_rows(file: str, change: Callable[[list[dict[str, Any]]], object]) -> None:
+        edit(dataset / file, change)
+        (dataset / "README.md").write_text(render(dataset))
+
+    return edit_rows
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Callable[..., Any]:
+    """Runs code in a new process, offline, with a cache of this test's own.
+
+    `python(code, folder)` returns what it printed as JSON.
+    """
+
+    def run_python(code: str, folder: Path) -> Any:
+        hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", f"import datasets, json\n{code}"]
+        result = subprocess.run(
+            command,
+            env=os.environ | hub,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    return run_python

@@ -1,0 +1,95 @@
+"""The commands `check` and `register`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from merge_dataset.cli import app, export_run
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+def test_check_of_a_good_folder(dataset: Path) -> None:
+    """Nothing to tell, exit code 0."""
+    result = runner.invoke(app, ["check", str(dataset)])
+    assert (result.exit_code, result.stdout) == (0, f"{dataset}: good\n")
+    result = runner.invoke(app, ["check", str(dataset), "--format", "json"])
+    assert json.loads(result.stdout) == {"folder": str(dataset), "problems": []}
+
+
+def test_check_of_a_bad_folder(dataset: Path) -> None:
+    """The problems on stdout, exit code 1, in either format."""
+    (dataset / "README.md").unlink()
+    problem = "README.md: expected a dataset card; got no such file"
+    result = runner.invoke(app, ["check", str(dataset)])
+    assert (result.exit_code, result.stdout) == (1, problem + "\n")
+    result = runner.invoke(app, ["check", str(dataset), "--format", "json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["problems"] == [problem]
+
+
+def test_register(dataset: Path, tmp_path: Path) -> None:
+    """The lines to load with; entries in the cache given."""
+    command = ["register", str(dataset), "--cache-dir", str(tmp_path / "cache")]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1] == 'load_dataset("merge-nli", "snli_nouns")'
+    names = ["snli", "snli_adjectives", "snli_nouns", "snli_verbs"]
+    assert sorted(p.name for p in (tmp_path / "cache/merge-nli").iterdir() if p.is_dir()) == names
+    result = runner.invoke(app, [*command, "--format", "json"])
+    assert sorted(json.loads(result.stdout)["registered"]) == names
+
+
+def test_register_of_a_bad_folder(dataset: Path, tmp_path: Path) -> None:
+    """Checked first: problems on stderr, nothing registered, exit code 1."""
+    (dataset / "snli/nouns/variants.parquet").write_bytes(b"")
+    cache = tmp_path / "cache"
+    result = runner.invoke(app, ["register", str(dataset), "--cache-dir", str(cache)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "expected a Parquet file" in result.stderr
+    assert "not registered" in result.stderr
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("command", ["check", "register"])
+def test_usage_errors(command: str, tmp_path: Path) -> None:
+    """A path that is no folder, or an unknown format: exit code 2 and the reason."""
+    result = runner.invoke(app, [command, str(tmp_path / "nowhere")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
+    (tmp_path / "file").touch()
+    result = runner.invoke(app, [command, str(tmp_path / "file")])
+    assert result.exit_code == 2
+    assert "is a file" in result.stderr
+    result = runner.invoke(app, [command, str(tmp_path), "--format", "xml"])
+    assert result.exit_code == 2
+    assert "'xml' is not one of" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "register"])
+def test_help_has_examples(command: str) -> None:
+    """The help of each command shows how to call it."""
+    result = runner.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"merge-nli {command} merge-nli" in result.stdout
+
+
+def test_default_folder(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a folder, `merge-nli` in the working directory."""
+    monkeypatch.chdir(dataset.parent)
+    result = runner.invoke(app, ["check"])
+    assert (result.exit_code, result.stdout) == (0, "merge-nli: good\n")
+    os.rename(dataset, dataset.with_name("elsewhere"))  # noqa: PTH104
+    assert runner.invoke(app, ["check"]).exit_code == 2
+
+
+def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """What `merge-nli build` ends with."""
+    names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+    assert export_run(make_run(), tmp_path / "merge-nli") == names

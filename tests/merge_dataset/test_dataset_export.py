@@ -1,0 +1,248 @@
+"""Run folder → dataset folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset import export as export_module
+from merge_dataset.check import check
+from merge_dataset.export import export
+from merge_dataset.schema import arrow_schema
+
+MakeRun = Callable[..., Path]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Relative path → bytes of every file."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def ids(file: Path) -> list[str]:
+    """Variant ids of a file, in order."""
+    return [str(v) for v in pq.ParquetFile(file).read()["variant_id"].to_pylist()]
+
+
+def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
+    """Each class has its own files, seeds once each; no adverbs, no folder for them."""
+    out = tmp_path / "merge-nli"
+    assert export(make_run(), out) == ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+    classes = ("adjectives", "nouns", "verbs")
+    assert set(contents(out)) == {"README.md", "snli/provenance.json", "snli/seeds.parquet"} | {
+        f"snli/{c}/{s}.parquet" for c in classes for s in ("seeds", "variants")
+    }
+    assert ids(out / "snli/seeds.parquet") == ["snli:1", "snli:2", "snli:3"]
+    assert ids(out / "snli/nouns/seeds.parquet") == ["snli:1", "snli:2"]
+    assert ids(out / "snli/verbs/seeds.parquet") == ["snli:2", "snli:3"]
+    assert ids(out / "snli/adjectives/variants.parquet") == [
+        "snli:1:adjective:small:big",
+        "snli:1:adjective:small:brown",
+    ]
+    assert len(ids(out / "snli/nouns/variants.parquet")) == 6
+
+
+def test_files_are_plain_parquet(dataset: Path) -> None:
+    """Columns of the contract, compressed with zstd, no metadata of `datasets`."""
+    for path in dataset.rglob("*.parquet"):
+        file = pq.ParquetFile(path)
+        assert file.schema_arrow.equals(arrow_schema())
+        assert set(file.metadata.metadata) == {b"ARROW:schema"}
+        assert file.schema_arrow.metadata is None
+        assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
+    """Times, machine settings and local paths of the manifest stay behind."""
+    text = (dataset / "snli/provenance.json").read_text()
+    made = json.loads(text)
+    assert made["config"]["data"] == "test.jsonl"
+    assert made["config"]["mlms"] == ["bert", "b/roberta"]
+    assert made["source_data"]["description"] == "file test.jsonl"
+    assert made["funnel"][1]["in_problem"] == 7
+    assert made["config"].keys().isdisjoint({"run", "workers"})
+    assert "started" not in made
+    assert "/home" not in text
+
+
+def test_same_run_same_bytes(make_run: MakeRun, tmp_path: Path) -> None:
+    """Exporting again, elsewhere or over itself, from files chunked otherwise: same bytes."""
+    run = make_run()
+    export(run, tmp_path / "a" / "merge-nli")
+    first = contents(tmp_path / "a")
+    table = pq.ParquetFile(run / "variants.parquet").read()
+    pq.write_table(table, run / "variants.parquet", row_group_size=2, compression="none")
+    export(run, tmp_path / "a" / "merge-nli")
+    export(run, tmp_path / "b" / "merge-nli")
+    assert contents(tmp_path / "a") == first == contents(tmp_path / "b")
+
+
+def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
+    """Another source leaves the first one's files alone and joins it in the card."""
+    before = contents(dataset / "snli")
+    assert export(make_run("other", "my-own", "3"), dataset) == ["my-own", "my-own_verbs"]
+    assert contents(dataset / "snli") == before
+    assert check(dataset) == []
+    card = (dataset / "README.md").read_text()
+    assert "config_name: my-own_verbs" in card
+    assert "config_name: snli_nouns" in card
+
+
+def test_source_is_replaced_whole(make_run: MakeRun, dataset: Path) -> None:
+    """A class that is gone from the run is gone from the folder."""
+    assert export(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
+    assert not (dataset / "snli/nouns").exists()
+    assert ids(dataset / "snli/seeds.parquet") == ["snli:3"]
+    assert check(dataset) == []
+
+
+@pytest.mark.parametrize("step", ["_write_json", "_swap", "_write_text"])
+def test_interrupted_export_leaves_the_old_and_is_cleaned(
+    make_run: MakeRun, dataset: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Whenever it stops, files are old or new, never mixed; the next export tidies up."""
+    before = contents(dataset)
+    run = make_run("later", pairs="3")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export_module, step, stop)
+        with pytest.raises(KeyboardInterrupt):
+            export(run, dataset)
+    now = {name: data for name, data in contents(dataset).items() if not name.startswith(".")}
+    if step == "_write_text":
+        assert check(dataset) != []  # the new source, the old card
+    else:
+        assert now == before
+        assert check(dataset) == [
+            ".snli.partial: expected no leftover of an interrupted export; got one; export again"
+        ]
+    export(run, dataset)
+    assert check(dataset) == []
+
+
+def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path) -> None:
+    """A source moved away but not yet replaced comes back, even in a folder of its own."""
+    before = contents(dataset / "snli")
+    (dataset / "snli").rename(dataset / ".snli.old")
+    (dataset / ".README.md.partial").write_text("half")
+    export(make_run("other", "my-own", "3"), dataset)
+    assert contents(dataset / "snli") == before
+    assert check(dataset) == []
+
+
+def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) -> None:
+    """Sources exported at the same time are all in the card."""
+    names = [f"set-{i}" for i in range(4)]
+    runs = [make_run(name, name) for name in names]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(export, runs, [tmp_path / "merge-nli"] * 4))
+    assert check(tmp_path / "merge-nli") == []
+    card = (tmp_path / "merge-nli/README.md").read_text()
+    assert all(f"config_name: {name}_nouns" in card for name in names)
+
+
+def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    """A folder with something else in it, or a file, is left alone."""
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.tex").write_text("…")
+    with pytest.raises(FileExistsError, match=r"holds \['chapter.tex'\]; name another folder"):
+        export(make_run(), tmp_path / "thesis")
+    with pytest.raises(FileExistsError, match="got a file"):
+        export(tmp_path / "run", tmp_path / "thesis/chapter.tex")
+    assert sorted(contents(tmp_path / "thesis")) == ["chapter.tex"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "seeds.parquet", "variants.parquet"])
+def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -> None:
+    """The missing file is named, and what to do."""
+    (make_run() / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` first"):
+        export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_columns(make_run: MakeRun, tmp_path: Path) -> None:
+    """Rows in other columns than the contract's are refused before anything is written."""
+    pq.write_table(pa.table({"variant_id": ["a"]}), make_run() / "seeds.parquet")
+    with pytest.raises(ValueError, match=r"seeds.parquet: expected the columns(.|\n)*seed_id"):
+        export(tmp_path / "run", tmp_path / "out")
+
+
+def change(key: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
+    """A change of one column in the first row."""
+
+    def apply(rows: list[dict[str, Any]]) -> None:
+        rows[0][key] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("alter", "message"),
+    [
+        (change("source", "mnli-m"), r"source 'snli' in every row, got \['mnli-m', 'snli'\]"),
+        (change("word_class", "pronoun"), "word classes of .* got {'pronoun'}"),
+        (lambda rows: rows.clear(), "at least one row, got none"),
+    ],
+)
+def test_wrong_rows(
+    make_run: MakeRun, tmp_path: Path, edit: Callable[..., None], alter: Any, message: str
+) -> None:
+    """Rows that no folder could take are refused before anything is written."""
+    edit(make_run() / "variants.parquet", alter)
+    with pytest.raises(ValueError, match=message):
+        export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("source", "My Set", "expected a source name"),
+        ("config", [], r"expected config of type dict, got \[\]"),
+        ("ablation", 3, "expected ablation of type str or NoneType, got 3"),
+        ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
+        ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
+    ],
+)
+def test_wrong_manifest(
+    make_run: MakeRun, tmp_path: Path, key: str, value: Any, message: str
+) -> None:
+    """A manifest that does not say what the card needs is refused."""
+    path = make_run() / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ValueError, match=message):
+        export(tmp_path / "run", tmp_path / "out")
+
+
+def test_manifest_that_is_no_json(make_run: MakeRun, tmp_path: Path) -> None:
+    """The file and the parser's message are given."""
+    (make_run() / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest.json: expected JSON"):
+        export(tmp_path / "run", tmp_path / "out")
+
+
+def test_out_may_be_the_working_directory(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`.` is a folder like any other."""
+    run = make_run()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    export(run, Path())
+    assert check(Path()) == []
+    shutil.rmtree(tmp_path / "here")

@@ -1,0 +1,229 @@
+"""An exported folder loads with `datasets`, by every way that is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset.export import export
+from merge_dataset.merge_nli import MergeNli, builder, content_hash, find_files
+from merge_dataset.register import register
+
+Python = Callable[[str, Path], Any]
+
+NOUNS = [
+    "snli:1:noun:dog:cat",
+    "snli:1:noun:girl:boy",
+    "snli:1:noun:girl:man",
+    "snli:1:noun:girl:woman",
+    "snli:2:noun:girl:boy",
+    "snli:2:noun:girl:woman",
+]
+
+LOAD = """
+def rows(*path, **options):
+    data = datasets.load_dataset(*path, **options)
+    return {split: list(data[split]) for split in data}
+"""
+
+
+def stored(*files: Path) -> list[dict[str, Any]]:
+    """Rows of Parquet files, one after the other."""
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def test_by_name_from_the_working_directory(dataset: Path, python: Python) -> None:
+    """The folder in the working directory loads by its bare name, streamed or not."""
+    loaded = python(
+        LOAD
+        + """
+data = datasets.load_dataset("merge-nli", "snli_nouns")
+print(json.dumps({
+    "nouns": rows("merge-nli", "snli_nouns"),
+    "streamed": rows("merge-nli", "snli_nouns", streaming=True),
+    "all": rows("merge-nli", "snli"),
+    "labels": data["variants"].features["label"].names,
+    "votes": data["seeds"].features["annotator_labels"].feature.names,
+    "same features": data["seeds"].features == data["variants"].features,
+    "names": datasets.get_dataset_config_names("merge-nli"),
+}))""",
+        dataset.parent,
+    )
+    folder = dataset / "snli"
+    assert (
+        loaded["nouns"]
+        == loaded["streamed"]
+        == {
+            "seeds": stored(folder / "nouns/seeds.parquet"),
+            "variants": stored(folder / "nouns/variants.parquet"),
+        }
+    )
+    classes = ("nouns", "verbs", "adjectives")
+    assert loaded["all"] == {
+        "seeds": stored(folder / "seeds.parquet"),
+        "variants": stored(*(folder / name / "variants.parquet" for name in classes)),
+    }
+    assert [row["variant_id"] for row in loaded["nouns"]["variants"]] == NOUNS
+    assert loaded["labels"] == loaded["votes"] == ["entailment", "neutral", "contradiction"]
+    assert loaded["same features"]
+    assert loaded["names"] == ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+
+
+ANYWHERE = """
+data = datasets.load_dataset("merge-nli", "snli_nouns")
+print(json.dumps([list(data["variants"]["log_odds"]), data["seeds"].features["label"].names,
+                  list(datasets.load_dataset("merge-nli", "anli-r1")["variants"]["source"])]))"""
+
+
+def test_registered_by_name_from_anywhere(
+    make_run: Callable[..., Path],
+    dataset: Path,
+    python: Python,
+    edit: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    """A registered folder loads elsewhere; registered with other content, the other loads.
+
+    Registering the first content again, whose entry is still there, brings that back.
+    """
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cache = tmp_path / "hf" / "datasets"
+    export(make_run("own", "anli-r1", "3"), dataset)
+    names = ["anli-r1", "anli-r1_verbs", "snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+    assert register(dataset, cache) == names
+    labels = ["entailment", "neutral", "contradiction"]
+    first = [[0.25, 0.5, 0.75, 0.25, 0.5, 0.25], labels, ["anli-r1"]]
+    assert python(ANYWHERE, elsewhere) == first
+
+    edit(tmp_path / "run/variants.parquet", lambda rows: [r.update(log_odds=8.0) for r in rows])
+    changed = tmp_path / "changed" / "merge-nli"
+    export(tmp_path / "run", changed)
+    register(changed, cache)
+    assert python(ANYWHERE, elsewhere) == [[8.0] * 6, labels, ["anli-r1"]]
+
+    register(dataset, cache)
+    assert python(ANYWHERE, elsewhere) == first
+
+
+def test_folder_exported_anew_loads_anew(
+    dataset: Path, python: Python, edit: Callable[..., None], tmp_path: Path
+) -> None:
+    """A warm cache does not hide that a folder has other data, even of the same size."""
+    code = """
+data = datasets.load_dataset("merge-nli", "snli_nouns", split="variants")
+print(json.dumps(list(data["log_odds"])))"""
+    before = python(code, dataset.parent)
+    sizes = {path: path.stat().st_size for path in dataset.rglob("*.parquet")}
+    edit(
+        tmp_path / "run/variants.parquet",
+        lambda rows: [r.update(log_odds=r["log_odds"] + 8) for r in rows],
+    )
+    export(tmp_path / "run", dataset)
+    assert {path: path.stat().st_size for path in dataset.rglob("*.parquet")} == sizes
+    assert python(code, dataset.parent) == [value + 8 for value in before]
+
+
+def test_registering_again_prepares_nothing(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time, the entry is only marked as the latest."""
+    names = register(dataset, tmp_path)
+    monkeypatch.setattr(MergeNli, "_generate_tables", None)
+    assert register(dataset, tmp_path) == names
+
+
+def test_killed_preparation_is_tidied(dataset: Path, tmp_path: Path) -> None:
+    """What a killed preparation left would break the fall-back to the cache: it goes."""
+    leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
+    leftover.mkdir(parents=True)
+    register(dataset, tmp_path / "cache")
+    assert not leftover.exists()
+    entries = [p.name for p in leftover.parent.iterdir() if p.is_dir()]
+    assert entries == [content_hash(dataset, "snli")]
+
+
+def test_registering_no_dataset(tmp_path: Path) -> None:
+    """A folder of something else is refused."""
+    with pytest.raises(ValueError, match="expected a dataset folder, with <source>/provenance"):
+        register(tmp_path)
+    with pytest.raises(NotADirectoryError, match="found no folder there"):
+        register(tmp_path / "nowhere")
+
+
+def test_imported_class(dataset: Path, tmp_path: Path) -> None:
+    """The class loads a folder given as `data_dir`, prepared or streamed."""
+    one = MergeNli(config_name="snli", data_dir=str(dataset), cache_dir=str(tmp_path / "cache"))
+    one.download_and_prepare()
+    names = ("nouns", "verbs", "adjectives")
+    rows = stored(*(dataset / "snli" / name / "variants.parquet" for name in names))
+    assert one.as_dataset(split="variants").to_list() == rows
+    assert list(one.as_streaming_dataset(split="variants")) == rows
+    assert one.info.features["label"].names == ["entailment", "neutral", "contradiction"]
+
+
+def test_relative_folders_do_not_share_an_entry(
+    dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same relative `data_dir` in two working directories is two data sets."""
+    export(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
+    found = []
+    for place in (dataset.parent, tmp_path / "b"):
+        monkeypatch.chdir(place)
+        one = MergeNli(config_name="snli", data_dir="merge-nli", cache_dir=str(tmp_path / "cache"))
+        one.download_and_prepare()
+        found.append(one.as_dataset(split="seeds")["seed_id"][:])
+    assert found == [["snli:1", "snli:2", "snli:3"], ["snli:2"]]
+
+
+def test_builder_serves_any_source(
+    dataset: Path, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A source of the user's own loads too, in several processes as well."""
+    export(make_run("own", "anli-r1"), dataset)
+    one = builder(dataset, "anli-r1", cache_dir=str(tmp_path / "cache"))
+    one.download_and_prepare(num_proc=2)
+    assert one.as_dataset(split="seeds")["source"][:] == ["anli-r1"] * 3
+    assert one.as_dataset(split="variants").num_rows == 11
+    with pytest.raises(ValueError, match=r"'anli-r1' not found\. Available"):
+        MergeNli(config_name="anli-r1", data_dir=str(dataset), cache_dir=str(tmp_path))
+
+
+def test_known_configurations() -> None:
+    """Four sources, with all classes and with each."""
+    names = [config.name for config in MergeNli.BUILDER_CONFIGS]
+    assert len(names) == len(set(names)) == 20
+    assert {"demo", "snli_nouns", "mnli-m_adverbs", "mnli-mm_verbs"} <= set(names)
+
+
+def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
+    """A class that the folder has not, and a folder that is none."""
+    with pytest.raises(FileNotFoundError) as error:
+        MergeNli(config_name="snli_adverbs", data_dir=str(dataset), cache_dir=str(tmp_path))
+    assert str(dataset / "snli/adverbs/seeds.parquet") in str(error.value)
+    assert "pass data_dir=" in str(error.value)
+    without = MergeNli(config_name="snli", base_path=str(tmp_path), cache_dir=str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="configuration 'snli', split 'seeds': expected"):
+        without.download_and_prepare()
+    (dataset / "snli/nouns/variants.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match=r"split 'variants'.*nouns/variants.parquet, found"):
+        builder(dataset, "snli_nouns")
+
+
+def test_files_may_lie_behind_a_url(dataset: Path) -> None:
+    """A URL that fsspec can look into serves as a folder."""
+    files = find_files(f"file://{dataset}", "snli_nouns")
+    assert files["seeds"] == [f"file://{dataset}/snli/nouns/seeds.parquet"]
+
+
+def test_hash_follows_the_content(dataset: Path, edit: Callable[..., None]) -> None:
+    """The digest is that of the configuration's files, and of no others."""
+    before = {name: content_hash(dataset, name) for name in ("snli", "snli_nouns", "snli_verbs")}
+    assert len(set(before.values())) == 3
+    edit(dataset / "snli/verbs/variants.parquet", lambda rows: rows.pop())
+    after = {name: content_hash(dataset, name) for name in before}
+    assert [name for name in before if before[name] != after[name]] == ["snli", "snli_verbs"]

@@ -1,0 +1,27 @@
+"""What a dataset keeps of a run's manifest."""
+
+from __future__ import annotations
+
+import pytest
+
+from merge_dataset.provenance import _without_paths
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/home/me/my data/dev.jsonl", "dev.jsonl"),
+        ("C:\\data\\dev.jsonl", "dev.jsonl"),
+        ("../shared/dev.jsonl", "dev.jsonl"),
+        ("~/models/bert", "bert"),
+        ("read from /srv/x/dev.jsonl (9 rows)", "read from dev.jsonl (9 rows)"),
+        ("file:///srv/x/dev.jsonl", "dev.jsonl"),
+        ("google-bert/bert-base-cased@main", "google-bert/bert-base-cased@main"),
+        ("https://huggingface.co/datasets/stanfordnlp/snli", "https://huggingface.co/datasets/stanfordnlp/snli"),
+        ("premise and/or hypothesis, 1 / 2", "premise and/or hypothesis, 1 / 2"),
+        ({"a": ["/x/y", 3, None]}, {"a": ["y", 3, None]}),
+    ],
+)  # fmt: skip
+def test_local_paths_become_names(text: object, kept: object) -> None:
+    """Paths of a machine lose their folders; identifiers and addresses stay."""
+    assert _without_paths(text) == kept

@@ -1,0 +1,59 @@
+"""The contract: names, files and columns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import datasets
+import pytest
+
+from merge_dataset import schema
+
+
+@pytest.mark.parametrize("name", ["snli", "mnli-m_nouns", "anli-r1_adverbs", "demo_adjectives"])
+def test_configuration_names_round_trip(name: str) -> None:
+    """A name comes apart into source and class, and together again."""
+    assert schema.config_name(*schema.parse_config_name(name)) == name
+
+
+@pytest.mark.parametrize("name", ["snli_noun", "SNLI", "my_set_nouns", "", "a--b", "../snli"])
+def test_other_names_are_refused(name: str) -> None:
+    """What is no configuration name raises and is quoted."""
+    with pytest.raises(ValueError, match="expected a"):
+        schema.parse_config_name(name)
+
+
+def test_all_classes_list_the_classes_files() -> None:
+    """The all-classes configuration has seeds of its own and every class's variants."""
+    assert schema.config_files("snli") == {
+        "seeds": ("snli/seeds.parquet",),
+        "variants": tuple(
+            f"snli/{folder}/variants.parquet"
+            for folder in ("nouns", "verbs", "adjectives", "adverbs")
+        ),
+    }
+
+
+def test_features_are_the_columns_with_label_names() -> None:
+    """Features and Parquet columns agree; both label columns know their names."""
+    features = schema.features()
+    assert features.arrow_schema.remove_metadata() == schema.arrow_schema()
+    label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    assert features["label"] == label
+    assert features["annotator_labels"] == datasets.Sequence(label)
+
+
+def test_replacement_columns_exist() -> None:
+    """The columns that are empty in seeds are columns, and the rest identify the problem."""
+    rest = [c for c in schema.arrow_schema().names if c not in schema.REPLACEMENT_COLUMNS]
+    assert rest == ["variant_id", "seed_id", "source", "premise", "hypothesis", "label",
+                    "annotator_labels"]  # fmt: skip
+    assert set(schema.REPLACEMENT_COLUMNS) < set(schema.arrow_schema().names)
+
+
+@pytest.mark.parametrize("module", ["merge_dataset.schema", "merge_dataset.cli"])
+def test_importing_is_cheap(module: str) -> None:
+    """Neither the contract nor the commands import the heavy libraries."""
+    code = f"import sys, {module}; sys.exit(bool({{'datasets', 'pyarrow'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
