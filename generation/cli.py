@@ -186,13 +186,11 @@ def demo(
     \b
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
+    from generation.pipeline import generate as run_generate
+
     with _user_errors():
-        config = Config.from_recipe("demo", run=run)
-        _generate(config, out, OutputFormat.text)
-    if register:
-        typer.echo("\nRegistered, so that these load from any directory:")
-        register_command(out)
-        typer.echo("Set HF_HUB_OFFLINE=1 to skip asking the Hub first.")
+        folder = run_generate(Config.from_recipe("demo", run=run))
+        _export(folder.path, out, OutputFormat.text, register=register)
 
 
 @app.command()
@@ -220,7 +218,10 @@ def generate(
       merge-nli generate --source rte --data rte.tsv --label-map
         "not_entailment=neutral" --premise-column sentence1 --hypothesis-column sentence2
     """
-    _generate(config.overlaid(None, {"workers": workers}), out, output)
+    from generation.pipeline import generate as run_generate
+
+    folder = run_generate(config.overlaid(None, {"workers": workers}))
+    _export(folder.path, out, output)
 
 
 @app.command()
@@ -305,19 +306,16 @@ def build(
         _export(folder.path, target, output)
 
 
-def _generate(config: Config, out: Path, output: OutputFormat) -> None:
-    from generation.pipeline import generate as run_generate
-
-    _export(run_generate(config).path, out, output)
-
-
-def _export(run: Path, out: Path, output: OutputFormat) -> None:
+def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
     """Turn a run folder into a dataset folder and say what was made."""
     from generation.summary import summarise
-    from merge_dataset.cli import export_run
+    from merge_dataset.cli import export_run, register_folder
 
     configs = export_run(run, out)
-    typer.echo(summarise(run, out, configs, as_json=output is OutputFormat.json))
+    if register:
+        register_folder(out)
+    as_json = output is OutputFormat.json
+    typer.echo(summarise(run, out, configs, registered=register, as_json=as_json))
 
 
 def _label_map(text: str | None) -> dict[str, str] | None:

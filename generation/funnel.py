@@ -10,7 +10,7 @@ from generation.filters import REASONS
 
 KEPT = "kept"
 """Suggestions that are part of a replacement: one at each occurrence, in either sentence."""
-NOT_IN_VOCABULARY = "occurrences_not_in_vocabulary"
+NOT_IN_VOCABULARY = "not_one_token"
 """Occurrences without suggestions, because the MLM has no one token for the word (D3)."""
 
 

@@ -6,6 +6,7 @@ The only module here that imports torch and transformers.
 from __future__ import annotations
 
 import hashlib
+import random
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -302,14 +303,20 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def _batches(inputs: Sequence[_Input], budget: int) -> Iterator[list[_Input]]:
-    """Inputs of equal length, at most `budget` tokens together, longest first."""
-    ordered = sorted(inputs, key=lambda i: (-len(i.ids), i.row))
+def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
+    """Inputs of equal length, at most `budget` tokens together.
+
+    Short and long batches come in random order, so that the speed seen so far is an
+    honest estimate of the speed to come.
+    """
+    batches = []
+    ordered = sorted(inputs, key=lambda i: (len(i.ids), i.row))
     for length, group in groupby(ordered, key=lambda i: len(i.ids)):
         same = list(group)
         size = max(1, budget // length)
-        for start in range(0, len(same), size):
-            yield same[start : start + size]
+        batches += [same[start : start + size] for start in range(0, len(same), size)]
+    random.Random(0).shuffle(batches)
+    return batches
 
 
 def _token_of_span(sentence: str, encoding: Any) -> dict[Span, int]:

@@ -48,7 +48,7 @@ from generation.variants import scramble, seed_rows, variant_rows, word_spans
 
 log = logging.getLogger(__name__)
 
-_SEEDS_PER_BATCH = 256
+_SEEDS_PER_BATCH = 64
 _PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
 
 

@@ -11,15 +11,19 @@ import pyarrow.parquet as pq
 
 from generation.artifacts import RunFolder, read_json
 from generation.funnel import render_funnel
+from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
 
 
-def summarise(run: Path, out: Path, configs: Sequence[str], *, as_json: bool) -> str:
+def summarise(
+    run: Path, out: Path, configs: Sequence[str], *, registered: bool = False, as_json: bool = False
+) -> str:
     """Funnel, eligible seeds and variants per class, and how to load the dataset.
 
     Args:
         run: A run folder after `build`.
         out: The dataset folder made of it.
         configs: Names of its configurations.
+        registered: Whether the bare name loads it from anywhere.
         as_json: The same as one JSON object.
     """
     folder = RunFolder(run)
@@ -32,30 +36,33 @@ def summarise(run: Path, out: Path, configs: Sequence[str], *, as_json: bool) ->
             {**made, "classes": classes, "run": str(run), "out": str(out), "configs": configs},
             indent=2,
         )
-    problems = manifest["problems"]
+    problems, example = manifest["problems"], configs[min(1, len(configs) - 1)]
     lines = [
-        f"{problems['kept']:,} problems of {manifest['source_data']['description']}, "
-        f"{problems['unlabelled']:,} unlabelled ones left out",
+        f"Source {manifest['source']}, {manifest['source_data']['description']}: "
+        f"{problems['kept']:,} problems, {problems['unlabelled']:,} without a label left out",
         "",
         render_funnel(manifest["funnel"]),
         f"{'':<12}{'eligible seeds':>16}{'unique variants':>18}{'per seed':>10}",
-    ]
-    lines += [
-        f"{name:<12}{seeds:>16,}{variants:>18,}{variants / seeds:>10.1f}"
-        for name, (seeds, variants) in classes.items()
-        if seeds
-    ]
-    lines += [
+        *(
+            f"{name:<12}{seeds:>16,}{variants:>18,}{variants / seeds:>10.1f}"
+            for name, (seeds, variants) in classes.items()
+        ),
         "",
         f"Run folder:     {run}  (settings, suggestions, replacements, exclusions, manifest)",
         f"Dataset folder: {out}  (configurations {', '.join(configs)})",
         "",
-        "Load it from the folder that holds the dataset folder:",
+        f"Load it in {out.resolve().parent}:",
         "    from datasets import load_dataset",
-        f'    load_dataset("{out.name}", "{configs[-1]}")',
-        f"or, after `merge-nli register {out}`, from anywhere:",
-        f'    load_dataset("merge-nli", "{configs[-1]}")',
+        f'    load_dataset("{out.name}", "{example}")',
     ]
+    if not registered:
+        lines.append(f"To load it from anywhere: merge-nli register {out}")
+    else:
+        lines += [
+            "or from anywhere, as it is registered now:",
+            f'    load_dataset("{DATASET_NAME}", "{example}")',
+            "HF_HUB_OFFLINE=1 skips the look-up on the Hub that comes first.",
+        ]
     return "\n".join(lines)
 
 
@@ -63,7 +70,8 @@ def _per_class(folder: RunFolder) -> dict[str, tuple[int, int]]:
     """Word class, and "all" → eligible seeds, unique variants."""
     table = pq.read_table(folder.variants, columns=["seed_id", "word_class"])
     counts = {}
-    for word_class in table["word_class"].unique().to_pylist():
+    for word_class in WORD_CLASSES:
         mine = table.filter(pc.equal(table["word_class"], word_class))
-        counts[word_class] = (len(mine["seed_id"].unique()), len(mine))
-    return {**dict(sorted(counts.items())), "all": (len(table["seed_id"].unique()), len(table))}
+        if len(mine):
+            counts[word_class] = (len(mine["seed_id"].unique()), len(mine))
+    return {**counts, "all": (len(table["seed_id"].unique()), len(table))}

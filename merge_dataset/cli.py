@@ -65,18 +65,27 @@ def register_command(
       merge-nli register merge-nli
       merge-nli register merge-nli --cache-dir /scratch/datasets
     """
-    from merge_dataset.check import check
-
-    if problems := check(folder):
-        for problem in problems:
-            typer.echo(problem, err=True)
-        typer.echo(f"{folder}: not registered, because of the problems above", err=True)
-        raise typer.Exit(1)
-    from merge_dataset.register import register
-
-    names = register(folder, cache_dir)
+    try:
+        names = register_folder(folder, cache_dir)
+    except ValueError as error:
+        typer.echo(f"{folder}: not registered: {error}", err=True)
+        raise typer.Exit(1) from error
     lines = [f'load_dataset("merge-nli", "{name}")' for name in names]
     _write(output, {"folder": str(folder), "registered": names}, lines)
+
+
+def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
+    """Check a dataset folder and register it; the configurations that load now.
+
+    Raises:
+        ValueError: the check found problems, which the message lists.
+    """
+    from merge_dataset.check import check
+    from merge_dataset.register import register
+
+    if problems := check(folder):
+        raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
+    return register(folder, cache_dir)
 
 
 def export_run(run: Path, out: Path) -> list[str]:

@@ -14,7 +14,7 @@ from generation.artifacts import RunFolder, digest_of_file, read_json
 from generation.filters import REASONS
 from generation.funnel import KEPT, render_funnel
 
-LIMIT = 24
+LIMIT = 12
 MADE = ("replacements", "exclusions", "seeds", "variants")
 
 
@@ -86,7 +86,8 @@ def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
     for word_class, count in manifest["eligible"].items():
         assert count == len({v["seed_id"] for v in variants if v["word_class"] == word_class})
     assert manifest["files"]["variants.parquet"] == digest_of_file(run.variants)
-    assert manifest["mlms"][0]["revision"] and manifest["tagger"].endswith("3.8.0")
+    assert manifest["mlms"][0]["revision"]
+    assert manifest["tagger"].endswith("3.8.0")
 
 
 def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:
@@ -163,7 +164,9 @@ def test_damaged_part_is_made_again(run: RunFolder, tmp_path: Path) -> None:
     assert bytes_made(other) == bytes_made(run)
 
 
-def test_a_longer_run_scores_only_what_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_longer_run_scores_only_what_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A run over more problems reuses the store, and adds to it."""
     suggest(demo_config(tmp_path / "run").overlaid(None, {"limit": 6}))
     store = RunFolder(tmp_path / "run").store
@@ -171,14 +174,18 @@ def test_a_longer_run_scores_only_what_is_new(tmp_path: Path, caplog: pytest.Log
     suggest(demo_config(tmp_path / "run"))
     after = {path: digest_of_file(path) for path in store.rglob("parts/*.parquet")}
     assert before.items() < after.items()
-    rows = [key for path in after for key in pq.read_table(path, columns=["sentence", "span"]).to_pylist()]
+    rows = [
+        key
+        for path in after
+        for key in pq.read_table(path, columns=["sentence", "span"]).to_pylist()
+    ]
     assert len(rows) == len({(row["sentence"], *row["span"]) for row in rows})
 
 
 def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path) -> None:
     """Joint suggestions never mix with single ones, nor does `build` take one for the other."""
     other = copy_of(run, tmp_path / "joint")
-    with pytest.raises(ValueError, match="expected suggestions made with .*joint.*found .*single"):
+    with pytest.raises(ValueError, match=r"expected suggestions made with .*joint.*found .*single"):
         build(other.path, masking="joint")
     generate(demo_config(other.path, masking="joint"))
     assert len(list(other.store.iterdir())) == 2
@@ -261,4 +268,5 @@ def test_funnel_renders_every_reason(run: RunFolder) -> None:
     for reason in REASONS:
         assert reason.replace("_", " ") in text
     assert f"{rows[0]['suggestions']:,}" in text
-    assert "bert-tiny-mlm" in text and "noun" in text
+    assert "bert-tiny-mlm" in text
+    assert "noun" in text

@@ -3,7 +3,7 @@
 Runs without pytest, so that two environments can be compared: the one of this project,
 and one with `datasets` 3, the last that runs loading scripts. Usage:
 
-    python tests/merge_dataset/legacy_load.py path/to/merge-nli [script]
+    python tests/legacy/read_rows.py path/to/merge-nli [script]
 
 The folder must be called `merge-nli`: it is loaded by this name from its parent folder,
 without the Hub and with an empty cache. With `script`, the loading script is loaded by

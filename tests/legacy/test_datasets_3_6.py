@@ -1,0 +1,45 @@
+"""The dataset under datasets 3.6, which still runs loading scripts; `make test-legacy`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from generation import Config, generate
+from merge_dataset.export import export
+
+pytestmark = pytest.mark.legacy
+READER = Path(__file__).with_name("read_rows.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset folder of some of the bundled problems."""
+    base = tmp_path_factory.mktemp("legacy")
+    run = generate(Config.from_recipe("demo", run=str(base / "run"), limit=24))
+    export(run.path, base / "merge-nli")
+    return base / "merge-nli"
+
+
+def rows(python: str, folder: Path, way: str) -> dict[str, object]:
+    """What an interpreter reads, with an empty cache of its own."""
+    command = [python, str(READER), str(folder), way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("way", ["folder", "script"])
+def test_rows_agree_with_the_newest_datasets(folder: Path, way: str) -> None:
+    """Every configuration, row by row, from the folder and by the script's path."""
+    legacy = os.environ.get("MERGE_NLI_LEGACY_PYTHON")
+    if legacy is None:
+        pytest.skip("run: make test-legacy")
+    new = rows(sys.executable, folder, "folder")
+    assert {"demo", "demo_nouns"} <= new.keys()
+    assert rows(legacy, folder, way) == new

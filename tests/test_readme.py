@@ -1,0 +1,119 @@
+"""The commands and code of the READMEs run as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from generation.config import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """An empty cache, no Hub, and this environment's commands first."""
+    binaries = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "HF_HOME": str(home),
+        "HF_HUB_OFFLINE": "1",
+        "PATH": os.pathsep.join([binaries, os.environ["PATH"]]),
+    }
+
+
+def run(command: list[str], cwd: Path, home: Path) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=environment(home), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """Working directory, cache and output of `merge-nli demo`, which `make demo` runs."""
+    cwd, home = tmp_path_factory.mktemp("cwd"), tmp_path_factory.mktemp("home")
+    return cwd, home, run(["merge-nli", "demo"], cwd, home)
+
+
+def test_make_targets_are_those_of_the_readme() -> None:
+    """Each `make X` of the README is a target of the Makefile."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"\bmake ([a-z-]+)", "\n".join(blocks("sh"))))
+    assert targets == {"demo", "test"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+    assert "merge-nli demo" in makefile
+
+
+def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str]) -> None:
+    """Funnel, eligible seeds, folders, and lines to load it stand in the output."""
+    cwd, _, output = demo
+    assert "less probable" in output
+    assert re.search(r"noun +157 +13,635", output)
+    assert "Dataset folder: merge-nli" in output
+    assert 'load_dataset("merge-nli", "demo_nouns")' in output
+    assert (cwd / "runs/demo/replacements.parquet").is_file()
+    assert (cwd / "merge-nli/README.md").is_file()
+
+
+def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
+    """All Python blocks, in order, in the directory where the demo ran."""
+    cwd, home, _ = demo
+    output = run([sys.executable, "-c", "\n".join(blocks("python"))], cwd, home)
+    assert " / " in output.splitlines()[0]
+    assert (cwd / "runs/mine/union/variants.parquet").is_file()
+
+
+def test_lines_that_demo_prints_load_from_anywhere(
+    demo: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """The demo registers the bare name: it loads where there is no folder of that name."""
+    _, home, output = demo
+    lines = [line.strip() for line in output.splitlines() if "load_dataset(" in line]
+    code = f"from datasets import load_dataset\nprint({lines[-1]})"
+    assert "variants: Dataset" in run([sys.executable, "-c", code], tmp_path, home)
+
+
+def test_generate_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """The README's command, with a small file in SNLI's format and the bundled model."""
+    problems = (ROOT / "generation/demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "snli_1.0_test.jsonl").write_text("\n".join(problems[:12]), encoding="utf-8")
+    (command,) = [block for block in blocks("sh") if block.startswith("merge-nli generate")]
+    words = command.replace("\\\n", " ").split()
+    assert Config.from_recipe("paper-v2").mlms[0] == "google-bert/bert-base-cased"
+    words += ["--mlm", "bert-tiny-mlm"]
+    output = run(words, tmp_path, tmp_path / "home")
+    assert "configurations snli, snli_nouns" in output
+    assert run(["merge-nli", "check", "merge-nli"], tmp_path, tmp_path / "home") == (
+        "merge-nli: good\n"
+    )
+
+
+def test_ablation_command_of_the_readme_is_known() -> None:
+    """The options that the README's prose names are options of the commands."""
+    for command, option in (
+        ("generate", "--premise-column"),
+        ("generate", "--label-map"),
+        ("generate", "--set"),
+        ("build", "--ablation"),
+        ("register", "--cache-dir"),
+    ):
+        help_text = subprocess.run(
+            [sys.executable, "-c", "from generation.cli import app; app()", command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": "200"},
+        ).stdout
+        assert option in help_text
