@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from generation.cone import OUTSIDE, Cone, TokenKey
 from generation.records import Sentence, Token
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from spacy.language import Language
     from spacy.tokens import Doc
     from spacy.tokens import Token as SpacyToken
@@ -26,8 +30,7 @@ _DOCS_PER_BATCH = 128
 
 _Word = tuple[str, str | None]
 """A token's text, and its norm as in `Token.norm`."""
-_Window = tuple[tuple[_Word, ...], tuple[bool, ...], int]
-"""Words, whether a space follows each, and the index of the word asked about."""
+_SENTENCES_REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class Substitution:
     sentence: Sentence
     positions: tuple[int, ...]
     replacement: str
+
+
+_Change = tuple[Substitution, dict[int, _Word]]
+"""A substitution, and the tokens that are different after it, by position."""
 
 
 class Tagger:
@@ -49,8 +56,9 @@ class Tagger:
                 f"expected a spaCy pipeline with a component 'tagger', got {nlp.pipe_names}"
             )
         self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
-        self.half_width = context_half_width(nlp)
         self._nlp = nlp
+        self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
+        self._encoded: dict[str, tuple[NDArray[np.int32], tuple[bool, ...]]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
         self._retokenise = _retokeniser(nlp)
         _use_numpy_matmul(self._pipes)
@@ -86,39 +94,20 @@ class Tagger:
         """Penn tags of replacements in context (D8).
 
         Args:
-            substitutions: What to put where. Equal contexts are tagged once.
+            substitutions: What to put where.
 
         Returns:
             For each substitution the tag at each of its positions, in order, with the
             word put at *all* of them; None where it changes the tokenisation.
         """
-        windows = [self._windows(substitution) for substitution in substitutions]
-        tags = self._tag_windows({w for group in windows if group for w in group})
+        changes = [self._changed_tokens(substitution) for substitution in substitutions]
+        sound = [(s, c) for s, c in zip(substitutions, changes, strict=True) if c is not None]
+        tag = self._tag_windows if self._cone else self._tag_sentences
+        tags = iter(tag(sound))
         return [
-            None if group is None else tuple(tags[window] for window in group) for group in windows
+            None if changed is None else tuple(next(tags) for _ in substitution.positions)
+            for substitution, changed in zip(substitutions, changes, strict=True)
         ]
-
-    def _windows(self, substitution: Substitution) -> tuple[_Window, ...] | None:
-        """What the tagger sees around each position; None if the tokenisation changes."""
-        changed = self._changed_tokens(substitution)
-        if changed is None:
-            return None
-        tokens, text = substitution.sentence.tokens, substitution.sentence.text
-        windows = []
-        for position in substitution.positions:
-            first, last = 0, len(tokens)
-            if self.half_width is not None:
-                first = max(first, position - self.half_width)
-                last = min(last, position + self.half_width + 1)
-            words = tuple(
-                changed.get(i) or (tokens[i].text, tokens[i].norm) for i in range(first, last)
-            )
-            spaces = tuple(
-                tokens[i].span[1] < (tokens[i + 1].start if i + 1 < len(tokens) else len(text))
-                for i in range(first, last)
-            )
-            windows.append((words, spaces, position - first))
-        return tuple(windows)
 
     def _changed_tokens(self, substitution: Substitution) -> dict[int, _Word] | None:
         """The tokens of every chunk the word is put into; None if their number changes.
@@ -142,47 +131,54 @@ class Tagger:
             changed.update(zip(range(first, last), retokenised, strict=True))
         return changed
 
-    def _tag_windows(self, windows: set[_Window]) -> dict[_Window, str]:
-        # Sorted, so that equal inputs meet in equal batches in every run.
-        ordered = sorted(windows, key=lambda w: (len(w[0]), [word for word, _ in w[0]], w[1:]))
-        tagged = self._run_pipes(map(self._make_doc, ordered))
-        return {window: doc[window[2]].tag_ for window, doc in zip(ordered, tagged, strict=True)}
+    def _tag_windows(self, changes: Sequence[_Change]) -> Iterator[str]:
+        """The tag at each position of each substitution, from what can influence it."""
+        assert self._cone is not None
+        cone, width = self._cone, 2 * self._cone.half_width + 1
+        windows = np.empty((sum(len(s.positions) for s, _ in changes), width), np.int32)
+        row = 0
+        for substitution, changed in changes:
+            ids, spaces = self._sentence_ids(substitution.sentence)
+            new = [(i, cone.token_id((*word, spaces[i]))) for i, word in changed.items()]
+            for position in substitution.positions:
+                windows[row] = ids[position : position + width]
+                for i, token_id in new:
+                    if abs(i - position) <= cone.half_width:
+                        windows[row, i - position + cone.half_width] = token_id
+                row += 1
+        return iter(cone.tags(windows))
 
-    def _make_doc(self, window: _Window) -> Doc:
-        from spacy.tokens import Doc
+    def _sentence_ids(self, sentence: Sentence) -> tuple[NDArray[np.int32], tuple[bool, ...]]:
+        """Ids of a sentence's tokens with its surroundings, and where a space follows."""
+        known = self._encoded.get(sentence.text)
+        if known is None:
+            assert self._cone is not None
+            spaces = _spaces(sentence)
+            ids = [
+                self._cone.token_id((token.text, token.norm, space))
+                for token, space in zip(sentence.tokens, spaces, strict=True)
+            ]
+            around = [OUTSIDE] * self._cone.half_width
+            known = (np.array([*around, *ids, *around], np.int32), spaces)
+            if len(self._encoded) >= _SENTENCES_REMEMBERED:
+                self._encoded.clear()
+            self._encoded[sentence.text] = known
+        return known
 
-        words, spaces, _ = window
-        doc = Doc(self._nlp.vocab, words=[word for word, _ in words], spaces=list(spaces))
-        for i, (_, norm) in enumerate(words):
-            if norm is not None:
-                doc[i].norm_ = norm
-        return doc
+    def _tag_sentences(self, changes: Sequence[_Change]) -> Iterator[str]:
+        """The same for taggers that may look at the whole sentence."""
+        docs = []
+        for substitution, changed in changes:
+            tokens = substitution.sentence.tokens
+            words = [changed.get(i) or (t.text, t.norm) for i, t in enumerate(tokens)]
+            docs.append(_make_doc(self._nlp, words, _spaces(substitution.sentence)))
+        for (substitution, _), doc in zip(changes, self._run_pipes(docs), strict=True):
+            yield from (doc[position].tag_ for position in substitution.positions)
 
     def _run_pipes(self, docs: Iterable[Doc]) -> Iterator[Doc]:
         for pipe in self._pipes:
             docs = pipe.pipe(docs, batch_size=_DOCS_PER_BATCH)
         return iter(docs)
-
-
-def context_half_width(nlp: Language) -> int | None:
-    """Tokens to each side that can influence a tag; None if the whole sentence can.
-
-    Only the architecture of spaCy's small models is known to be bounded: hashed
-    embeddings of single tokens, then `depth` convolutions of `window_size` tokens to
-    each side, then a softmax per token.
-    """
-    tagger = nlp.get_pipe_config("tagger").get("model", {})
-    tok2vec = tagger.get("tok2vec", {})
-    if "Tok2VecListener" in tok2vec.get("@architectures", ""):
-        if "tok2vec" not in nlp.pipe_names:
-            return None
-        tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})
-    embed, encode = tok2vec.get("embed", {}), tok2vec.get("encode", {})
-    if "MultiHashEmbed" in embed.get("@architectures", "") and "MaxoutWindowEncoder" in encode.get(
-        "@architectures", ""
-    ):
-        return int(encode["depth"]) * int(encode["window_size"])
-    return None
 
 
 def _retokeniser(nlp: Language) -> Callable[[str], tuple[_Word, ...]]:
@@ -197,6 +193,29 @@ def _retokeniser(nlp: Language) -> Callable[[str], tuple[_Word, ...]]:
 
 def _special_norm(token: SpacyToken) -> str | None:
     return None if token.norm == token.lex.norm else token.norm_
+
+
+def _spaces(sentence: Sentence) -> tuple[bool, ...]:
+    """Whether a space follows each token."""
+    starts = [token.start for token in sentence.tokens[1:]] + [len(sentence.text)]
+    return tuple(t.span[1] < start for t, start in zip(sentence.tokens, starts, strict=True))
+
+
+def _make_doc(nlp: Language, words: Sequence[_Word], spaces: Sequence[bool]) -> Doc:
+    from spacy.tokens import Doc
+
+    doc = Doc(nlp.vocab, words=[word for word, _ in words], spaces=list(spaces))
+    for i, (_, norm) in enumerate(words):
+        if norm is not None:
+            doc[i].norm_ = norm
+    return doc
+
+
+def _embed(nlp: Language, layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
+    """[n, width] What an embedding layer makes of tokens standing alone."""
+    docs = [_make_doc(nlp, [(word, norm)], [space]) for word, norm, space in tokens]
+    vectors: NDArray[np.float32] = np.concatenate(layer.predict(docs))
+    return vectors
 
 
 def _chunk(tokens: Sequence[Token], position: int) -> tuple[int, int]:

@@ -1,0 +1,147 @@
+"""One token's tag from just what the tagger can see of it: spaCy's small models, run sparsely.
+
+These models embed each token by itself, then let `depth` convolutions look one token to
+each side. A tag thus hangs on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and of the
+convolutions' outputs only a cone counts: 7 in the first layer, then 5, 3 and 1. Embeddings
+are kept per word, first-layer outputs are shared by all windows that hold the same three
+tokens. The layers are the model's own, so the tags are too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TokenKey = tuple[str, str | None, bool]
+"""What the embedding of a token depends on: text, norm if special, whether a space follows."""
+
+OUTSIDE: Final = 0
+"""Id of what lies before and after a sentence."""
+
+_WINDOWS_PER_BLOCK: Final = 512
+
+
+class Cone:
+    """The tagger's layers, and the embeddings of the tokens met so far."""
+
+    def __init__(
+        self,
+        *,
+        embed: Callable[[Sequence[TokenKey]], NDArray[np.float32]],
+        convolutions: Sequence[Any],
+        output: Any,
+        labels: Sequence[str],
+    ) -> None:
+        """Put together by `of_pipeline`.
+
+        Args:
+            embed: Tokens → [n, width] embeddings.
+            convolutions: Thinc layers from three tokens' vectors, side by side, to what is
+                added to the middle one's.
+            output: Thinc layer from a token's vector to a score per label.
+            labels: The labels, in that order.
+        """
+        self._embed, self._convolutions = embed, convolutions
+        self._output, self._labels = output, np.array(labels)
+        self._ids: dict[TokenKey, int] = {}
+        self._new: list[TokenKey] = []
+        self._vectors: NDArray[np.float32] | None = None
+        self.half_width = len(convolutions)
+
+    @classmethod
+    def of_pipeline(
+        cls, nlp: Any, embed_docs: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
+    ) -> Self | None:
+        """The cone of a spaCy pipeline, or None if its tagger is of another kind.
+
+        Args:
+            nlp: A pipeline with a tagger.
+            embed_docs: Runs an embedding layer on tokens standing alone.
+        """
+        if half_width(nlp) is None:
+            return None
+        tagger = nlp.get_pipe("tagger")
+        listener, output = tagger.model.layers
+        tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
+        embed, encode = tok2vec.layers
+        return cls(
+            embed=lambda tokens: embed_docs(embed, tokens),
+            convolutions=[residual.layers[0].layers[1] for residual in encode.layers[0].layers],
+            output=output.layers[0],
+            labels=tagger.labels,
+        )
+
+    def token_id(self, token: TokenKey) -> int:
+        """A number for a token, the same whenever it is asked for."""
+        number = self._ids.get(token)
+        if number is None:
+            number = self._ids[token] = len(self._ids) + 1
+            self._new.append(token)
+        return number
+
+    def tags(self, windows: NDArray[np.int32]) -> list[str]:
+        """Tags of the tokens in the middle.
+
+        Args:
+            windows: [n, 2 × half_width + 1] Token ids, `OUTSIDE` beyond a sentence.
+        """
+        if not len(windows):
+            return []
+        vectors = self._embedded()
+        unique, place = np.unique(windows, axis=0, return_inverse=True)
+        blocks = range(0, len(unique), _WINDOWS_PER_BLOCK)
+        best = [self._best(unique[i : i + _WINDOWS_PER_BLOCK], vectors) for i in blocks]
+        tags: list[str] = self._labels[np.concatenate(best)[place.ravel()]].tolist()
+        return tags
+
+    def _embedded(self) -> NDArray[np.float32]:
+        """[ids, width] Vectors of all tokens so far; zeros for `OUTSIDE`."""
+        if self._new:
+            new = self._embed(self._new)
+            old = (
+                np.zeros((1, new.shape[1]), np.float32) if self._vectors is None else self._vectors
+            )
+            self._vectors, self._new = np.concatenate([old, new]), []
+        assert self._vectors is not None
+        return self._vectors
+
+    def _best(self, windows: NDArray[np.int32], vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+        """[n] Index of each window's best label."""
+        first, *rest = self._convolutions
+        triples = np.lib.stride_tricks.sliding_window_view(windows, 3, axis=1)
+        unique, place = np.unique(triples.reshape(-1, 3), axis=0, return_inverse=True)
+        neighbours = vectors[unique]
+        outputs = neighbours[:, 1] + first.predict(neighbours.reshape(len(unique), -1))
+        x = outputs[place.ravel()].reshape(*triples.shape[:2], -1)
+        for layer in rest:
+            neighbours = np.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)
+            added = layer.predict(neighbours.reshape(-1, neighbours.shape[2]))
+            x = x[:, 1:-1] + added.reshape(len(x), -1, x.shape[2])
+        best: NDArray[np.int64] = self._output.predict(x[:, 0]).argmax(axis=1)
+        return best
+
+
+def half_width(nlp: Any) -> int | None:
+    """Tokens to each side that can influence a tag; None where that is not known.
+
+    Known is the architecture of spaCy's small models: hashed embeddings of single tokens,
+    `depth` convolutions one token wide to each side, and a softmax per token.
+    """
+    tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})
+    if "Tok2VecListener" in tok2vec.get("@architectures", "") and "tok2vec" in nlp.pipe_names:
+        tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})
+    embed, encode = tok2vec.get("embed", {}), tok2vec.get("encode", {})
+    if (
+        "MultiHashEmbed" in embed.get("@architectures", "")
+        and not embed.get("include_static_vectors")
+        and "MaxoutWindowEncoder" in encode.get("@architectures", "")
+        and encode["window_size"] == 1
+        and encode["depth"] > 1
+    ):
+        return int(encode["depth"])
+    return None
