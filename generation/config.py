@@ -158,9 +158,12 @@ class Config:
         return cls.from_mapping(_parse_toml(path.read_text(encoding="utf-8"), str(path)))
 
     def to_toml(self) -> str:
-        """The settings as TOML, one a line in the order above; unset ones left out."""
-        items = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
-        return "".join(f"{k} = {_toml_value(v)}\n" for k, v in items if v not in (None, {}))
+        """The settings as TOML in the order above; unset ones left out."""
+        import tomli_w
+
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["label_map"] = dict(sorted(self.label_map.items()))
+        return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
         """These settings, overlaid by an ablation (D13), overlaid by single fields.
@@ -214,7 +217,12 @@ def _read_bundled(folder: str, name: str) -> dict[str, Any]:
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"expected a {kind} of {names} or a .toml file, got {name!r}{hint}")
+        wanted = (
+            f"an ablation of {names}"
+            if kind == "ablation"
+            else f"a recipe of {names} or a .toml file"
+        )
+        raise ValueError(f"expected {wanted}, got {name!r}{hint}")
     path = bundled_path(f"{folder}/{name}.toml")
     return _parse_toml(path.read_text(encoding="utf-8"), name)
 
@@ -224,18 +232,6 @@ def _parse_toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
-
-
-def _toml_value(value: Any) -> str:
-    # JSON strings, numbers and booleans are TOML ones too; tables go inline.
-    import json
-
-    if isinstance(value, Mapping):
-        pairs = (f"{json.dumps(k)} = {json.dumps(v)}" for k, v in sorted(value.items()))
-        return "{ " + ", ".join(pairs) + " }"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(json.dumps(v) for v in value) + "]"
-    return json.dumps(value)
 
 
 def _check_type(name: str, value: Any, hint: Any) -> None:
@@ -254,6 +250,10 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
         raise TypeError(f"{name}: expected {expected}, got {value!r}")
     if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
         raise TypeError(f"{name}: expected a list of strings, got {value!r}")
+    if isinstance(value, Mapping) and not all(
+        isinstance(item, str) for pair in value.items() for item in pair
+    ):
+        raise TypeError(f"{name}: expected a table of strings, got {value!r}")
 
 
 def _check_members(name: str, values: Any, allowed: tuple[str, ...]) -> None:

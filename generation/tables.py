@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,7 +48,7 @@ EXCLUSIONS = pa.schema(
 
 def problem_table(seeds: Iterable[Seed]) -> pa.Table:
     """The problems as `suggest` read them, in the order of the source."""
-    return pa.Table.from_pylist([asdict(seed) for seed in seeds], schema=PROBLEMS)
+    return _table(seeds, PROBLEMS)
 
 
 def read_problems(path: Path) -> list[Seed]:
@@ -60,9 +59,8 @@ def read_problems(path: Path) -> list[Seed]:
 
 def replacement_table(replacements: Iterable[Replacement]) -> pa.Table:
     """One row per replacement, sorted by seed, class, word and replacement."""
-    rows = [asdict(replacement) for replacement in replacements]
-    rows.sort(key=lambda r: (r["seed_id"], r["word_class"], r["word"], r["replacement"]))
-    return pa.Table.from_pylist(rows, schema=REPLACEMENTS)
+    ordered = sorted(replacements, key=lambda r: (r.seed_id, r.word_class, r.word, r.replacement))
+    return _table(ordered, REPLACEMENTS)
 
 
 def read_replacements(path: Path) -> list[Replacement]:
@@ -82,6 +80,14 @@ def read_replacements(path: Path) -> list[Replacement]:
 
 def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:
     """One row per exclusion, sorted by seed, class and word."""
-    rows = [asdict(exclusion) for exclusion in exclusions]
-    rows.sort(key=lambda r: (r["seed_id"], r["word_class"] or "", r["word"] or "", r["reason"]))
-    return pa.Table.from_pylist(rows, schema=EXCLUSIONS)
+    ordered = sorted(
+        exclusions, key=lambda e: (e.seed_id, e.word_class or "", e.word or "", e.reason)
+    )
+    return _table(ordered, EXCLUSIONS)
+
+
+def _table(records: Iterable[object], schema: pa.Schema) -> pa.Table:
+    """One row per record, one column per field of the same name."""
+    rows = list(records)
+    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,415 @@
+"""Recipes, ablations, and every way of writing a wrong setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.config import BUNDLED_MLM, Config, ablation_names, bundled_path, recipe_names
+from merge_dataset.schema import LABELS, WORD_CLASSES
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+PAPER_MLMS = (
+    "google-bert/bert-base-cased",
+    "google-bert/bert-large-cased",
+    "FacebookAI/roberta-base",
+    "FacebookAI/roberta-large",
+    "albert/albert-base-v2",
+    "albert/albert-xxlarge-v2",
+    "google/electra-base-generator",
+    "google/electra-large-generator",
+)
+"""D12."""
+
+NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
+
+
+# --- Recipes (D9–D12) ---
+
+
+def test_the_bundled_recipes() -> None:
+    """The four recipes of the design are there."""
+    assert recipe_names() == ["demo", "paper-v1", "paper-v2", "poster"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mlms", "classes", "scope"),
+    [
+        ("paper-v2", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "class"),
+        ("paper-v1", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "problem"),
+        (
+            "poster",
+            ("google-bert/bert-base-cased", "FacebookAI/roberta-base"),
+            (*NOUN_VERB_ADJECTIVE, "adverb"),
+            "word",
+        ),
+        ("demo", (BUNDLED_MLM,), NOUN_VERB_ADJECTIVE, "class"),
+    ],
+)
+def test_recipes_hold_what_was_decided(
+    recipe: str, mlms: tuple[str, ...], classes: tuple[str, ...], scope: str
+) -> None:
+    """MLMs (D12), classes (D11), eligibility (D9) and sampling (D10) of each recipe."""
+    config = Config.from_recipe(recipe)
+    assert config.recipe == recipe
+    assert config.mlms == mlms
+    assert config.word_classes == classes
+    assert config.min_replacements_scope == scope
+    assert config.min_replacements == 20
+    assert (config.subsamples, config.variants_per_class) == (10, 20)
+    assert (config.suggestions_per_occurrence, config.masking) == (200, "single")
+    assert (config.probability_filter, config.class_filter) == (True, True)
+    assert (config.tag_match, config.combine, config.scramble) == ("coarse", "intersection", False)
+    assert config.ablation is None
+
+
+def test_the_defaults_are_those_of_paper_v2() -> None:
+    """Only the name and the MLMs differ between `Config()` and the recipe."""
+    recipe = Config.from_recipe("paper-v2")
+    assert dataclasses.replace(recipe, recipe="custom", mlms=()) == Config()
+
+
+def test_the_demo_reads_the_bundled_problems() -> None:
+    """The demo's source is the one that needs no file and no Hub."""
+    config = Config.from_recipe("demo")
+    assert (config.source, config.data, config.dataset) == ("demo", None, None)
+
+
+def test_bundled_paths_lie_beside_the_module() -> None:
+    """A bundled file is found from wherever the program is started."""
+    assert bundled_path("recipes/demo.toml").is_file()
+    assert bundled_path("recipes/demo.toml").is_absolute()
+
+
+# --- Ablations (D13) ---
+
+
+def test_the_bundled_ablations() -> None:
+    """The six ablations of the paper's appendix are there."""
+    assert ablation_names() == ["none", "paper", "pos", "prob", "scrambled", "union"]
+
+
+@pytest.mark.parametrize("recipe", ["demo", "paper-v1", "paper-v2", "poster"])
+@pytest.mark.parametrize(
+    ("ablation", "changed"),
+    [
+        ("union", {"combine": "union"}),
+        ("pos", {"probability_filter": False}),
+        ("prob", {"class_filter": False}),
+        ("none", {"probability_filter": False, "class_filter": False}),
+        ("scrambled", {"scramble": True}),
+        ("paper", {}),
+    ],
+)
+def test_an_ablation_changes_one_thing(recipe: str, ablation: str, changed: dict[str, Any]) -> None:
+    """Each ablation differs from its recipe in what D13 says and in its name."""
+    config = Config.from_recipe(recipe, ablation=ablation)
+    expected = dataclasses.replace(Config.from_recipe(recipe), ablation=ablation, **changed)
+    assert config == expected
+
+
+def test_no_ablation_needs_other_suggestions() -> None:
+    """All ablations read the same stored suggestions, so none changes what an MLM is asked."""
+    asked = ("source", "mlms", "suggestions_per_occurrence", "masking", "word_classes", "limit")
+    recipe = Config.from_recipe("paper-v2")
+    for name in ablation_names():
+        config = Config.from_recipe("paper-v2", ablation=name)
+        assert {a: getattr(config, a) for a in asked} == {a: getattr(recipe, a) for a in asked}
+
+
+# --- Recipe < ablation < settings ---
+
+
+def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> None:
+    """Each layer wins over the one before in what it says and leaves the rest."""
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('combine = "union"\nprobability_filter = true\nmin_replacements = 3\n')
+    plain = Config.from_recipe(str(recipe))
+    assert (plain.recipe, plain.combine, plain.min_replacements) == ("mine", "union", 3)
+    ablated = Config.from_recipe(str(recipe), ablation="pos")
+    assert (ablated.probability_filter, ablated.combine) == (False, "union")
+    mine = Config.from_recipe(
+        str(recipe), ablation="pos", probability_filter=True, min_replacements=5
+    )
+    assert (mine.probability_filter, mine.min_replacements) == (True, 5)
+    assert (mine.ablation, mine.combine) == ("pos", "union")
+
+
+def test_settings_that_are_none_leave_the_recipe_alone() -> None:
+    """A command's options that were not given are None and change nothing."""
+    names = [field.name for field in dataclasses.fields(Config) if field.name != "recipe"]
+    nothing: dict[str, Any] = dict.fromkeys(n for n in names if n != "ablation")
+    assert Config.from_recipe("poster", **nothing) == Config.from_recipe("poster")
+
+
+def test_false_and_zero_are_settings() -> None:
+    """Only None means not given."""
+    config = Config.from_recipe("demo", probability_filter=False, rng_seed=0)
+    assert config.probability_filter is False
+
+
+def test_lists_become_tuples() -> None:
+    """Lists as TOML and command lines have them are taken."""
+    config = Config.from_recipe("demo", word_classes=["verb"], mlms=["a", "b"])
+    assert (config.word_classes, config.mlms) == (("verb",), ("a", "b"))
+
+
+def test_overlaid_leaves_the_original_alone() -> None:
+    """A configuration is a value: overlaying gives another one."""
+    config = Config.from_recipe("demo")
+    other = config.overlaid("union", {"rng_seed": 7})
+    assert (config.combine, config.rng_seed, config.ablation) == ("intersection", 0, None)
+    assert (other.combine, other.rng_seed, other.ablation) == ("union", 7, "union")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.rng_seed = 1  # type: ignore[misc]
+
+
+# --- Messages ---
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("min_replacement", "min_replacements"),
+        ("word_class", "word_classes"),
+        ("rngseed", "rng_seed"),
+        ("mlm", "mlms"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
+    """A misspelt setting is quoted with the one that was probably meant."""
+    message = rf"^unknown setting '{key}'; did you mean '{near}'\?$"
+    with pytest.raises(ValueError, match=message):
+        Config.from_mapping({key: 1})
+    with pytest.raises(ValueError, match=message):
+        Config.from_recipe("demo", **{key: 1})
+
+
+def test_an_unknown_key_like_no_other_lists_all() -> None:
+    """Where nothing is near, the known keys are listed."""
+    with pytest.raises(ValueError, match=r"unknown setting 'qqqq'; known keys: \['ablation', "):
+        Config.from_mapping({"qqqq": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"suggestions_per_occurrence": 0}, "suggestions_per_occurrence: .* at least 1, got 0"),
+        ({"min_replacements": 0}, "min_replacements: expected at least 1, got 0"),
+        ({"subsamples": -1}, "subsamples: expected at least 1, got -1"),
+        ({"variants_per_class": 0}, "variants_per_class: expected at least 1, got 0"),
+        ({"workers": 0}, "workers: expected at least 1, got 0"),
+        ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
+        ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
+        ({"word_classes": ()}, "word_classes: expected at least one of .*noun.*, got none"),
+        ({"word_classes": ("nouns",)}, r"word_classes: .* got 'nouns'; did you mean 'noun'\?"),
+        ({"word_classes": ("xyz",)}, r"word_classes: expected members of .*, got 'xyz'$"),
+        ({"label_map": {"a": "entails"}}, r"label_map: .*'entails'; did you mean 'entailment'\?"),
+        ({"masking": "double"}, r"masking: expected one of \['single', 'joint'\], got 'double'"),
+        ({"tag_match": "corse"}, r"tag_match: .* got 'corse'; did you mean 'coarse'\?"),
+        ({"combine": "unions"}, r"combine: .* got 'unions'; did you mean 'union'\?"),
+        ({"min_replacements_scope": "words"}, r"min_replacements_scope: .*mean 'word'\?"),
+        ({"dtype": "float8"}, r"dtype: expected one of .*'bfloat16'.*, got 'float8'"),
+        ({"source": "SNLI"}, r"expected a source name .*got 'SNLI'"),
+        ({"source": "my_set"}, r"expected a source name .*got 'my_set'"),
+    ],
+)
+def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
+    """The message has the setting, what is expected, what came and, if near, what is meant."""
+    with pytest.raises(ValueError, match=message):
+        Config(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rng_seed": "1"}, "rng_seed: expected int, got '1'"),
+        ({"rng_seed": True}, "rng_seed: expected int, got True"),
+        ({"rng_seed": 1.0}, "rng_seed: expected int, got 1.0"),
+        ({"limit": "5"}, "limit: expected int or NoneType, got '5'"),
+        ({"limit": True}, "limit: expected int or NoneType, got True"),
+        ({"scramble": 1}, "scramble: expected bool, got 1"),
+        ({"data": 3}, "data: expected str or NoneType, got 3"),
+        ({"mlms": "bert"}, "mlms: expected tuple, got 'bert'"),
+        ({"mlms": (1,)}, r"mlms: expected a list of strings, got \(1,\)"),
+        ({"label_map": ["e"]}, r"label_map: expected Mapping, got \['e'\]"),
+        ({"source": None}, "source: expected str, got None"),
+    ],
+)
+def test_values_of_another_type(settings: dict[str, Any], message: str) -> None:
+    """The message has the setting, the type expected and the value that came."""
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        Config(**settings)
+
+
+@pytest.mark.parametrize("label_map", [{"x": 0}, {"x": 1}, {1: "neutral"}])
+def test_a_label_map_holds_strings(label_map: dict[Any, Any]) -> None:
+    """Numbers in a label map would be misread, so they are refused by name."""
+    with pytest.raises((TypeError, ValueError), match="label_map"):
+        Config(label_map=label_map)
+
+
+def test_unknown_recipe() -> None:
+    """The message lists the recipes and the nearest, and that a file will do."""
+    with pytest.raises(
+        ValueError,
+        match=r"expected a recipe of \['demo', 'paper-v1', 'paper-v2', 'poster'\] or a .toml file, "
+        r"got 'paper-v3'; did you mean 'paper-v[12]'\?",
+    ):
+        Config.from_recipe("paper-v3")
+
+
+def test_unknown_ablation() -> None:
+    """The message lists the ablations and the nearest."""
+    with pytest.raises(ValueError, match=r"ablation of .*'none'.*'scramble'; .*mean 'scrambled'"):
+        Config.from_recipe("demo", ablation="scramble")
+    with pytest.raises(ValueError, match=r"ablation of .*'none'.*'qq'$"):
+        Config().overlaid("qq", {})
+
+
+def test_an_ablation_is_never_a_file() -> None:
+    """The message does not suggest what would fail too."""
+    with pytest.raises(ValueError, match=r"^expected an ablation of ((?!toml).)*$"):
+        Config.from_recipe("demo", ablation="x")
+
+
+def test_missing_recipe_file(tmp_path: Path) -> None:
+    """The message has the path."""
+    with pytest.raises(ValueError, match=r"expected a recipe file at .*none\.toml, found none"):
+        Config.from_recipe(str(tmp_path / "none.toml"))
+
+
+def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
+    """The message has the file, and the line as the parser has it."""
+    path = tmp_path / "bad.toml"
+    path.write_text("subsamples = 3\nrng_seed = = 1\n")
+    for read in (Config.from_recipe, lambda p: Config.read(Path(p))):
+        with pytest.raises(ValueError, match=r"bad\.toml: expected TOML, got .*line 2"):
+            read(str(path))
+
+
+# --- TOML ---
+
+# No surrogates: files cannot hold them. Not beyond the basic plane: see below.
+_TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=12)
+_COUNT = st.integers(1, 10**6)
+_SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "recipe": _TEXT,
+        "data": _TEXT,
+        "run": _TEXT,
+        "label_column": _TEXT,
+        "label_map": st.dictionaries(_TEXT, st.sampled_from([*LABELS, ""]), max_size=3),
+        "limit": _COUNT,
+        "mlms": st.lists(_TEXT, max_size=3).map(tuple),
+        "word_classes": st.lists(
+            st.sampled_from(WORD_CLASSES), min_size=1, max_size=4, unique=True
+        ).map(tuple),
+        "probability_filter": st.booleans(),
+        "scramble": st.booleans(),
+        "min_replacements_scope": st.sampled_from(["class", "problem", "word"]),
+        "subsamples": _COUNT,
+        "rng_seed": st.integers(-(2**63), 2**63 - 1),
+        "tagger": _TEXT,
+    },
+)
+
+
+@modest
+@given(_SETTINGS)
+def test_toml_round_trip(settings: dict[str, Any]) -> None:
+    """What is written as TOML reads back as the same configuration."""
+    config = Config(**settings)
+    assert Config.from_mapping(tomllib.loads(config.to_toml())) == config
+
+
+def test_toml_file_round_trip(tmp_path: Path) -> None:
+    """`read` gives back what `to_toml` wrote, with an ablation and accents in it."""
+    config = Config.from_recipe("poster", ablation="union", data="données/é.tsv",
+                                label_map={'a"b': "neutral", "": ""})  # fmt: skip
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert Config.read(path) == config
+
+
+def test_toml_round_trip_beyond_the_basic_plane() -> None:
+    """An emoji in a path survives."""
+    config = Config(run="runs/\N{GRINNING FACE}")
+    assert Config.from_mapping(tomllib.loads(config.to_toml())) == config
+
+
+def test_toml_leaves_out_what_is_not_set() -> None:
+    """Unset fields have no key, set ones stand in the order of the fields."""
+    values = tomllib.loads(Config(rng_seed=3, label_map={"x": "neutral"}).to_toml())
+    assert "limit" not in values
+    assert "data" not in values
+    assert values["rng_seed"] == 3
+    assert values["label_map"] == {"x": "neutral"}
+    order = [field.name for field in dataclasses.fields(Config)]
+    plain = [key for key in values if key != "label_map"]
+    assert plain == sorted(plain, key=order.index)
+
+
+# --- What decides the outcome ---
+
+MACHINE = {
+    "data": "elsewhere.jsonl",
+    "mlms": ("other",),
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "batch_tokens": 99,
+    "workers": 4,
+    "tagger": "en_core_web_lg",
+    "store": "there",
+    "run": "runs/other",
+}
+"""Settings of the machine, each with a value that is not the default."""
+
+
+def test_what_is_made_does_not_depend_on_the_machine() -> None:
+    """Paths, device and workers leave `what_is_made` as it is."""
+    assert Config(**MACHINE).what_is_made() == Config().what_is_made()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"recipe": "other"},
+        {"source": "mnli-m"},
+        {"limit": 5},
+        {"label_map": {"x": "neutral"}},
+        {"suggestions_per_occurrence": 100},
+        {"masking": "joint"},
+        {"word_classes": ("noun",)},
+        {"probability_filter": False},
+        {"class_filter": False},
+        {"tag_match": "fine"},
+        {"combine": "union"},
+        {"scramble": True},
+        {"min_replacements": 5},
+        {"min_replacements_scope": "word"},
+        {"subsamples": 5},
+        {"variants_per_class": 5},
+        {"rng_seed": 1},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_what_is_made_tells_the_rest_apart(setting: dict[str, Any]) -> None:
+    """Every setting that decides what is made shows in `what_is_made`."""
+    assert Config(**setting).what_is_made() != Config().what_is_made()
+
+
+def test_every_setting_is_of_the_machine_or_decides() -> None:
+    """No field is forgotten: each is in `what_is_made` or in the list of the machine's."""
+    fields = {field.name for field in dataclasses.fields(Config)}
+    assert fields == set(Config().what_is_made()) | set(MACHINE)
+    assert not set(Config().what_is_made()) & set(MACHINE)

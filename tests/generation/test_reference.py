@@ -1,0 +1,294 @@
+"""The pipeline against the slow reference of eq. 1 in `helpers.reference`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.reference import Expected, Key, cased_like, keeps_class, reference, slow_mlm, tag
+from helpers.tiny_models import KINDS, tiny_model
+from threadpoolctl import threadpool_limits
+
+from generation.config import Config
+from generation.pipeline import build, suggest
+from generation.records import Seed
+from generation.tagging import Tagger
+from merge_dataset.schema import WORD_CLASSES
+
+K = 60
+"""Suggestions per occurrence; the tiny vocabularies hold 300 to 700 tokens."""
+THREE = ("bert-uncased", "roberta", "albert")
+"""Kinds that ask together, so that one may validate in p and another in h."""
+PAPER = ("noun", "verb", "adjective")
+"""The classes of the paper."""
+
+PROBLEMS = {
+    "two occurrences": (
+        "A girl and another girl play near the small dog.",
+        "The girl sees a small dog near the girl.",
+    ),
+    "title case": ("Children play near the café.", "Children sing in a café outside."),
+    "upper case": (
+        "The DOG and the DOG run, said a SMALL man.",
+        "A SMALL man said the DOG is good.",
+    ),
+    "quotation marks": ('The man said "girl" and "dog".', 'A man likes the "girl" and the "dog".'),
+    "hyphen": ("The man-made river runs here.", "A man-made river runs today."),
+    "curly apostrophe": ("The boys don’t walk here.", "The boys walk but they don’t run here."),
+    "double space": ("A woman  holds a  red  book.", "The woman holds  the red book ."),
+    "noun and verb": ("The walk is good.", "The women walk a good walk."),
+    "pieces": (
+        "The accordion player cannot see the horse.",
+        "The horse cannot run, the accordion player cannot run.",
+    ),
+}
+"""What each problem is about → premise, hypothesis."""
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Tagger:
+    return Tagger.load()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for one another take ten times as long on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _load_tagger_once(monkeypatch: pytest.MonkeyPatch, tagger: Tagger) -> None:
+    monkeypatch.setattr(Tagger, "load", lambda model=None: tagger)
+
+
+@pytest.fixture(scope="module")
+def seeds() -> list[Seed]:
+    return [
+        Seed(seed_id=f"tiny:{name}", source="tiny", premise=p, hypothesis=h, label="neutral")
+        for name, (p, h) in PROBLEMS.items()
+    ]
+
+
+def write_problems(path: Path, seeds: Sequence[Seed]) -> Path:
+    """The seeds in the field names of SNLI."""
+    rows = [
+        {
+            "pairID": seed.seed_id.partition(":")[2],
+            "sentence1": seed.premise,
+            "sentence2": seed.hypothesis,
+            "gold_label": seed.label,
+        }
+        for seed in seeds
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def config_of(run: Path, seeds: Sequence[Seed], models: Sequence[Path], **settings: Any) -> Config:
+    """Settings under which every seed with a replacement is eligible."""
+    values = {
+        "source": seeds[0].source,
+        "data": str(write_problems(run.with_suffix(".jsonl"), seeds)),
+        "mlms": tuple(map(str, models)),
+        "suggestions_per_occurrence": K,
+        "word_classes": WORD_CLASSES,
+        "min_replacements": 1,
+        "subsamples": 1,
+        "device": "cpu",
+        "run": str(run),
+    }
+    return Config(**{**values, **settings})
+
+
+def run_pipeline(
+    run: Path, seeds: Sequence[Seed], models: Mapping[str, Path], **settings: Any
+) -> dict[Key, Expected]:
+    """What the pipeline makes of the seeds; without any replacement `build` would raise."""
+    suggest(config_of(run, seeds, list(models.values()), **settings))
+    return found_in(build(run).replacements)
+
+
+def rebuild(run: Path, folder: Path, **settings: Any) -> dict[Key, Expected]:
+    """What another build over a copy of the same suggestions makes of them."""
+    shutil.copytree(run, folder / "run")
+    return found_in(build(folder / "run", **settings).replacements)
+
+
+def expected_of_three(seeds: Sequence[Seed], **options: Any) -> dict[Key, Expected]:
+    """The reference with the three kinds that ask together."""
+    models = {kind: tiny_model(kind) for kind in THREE}
+    return reference(seeds, models, **{"k": K, "word_classes": WORD_CLASSES, **options})
+
+
+def real_seeds(path: Path, source: str, count: int) -> list[Seed]:
+    """Labelled problems at equal distances in a file of SNLI or MultiNLI."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row["gold_label"] != "-"]
+    return [
+        Seed(
+            seed_id=f"{source}:{row['pairID']}",
+            source=source,
+            premise=row["sentence1"],
+            hypothesis=row["sentence2"],
+            label=row["gold_label"],
+        )
+        for row in rows[:: len(rows) // count][:count]
+    ]
+
+
+def found_in(path: Path) -> dict[Key, Expected]:
+    """A replacements.parquet in the shape of the reference."""
+    rows = pq.read_table(path).to_pylist()
+    found = {
+        (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
+            tuple(row["premise_mlms"]), tuple(row["hypothesis_mlms"]), row["log_odds"]
+        )
+        for row in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]) -> None:
+    """The same replacements, validated by the same MLMs, with the same log-odds."""
+    assert {
+        "too many": sorted(found.keys() - expected.keys()),
+        "missing": sorted(expected.keys() - found.keys()),
+    } == {"too many": [], "missing": []}
+    for key, there in expected.items():
+        here = found[key]
+        assert (here.premise_mlms, here.hypothesis_mlms) == (
+            there.premise_mlms,
+            there.hypothesis_mlms,
+        ), key
+        assert here.log_odds == pytest.approx(there.log_odds, abs=1e-3), key
+
+
+def test_every_problem_is_about_what_it_says(seeds: list[Seed]) -> None:
+    """The handwritten problems contain the difficulties they are named after."""
+    tags = {
+        (name, side, word): [token.tag for token in tag(text) if token.text == word]
+        for name, pair in PROBLEMS.items()
+        for side, text in enumerate(pair)
+        for word in {token.text for token in tag(text)}
+    }
+    assert tags["two occurrences", 0, "girl"] == tags["two occurrences", 1, "girl"] == ["NN", "NN"]
+    assert tags["title case", 0, "Children"] == tags["title case", 1, "Children"] == ["NNS"]
+    assert tags["upper case", 0, "DOG"] == ["NN", "NNP"]
+    assert tags["upper case", 1, "DOG"] == ["NN"]
+    assert tags["quotation marks", 0, "girl"] == ["NN"]
+    assert tags["hyphen", 0, "man"] == tags["hyphen", 1, "man"] == ["NN"]
+    assert tags["double space", 0, " "] == ["_SP"] * 3
+    assert tags["noun and verb", 0, "walk"] == ["NN"]
+    assert tags["noun and verb", 1, "walk"] == ["VBP", "NN"]
+    assert tags["pieces", 0, "not"] == ["RB"]
+
+
+def test_the_reference_knows_the_named_cases() -> None:
+    """Casing (D6) and changed tokenisation (D8) as the specification's own examples have them."""
+    assert [cased_like("girl", word) for word in ("boy", "Boy", "BOY", "A", "McBoy")] == [
+        "girl", "Girl", "GIRL", "Girl", "girl",
+    ]  # fmt: skip
+    assert keeps_class("He can see a dog.", "see", "hold", "coarse")
+    assert not keeps_class("He can see a dog.", "see", "cannot", "coarse")
+    assert not keeps_class("He sees a dog.", "dog", "a", "coarse")
+    assert not keeps_class("He is playing.", "playing", "took", "fine")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
+    """With a single MLM of any kind the pipeline finds what the reference finds."""
+    models = {kind: tiny_model(kind)}
+    expected = reference(seeds, models, k=K, word_classes=WORD_CLASSES)
+    assert len(expected) > 20
+    assert len({seed_id for seed_id, *_ in expected}) > len(seeds) // 2
+    assert slow_mlm(models[kind]).closest > 1e-5, "a near tie could go either way"
+    assert_equal(run_pipeline(tmp_path / "run", seeds, models), expected)
+
+
+@pytest.mark.parametrize("kind", ["bert-cased", "modernbert"])
+def test_the_whole_vocabulary(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
+    """More suggestions than there are tokens leave the whole vocabulary to choose from."""
+    models, some = {kind: tiny_model(kind)}, seeds[1:4]
+    expected = reference(some, models, k=10_000, word_classes=WORD_CLASSES)
+    assert expected.keys() > reference(some, models, k=K, word_classes=WORD_CLASSES).keys()
+    run = tmp_path / "run"
+    assert_equal(run_pipeline(run, some, models, suggestions_per_occurrence=10_000), expected)
+
+
+@pytest.fixture(scope="module")
+def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with the suggestions of three MLMs."""
+    run = tmp_path_factory.mktemp("together") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tagger, "load", lambda model=None: tagger)
+        suggest(config_of(run, seeds, [tiny_model(kind) for kind in THREE]))
+    return run
+
+
+def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) -> None:
+    """A replacement validated by different MLMs in p and in h counts; each is on record."""
+    expected = expected_of_three(seeds)
+    assert any(len(e.premise_mlms) == 3 for e in expected.values())
+    assert any(not set(e.premise_mlms) & set(e.hypothesis_mlms) for e in expected.values())
+    alone = [reference(seeds, {kind: tiny_model(kind)}, k=K) for kind in THREE]
+    assert expected.keys() > set().union(*alone)
+    assert_equal(rebuild(together, tmp_path), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"combine": "union"},
+        {"tag_match": "fine"},
+        {"tag_match": "fine", "combine": "union"},
+        {"probability_filter": False},
+        {"class_filter": False},
+        {"probability_filter": False, "class_filter": False},
+        {"word_classes": ("adjective",)},
+    ],
+    ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
+)
+def test_options_of_the_filters(
+    options: dict[str, Any], together: Path, seeds: list[Seed], tmp_path: Path
+) -> None:
+    """Every option of eq. 1 and its filters changes the outcome as the reference says."""
+    expected = expected_of_three(seeds, **options)
+    assert len(expected) > 5
+    assert expected.keys() != expected_of_three(seeds).keys()
+    assert_equal(rebuild(together, tmp_path, **options), expected)
+
+
+def test_joint_masking(seeds: list[Seed], tmp_path: Path) -> None:
+    """Masking all occurrences at once asks another question and finds other words."""
+    some = [seed for seed in seeds if seed.seed_id.endswith(("occurrences", "verb", "upper case"))]
+    expected = expected_of_three(some, masking="joint")
+    assert len(expected) > 20
+    assert expected.keys() != expected_of_three(some).keys()
+    models = {kind: tiny_model(kind) for kind in THREE}
+    assert_equal(run_pipeline(tmp_path / "run", some, models, masking="joint"), expected)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("source", "file", "count"),
+    [("snli", "snli_test.jsonl", 12), ("mnli-m", "mnli_dev_matched.jsonl", 6)],
+)
+def test_real_models_on_real_problems(
+    source: str, file: str, count: int, shared_data: Path, shared_models: Path, tmp_path: Path
+) -> None:
+    """Two real MLMs on problems from all over a real file give the reference's outcome."""
+    models = {name: shared_models / name for name in ("bert-tiny-mlm", "minilm-l6-mlm")}
+    some = real_seeds(shared_data / file, source, count)
+    expected = reference(some, models, k=200)
+    assert len(expected) > 50
+    assert any(len(e.premise_mlms) == 2 for e in expected.values())
+    run = tmp_path / "run"
+    found = run_pipeline(run, some, models, suggestions_per_occurrence=200, word_classes=PAPER)
+    assert_equal(found, expected)

