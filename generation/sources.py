@@ -121,6 +121,13 @@ def _open(config: Config) -> tuple[Iterator[Row], str]:
 
 
 def _read_file(path: Path) -> Iterator[Row]:
+    try:
+        yield from _reader(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: expected UTF-8, got other bytes: {error}") from error
+
+
+def _reader(path: Path) -> Iterator[Row]:
     match path.suffix.lower():
         case ".jsonl" | ".json":
             return _read_jsonl(path)
@@ -257,7 +264,8 @@ def _seed(
 def _votes(row: Mapping[str, Any]) -> list[Any]:
     """The annotators' labels: a list in the .jsonl releases, label1 … label5 in the .txt."""
     votes = row.get("annotator_labels") or [row.get(f"label{n}") for n in range(1, 6)]
-    return [vote for vote in (votes.split() if isinstance(votes, str) else votes) if vote]
+    votes = votes.split() if isinstance(votes, str) else votes
+    return [vote for vote in votes if vote not in (None, "")]
 
 
 def _label(value: Any, label_map: Mapping[str, str]) -> str:

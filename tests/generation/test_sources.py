@@ -165,7 +165,6 @@ def test_parquet_keeps_list_votes(tmp_path: Path) -> None:
     assert load(str(path)).seeds[0].annotator_labels == ("entailment", "neutral")
 
 
-@pytest.mark.xfail(strict=True, reason="_votes drops the vote 0 (entailment) as if it were none")
 def test_votes_in_numbers(tmp_path: Path) -> None:
     """Votes given as numbers mean the same labels as gold labels do."""
     path = jsonl(tmp_path / "d.jsonl", [{**PLAIN, "annotator_labels": [0, 1, 2, 0, -1]}])
@@ -444,7 +443,6 @@ def test_a_file_without_any_label(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.xfail(strict=True, reason="UnicodeDecodeError goes through without the file's name")
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_a_file_in_another_encoding_is_named(tmp_path: Path, suffix: str) -> None:
     """Bytes that are no UTF-8 are an error with the file's name."""
