@@ -326,6 +326,19 @@ def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, l
     assert [s.seed_id for s in load(path, limit=limit).seeds] == everything[:limit]
 
 
+def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
+    """What comes after the last problem wanted is neither counted nor checked."""
+    rows: list[Row | str] = [
+        {**PLAIN, "pairID": "a", "gold_label": "-"},
+        PLAIN,
+        {**PLAIN, "pairID": "b", "gold_label": "-"},
+        "{",
+    ]
+    problems = load(jsonl(tmp_path / "d.jsonl", rows), limit=1)
+    assert [s.seed_id for s in problems.seeds] == ["snli:1"]
+    assert problems.unlabelled == ["snli:a"]
+
+
 def test_rows_without_an_id_column_are_numbered(tmp_path: Path) -> None:
     """Without a usual id column the number of the row is the id, dropped rows counted."""
     rows = [
@@ -394,6 +407,16 @@ def test_a_wrong_number_of_csv_columns(tmp_path: Path, row: str, got: int) -> No
     path = tmp_path / "bad.csv"
     path.write_text(f"premise,hypothesis,label\np,h,neutral\n{row}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"^bad.csv:3: expected 3 columns, got {got}$"):
+        load(str(path))
+
+
+@pytest.mark.xfail(strict=True, reason="csv.Error is no ValueError and has neither file nor line")
+def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
+    """A field that never ends, because of a lone mark at its start, is named with its file."""
+    path = tmp_path / "bad.csv"
+    rows = "p,h,neutral\n" * 20_000
+    path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
         load(str(path))
 
 
