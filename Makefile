@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LEGACY := .venv-legacy
 # Tests run offline, with nothing of the user's own cache in sight.
-TEST_ENV := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# One thread each, as two processes share the cores.
+TEST_ENV := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 .PHONY: demo test lint format bench test-legacy clean
 
@@ -12,7 +13,7 @@ demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and s
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
 
 test: $(READY) lint  ## Lint, types, import contract, tests
-	$(TEST_ENV) $(BIN)/pytest
+	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import random
 import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -320,21 +319,26 @@ def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
 
 
 def _token_of_span(sentence: str, encoding: Any) -> dict[Span, int]:
-    """Half-open character span → index of the one token that covers just that.
+    """Half-open character span → index of the one token that covers just that (D3).
 
-    Tokenizers that count the space before a word as part of its token are put right;
-    spans that several tokens claim (the bytes of one character) are left out.
+    Tokenizers that count the space before a word as part of its token are put right.
+    Tokens that overlap (a lone "▁" over its word's first letter, the bytes of one
+    character) are several tokens for one word, and left out.
     """
-    spans: dict[Span, list[int]] = defaultdict(list)
+    spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
-        if encoding.special_tokens_mask[i]:
-            continue
         text = sentence[start:end]
         start += len(text) - len(text.lstrip())
         end -= len(text) - len(text.rstrip())
-        if start < end:
-            spans[start, end].append(i)
-    return {span: indices[0] for span, indices in spans.items() if len(indices) == 1}
+        if start < end and not encoding.special_tokens_mask[i]:
+            spans.append((start, end, i))
+    before = [0, *(end for _, end, _ in spans)]
+    after = [*(start for start, _, _ in spans[1:]), len(sentence)]
+    return {
+        (start, end): i
+        for (start, end, i), last, following in zip(spans, before, after, strict=False)
+        if last <= start and end <= following
+    }
 
 
 def _folded(text: str) -> str:

@@ -115,6 +115,11 @@ def suggest(config: Config) -> RunFolder:
     write_table(run.problems, problem_table(problems.seeds))
     tagger = Tagger.load(config.tagger)
     queries = _tag_problems(problems.seeds, tagger, config.word_classes).queries(config.masking)
+    if not queries:
+        raise ValueError(
+            f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
+            f"premise and hypothesis, found none in {len(problems.seeds)} problems"
+        )
     records = [
         _suggest_with(model, name, queries, config, _store_root(run, config))
         for name, model in mlms.items()
@@ -143,7 +148,8 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         run: The folder that `suggest` filled.
         ablation: One of `config.ablation_names()` (D13): built into a folder of that name
             inside `run`, for the seeds that are eligible without it (paper, A.2).
-        settings: Fields of `Config` to change, for this build alone.
+        settings: Fields of `Config` to change for this build alone: the manifest has them,
+            the run's `config.toml` stays.
 
     Returns:
         The folder with the outcome.
@@ -159,7 +165,7 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
             f"{base.path}"
         )
     suggested = read_json(base.suggested)
-    config = _build_config(base, ablation, settings)
+    config = Config.read(base.config).overlaid(ablation, settings)
     out = base.named(ablation) if ablation else base
     out.manifest.unlink(missing_ok=True)
     eligible_pairs = _eligible_pairs(base) if ablation else None
@@ -196,7 +202,8 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
             "or lower min_replacements"
         )
     _write_variants(out, problems, kept, config)
-    write_text(out.config, config.to_toml())
+    if ablation:
+        write_text(out.config, config.to_toml())
     write_json(out.manifest, _manifest(out, config, suggested, tagger, funnel, kept))
     return out
 
@@ -285,12 +292,6 @@ def _stores(
     }
 
 
-def _build_config(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
-    """The run's settings, overlaid by the ablation, overlaid by `settings`."""
-    config = Config.read(base.config)
-    return config.overlaid(ablation, settings)
-
-
 def _tag_problems(
     seeds: list[Seed], tagger: Tagger, word_classes: Sequence[str]
 ) -> _TaggedProblems:
@@ -362,11 +363,11 @@ def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
             f"an ablation keeps the seeds that are eligible without it: expected a build in "
             f"{base.path}, found none; run: merge-nli build --run {base.path}"
         )
-    config = Config.read(base.config)
+    settings = read_json(base.manifest)["config"]
     kept, _ = eligible(
         read_replacements(base.replacements),
-        minimum=config.min_replacements,
-        scope=config.min_replacements_scope,
+        minimum=settings["min_replacements"],
+        scope=settings["min_replacements_scope"],
     )
     return {(r.seed_id, r.word_class) for r in kept}
 

@@ -65,8 +65,9 @@ def load_problems(config: Config) -> Problems:
     """Read the problems that `config` names.
 
     A file (`data`) goes before a Hub dataset (`dataset`); without either the source must
-    be one of the known ones. Ids that repeat get `~2`, `~3`, … in the order of the rows,
-    counted before anything is dropped or limited, so they never depend on the rest.
+    be one of the known ones. Rows without an id get their number; ids that repeat get
+    `~2`, `~3`, … in the order of the rows, counted before anything is dropped, so they
+    never depend on the rest.
 
     Raises:
         ValueError: no such source, unknown columns, or malformed rows: their file, line
@@ -83,8 +84,8 @@ def load_problems(config: Config) -> Problems:
     for number, (where, row) in enumerate(rows):
         if len(seeds) == config.limit:
             break
-        row_id = row.get(columns["id"]) if columns["id"] else number
-        seed_id = f"{config.source}:{unique(str(row_id))}"
+        row_id = row.get(columns["id"] or "")
+        seed_id = f"{config.source}:{unique(str(number if row_id in (None, '') else row_id))}"
         try:
             seed = _seed(config, columns, seed_id, row)
         except ValueError as error:
@@ -160,7 +161,15 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Row]:
         # Tab-separated releases hold bare quotation marks, comma-separated ones quote.
         quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
         reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
-        for row in reader:
+        while True:
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise ValueError(
+                    f"{path.name}:{reader.line_num}: expected CSV, got an error: {error}"
+                ) from error
             where = f"{path.name}:{reader.line_num}"
             if None in row or None in row.values():
                 got = sum(value is not None for key, value in row.items() if key is not None)
@@ -242,7 +251,10 @@ def _seed(
     Raises:
         ValueError: what is wrong with the row.
     """
-    label = _label(row.get(columns["label"] or ""), config.label_map)
+    label_column = columns["label"] or ""
+    if label_column not in row:
+        raise ValueError(f"expected a column {label_column!r}, found {sorted(map(str, row))}")
+    label = _label(row[label_column], config.label_map)
     if not label:
         return None
     texts = {}

@@ -1,9 +1,9 @@
 """The suggestion store: every (model revision, sentence, span) is scored once, ever.
 
 A store is a folder per model and setting. It holds `store.json` (whose suggestions these
-are), `vocabulary.parquet` (what token ids read as) and `parts/`, Parquet files named after
-the questions they answer and after their own content. A part is there whole or not at
-all, and one whose content no longer fits its name counts as not there.
+are), `vocabulary.DIGEST.parquet` (what token ids read as) and `parts/`, Parquet files named
+after the questions they answer. The digests in the names are those of the files, which are
+there whole or not at all; one that no longer fits its name counts as not there.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class SuggestionStore:
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
-            write_table(store.path / "vocabulary.parquet", _vocabulary_table(vocabulary))
             write_json(header, asdict(identity))
+        if not any(_is_sound(path) for path in store._vocabulary_paths()):
+            _write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)
 
     @classmethod
@@ -93,7 +94,13 @@ class SuggestionStore:
                 f"expected a suggestion store at {root / folder}, found none; run: merge-nli "
                 "suggest"
             )
-        identity = StoreIdentity(**read_json(header))
+        try:
+            identity = StoreIdentity(**read_json(header))
+        except TypeError as error:
+            raise ValueError(
+                f"{header}: expected the fields of a store's identity: {error}; move the folder "
+                "away and run: merge-nli suggest"
+            ) from error
         if identity.folder != folder or identity != (expected or identity):
             raise ValueError(
                 f"{header}: expected the suggestions of {expected or folder}, got those of "
@@ -102,8 +109,17 @@ class SuggestionStore:
         return cls(root / folder, identity)
 
     def vocabulary(self) -> Vocabulary:
-        """What the token ids of this store read as."""
-        table = pq.read_table(self.path / "vocabulary.parquet")
+        """What the token ids of this store read as.
+
+        Raises:
+            ValueError: the file is damaged or gone.
+        """
+        sound = next((path for path in self._vocabulary_paths() if _is_sound(path)), None)
+        if sound is None:
+            raise ValueError(
+                f"{self.path}: expected a sound vocabulary, found none; run: merge-nli suggest"
+            )
+        table = pq.read_table(sound)
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
     def parts(self) -> Iterator[Part]:
@@ -164,6 +180,9 @@ class SuggestionStore:
             path.unlink()
         return [path.name for path in corrupt]
 
+    def _vocabulary_paths(self) -> list[Path]:
+        return sorted(self.path.glob("vocabulary.*.parquet"))
+
     def _part_paths(self) -> list[Path]:
         return sorted((self.path / "parts").glob("*.parquet"))
 
@@ -172,9 +191,14 @@ class SuggestionStore:
 
     def _write_part(self, part: Part) -> None:
         keys = [(q.sentence, q.span, q.masked) for q in part.queries]
-        temporary = self.path / "parts" / f"{digest_of(keys)[:16]}.unnamed"
-        write_table(temporary, _part_table(part))
-        temporary.rename(temporary.with_suffix(f".{digest_of_file(temporary)[:16]}.parquet"))
+        _write_named(self.path / "parts", digest_of(keys)[:16], _part_table(part))
+
+
+def _write_named(folder: Path, name: str, table: pa.Table) -> None:
+    """Write `name.DIGEST.parquet`, the digest being that of the file."""
+    temporary = folder / f"{name}.unnamed"
+    write_table(temporary, table)
+    temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
 
 
 def _is_sound(path: Path) -> bool:

@@ -20,7 +20,7 @@ WHOLE: Final = 1
 ATTACHED: Final = 2
 """The token joins on to what stands before: "girl" at the start of a text, "##s"."""
 OTHER: Final = 0
-"""Special tokens, lone bytes, white space."""
+"""Special tokens and white space."""
 
 
 @dataclass(frozen=True)

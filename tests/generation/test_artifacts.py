@@ -273,6 +273,21 @@ def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> N
     assert replacement_table(replacements[::-1]) == replacement_table(replacements)
 
 
+def test_rows_are_sorted_by_word_before_the_rest() -> None:
+    """Within a seed and class the word decides, then the replacement or the reason."""
+    pairs = [("b", "x"), ("a", "z"), ("b", "a"), ("a", "y")]
+    same: dict[str, Any] = {"seed_id": "s:1", "source": "s", "word_class": "noun"}
+    validated: dict[str, Any] = {"premise_mlms": (), "hypothesis_mlms": (), "log_odds": 0.0}
+    replaced = [Replacement(**same, **validated, word=w, replacement=r) for w, r in pairs]
+    excluded = [Exclusion(**same, word=w, reason=r) for w, r in pairs]
+    for table, column in (
+        (replacement_table(replaced), "replacement"),
+        (exclusion_table(excluded), "reason"),
+    ):
+        found = zip(table["word"].to_pylist(), table[column].to_pylist(), strict=True)
+        assert list(found) == sorted(pairs)
+
+
 def test_a_table_knows_none_from_zero() -> None:
     """An exclusion without a count is not one with zero replacements."""
     some: dict[str, Any] = {"seed_id": "s:1", "source": "s", "word": "a", "word_class": "noun"}

@@ -154,7 +154,7 @@ def test_scores_of_real_models_do_not_depend_on_their_company(
 ) -> None:
     """The same with real sizes, where matrix products are cut up between threads."""
     with (shared_data / "snli_test.jsonl").open(encoding="utf-8") as lines:
-        texts = [json.loads(line)["sentence2"] for line in islice(lines, 5)]
+        texts = [json.loads(line)["sentence2"] for line in islice(lines, 3)]
     mlm = MaskedLM.load(shared_models / name, device="cpu")
     with threadpool_limits(threads):
         check_independence(mlm, ask_all(texts))
@@ -162,11 +162,11 @@ def test_scores_of_real_models_do_not_depend_on_their_company(
 
 def check_independence(mlm: MaskedLM, queries: list[MaskedQuery]) -> None:
     scores = mlm.score(queries, k=K)
-    for budget in (1, 40, 1024, 100_000):
+    for budget in (1, 40, 100_000):
         assert_identical(mlm.score(queries, k=K, batch_tokens=budget), scores)
     turned = mlm.score(queries[::-1], k=K, batch_tokens=200)
     assert_identical(turned.take(range(len(queries))[::-1]), scores)
-    for row in (0, 7, len(queries) - 1):
+    for row in (0, 3, len(queries) - 1):
         assert_identical(mlm.score([queries[row]], k=K), scores.take([row]))
 
 

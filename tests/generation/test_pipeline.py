@@ -270,3 +270,44 @@ def test_funnel_renders_every_reason(run: RunFolder) -> None:
     assert f"{rows[0]['suggestions']:,}" in text
     assert "bert-tiny-mlm" in text
     assert "noun" in text
+
+
+def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: Path) -> None:
+    """A flipped bit would make other words of the same suggestions."""
+    other = copy_of(run, tmp_path / "vocabulary")
+    (path,) = other.store.rglob("vocabulary.*.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="expected a sound vocabulary, found none; run: merge-nli"):
+        build(other.path)
+    generate(demo_config(other.path))
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_settings_of_a_build_are_for_that_build(run: RunFolder, tmp_path: Path) -> None:
+    """A stricter build says so in its manifest, and the next one is as before."""
+    other = copy_of(run, tmp_path / "settings")
+    build(other.path, tag_match="fine")
+    assert read_json(other.manifest)["config"]["tag_match"] == "fine"
+    fine = keys(pq.read_table(other.replacements).to_pylist())
+    build(other.path)
+    assert fine < keys(pq.read_table(other.replacements).to_pylist())
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_header_of_another_shape_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    """A store whose header lacks a field is an error with a remedy."""
+    other = copy_of(run, tmp_path / "header")
+    (header,) = other.store.rglob("store.json")
+    header.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected the fields of a store's identity: .*missing"):
+        build(other.path)
+
+
+def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
+    """Two sentences about different things: an error that names classes and problems."""
+    row = '{"sentence1": "Hello there.", "sentence2": "Nobody knew.", "gold_label": "neutral"}'
+    (tmp_path / "one.jsonl").write_text(row, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"expected a noun or verb or adjective shared .* in 1 pr"):
+        suggest(demo_config(tmp_path / "run", data=str(tmp_path / "one.jsonl")))

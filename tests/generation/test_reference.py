@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ PROBLEMS = {
         "A SMALL man said the DOG is good.",
     ),
     "quotation marks": ('The man said "girl" and "dog".', 'A man likes the "girl" and the "dog".'),
-    "hyphen": ("The man-made river runs here.", "A man-made river runs today."),
+    "hyphen": ("The man-to-man game runs here.", "A man-to-man game runs today."),
     "curly apostrophe": ("The boys don’t walk here.", "The boys walk but they don’t run here."),
     "double space": ("A woman  holds a  red  book.", "The woman holds  the red book ."),
     "noun and verb": ("The walk is good.", "The women walk a good walk."),
@@ -183,7 +184,7 @@ def test_every_problem_is_about_what_it_says(seeds: list[Seed]) -> None:
     assert tags["upper case", 0, "DOG"] == ["NN", "NNP"]
     assert tags["upper case", 1, "DOG"] == ["NN"]
     assert tags["quotation marks", 0, "girl"] == ["NN"]
-    assert tags["hyphen", 0, "man"] == tags["hyphen", 1, "man"] == ["NN"]
+    assert tags["hyphen", 0, "man"] == tags["hyphen", 1, "man"] == ["NN", "NN"]
     assert tags["double space", 0, " "] == ["_SP"] * 3
     assert tags["noun and verb", 0, "walk"] == ["NN"]
     assert tags["noun and verb", 1, "walk"] == ["VBP", "NN"]
@@ -205,6 +206,7 @@ def test_the_reference_knows_the_named_cases() -> None:
 def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
     """With a single MLM of any kind the pipeline finds what the reference finds."""
     models = {kind: tiny_model(kind)}
+    slow_mlm(models[kind]).closest = math.inf
     expected = reference(seeds, models, k=K, word_classes=WORD_CLASSES)
     assert len(expected) > 20
     assert len({seed_id for seed_id, *_ in expected}) > len(seeds) // 2

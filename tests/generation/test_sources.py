@@ -410,7 +410,6 @@ def test_a_wrong_number_of_csv_columns(tmp_path: Path, row: str, got: int) -> No
         load(str(path))
 
 
-@pytest.mark.xfail(strict=True, reason="csv.Error is no ValueError and has neither file nor line")
 def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
     """A field that never ends, because of a lone mark at its start, is named with its file."""
     path = tmp_path / "bad.csv"
@@ -418,6 +417,27 @@ def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
     path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
         load(str(path))
+
+
+def test_rows_without_an_id_get_their_number(tmp_path: Path) -> None:
+    """A null or empty id never becomes text, and never meets a number that is an id."""
+    rows = [{**PLAIN, "pairID": value} for value in (None, "a", "", "3", "3")]
+    path = jsonl(tmp_path / "d.jsonl", rows)
+    assert [seed.seed_id for seed in load(path).seeds] == [
+        "snli:0",
+        "snli:a",
+        "snli:2",
+        "snli:3",
+        "snli:3~2",
+    ]
+
+
+def test_a_row_without_the_label_column_is_malformed(tmp_path: Path) -> None:
+    """A missing label is not the same as an unlabelled row."""
+    rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
+    path = jsonl(tmp_path / "d.jsonl", rows)
+    with pytest.raises(ValueError, match=r"d.jsonl:2: expected a column 'gold_label', found"):
+        load(path)
 
 
 def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.tiny_models import sentences, tiny_model
+from threadpoolctl import threadpool_limits
 
 from generation import artifacts, suggestions
 from generation.candidates import Candidates
@@ -399,8 +400,11 @@ def test_unanswered_questions_stop_the_build(tmp_path: Path) -> None:
         Candidates.read(store, QUERIES, probability_filter=True)
 
 
-def test_real_scores_do_not_depend_on_how_the_store_was_filled(tmp_path: Path) -> None:
+def test_real_scores_do_not_depend_on_how_the_store_was_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a masked LM, two steps and a crash leave the answers of one go, bit by bit."""
+    monkeypatch.setattr(suggestions, "PART_SIZE", 16)
     mlm = MaskedLM.load(tiny_model("roberta"), device="cpu")
     queries = [
         MaskedQuery(text, match.span(), (match.span(),))
@@ -409,7 +413,8 @@ def test_real_scores_do_not_depend_on_how_the_store_was_filled(tmp_path: Path) -
     ]
 
     def score(piece: Sequence[MaskedQuery]) -> Scores:
-        return mlm.score(piece, k=K)
+        with threadpool_limits(1):
+            return mlm.score(piece, k=K)
 
     whole = SuggestionStore.create(tmp_path / "whole", IDENTITY, mlm.vocabulary)
     whole.fill(queries, score)
