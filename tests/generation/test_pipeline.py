@@ -301,7 +301,7 @@ def test_header_of_another_shape_is_refused(run: RunFolder, tmp_path: Path) -> N
     other = copy_of(run, tmp_path / "header")
     (header,) = other.store.rglob("store.json")
     header.write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="expected the fields of a store's identity: .*missing"):
+    with pytest.raises(ValueError, match=r"expected the fields of a store's identity: .*missing"):
         build(other.path)
 
 
