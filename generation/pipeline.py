@@ -7,20 +7,15 @@ does everything else and is quick. `generate` is both.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.artifacts import (
     RunFolder,
-    digest_of,
-    digests,
     read_json,
     write_json,
     write_table,
@@ -28,7 +23,9 @@ from generation.artifacts import (
 )
 from generation.candidates import Candidates
 from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.exclusions import unlabelled, without_replacement
 from generation.funnel import Funnel
+from generation.manifest import manifest_of
 from generation.parallel import tag_in_order
 from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
 from generation.sampling import draw, eligible
@@ -49,7 +46,6 @@ from generation.variants import scramble, seed_rows, variant_rows, word_spans
 log = logging.getLogger(__name__)
 
 _SEEDS_PER_BATCH = 64
-_PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +178,13 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
             f"funnel:\n{funnel.rows()}"
         )
     write_table(out.replacements, replacement_table(found))
-    if eligible_pairs is None:
-        kept, too_few = eligible(
-            found, minimum=config.min_replacements, scope=config.min_replacements_scope
-        )
-    else:
-        kept = [r for r in found if (r.seed_id, r.word_class) in eligible_pairs]
-        too_few = []
-    exclusions = [*_without_replacement(problems, found), *too_few]
-    write_table(
-        out.exclusions,
-        exclusion_table([*exclusions, *_unlabelled(suggested, config.source)]),
-    )
+    kept, too_few = _select(found, config, eligible_pairs)
+    excluded = [
+        *unlabelled(suggested["problems"]["unlabelled"], config.source),
+        *without_replacement(problems.seeds, problems.words, found),
+        *too_few,
+    ]
+    write_table(out.exclusions, exclusion_table(excluded))
     if not kept:
         most = max((e.replacements or 0 for e in too_few), default=0)
         raise ValueError(
@@ -201,11 +192,23 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
             f"{config.min_replacements_scope}, the most is {most}; add masked LMs or problems, "
             "or lower min_replacements"
         )
-    _write_variants(out, problems, kept, config)
+    variants = _write_variants(out, problems, kept, config)
     if ablation:
         write_text(out.config, config.to_toml())
-    write_json(out.manifest, _manifest(out, config, suggested, tagger, funnel, kept))
+    manifest = manifest_of(
+        out, config, suggested, tagger=tagger.name, funnel=funnel, kept=kept, variants=variants
+    )
+    write_json(out.manifest, manifest)
     return out
+
+
+def _select(
+    found: Sequence[Replacement], config: Config, pairs: Collection[tuple[str, str]] | None
+) -> tuple[list[Replacement], list[Exclusion]]:
+    """The replacements of eligible seeds (D9), or in an ablation of the (seed, class) given."""
+    if pairs is not None:
+        return [r for r in found if (r.seed_id, r.word_class) in pairs], []
+    return eligible(found, minimum=config.min_replacements, scope=config.min_replacements_scope)
 
 
 def _mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -372,42 +375,10 @@ def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
     return {(r.seed_id, r.word_class) for r in kept}
 
 
-def _without_replacement(
-    problems: _TaggedProblems, found: Iterable[Replacement]
-) -> Iterator[Exclusion]:
-    replaced = {(r.seed_id, r.word_class, r.word) for r in found}
-    for seed in problems.seeds:
-        words = problems.words[seed.seed_id]
-        if not words:
-            yield Exclusion(
-                seed_id=seed.seed_id,
-                source=seed.source,
-                word=None,
-                word_class=None,
-                reason="no_shared_word",
-            )
-        for word in words:
-            if (seed.seed_id, word.word_class, word.word) not in replaced:
-                yield Exclusion(
-                    seed_id=seed.seed_id,
-                    source=seed.source,
-                    word=word.word,
-                    word_class=word.word_class,
-                    reason="no_replacement",
-                    replacements=0,
-                )
-
-
-def _unlabelled(suggested: Mapping[str, Any], source: str) -> Iterator[Exclusion]:
-    for seed_id in suggested["problems"]["unlabelled"]:
-        yield Exclusion(
-            seed_id=seed_id, source=source, word=None, word_class=None, reason="unlabelled"
-        )
-
-
 def _write_variants(
     out: RunFolder, problems: _TaggedProblems, kept: Sequence[Replacement], config: Config
-) -> None:
+) -> int:
+    """Sample (D10) and write seeds and variants; how many variants there are."""
     variants = draw(
         kept,
         subsamples=config.subsamples,
@@ -423,47 +394,4 @@ def _write_variants(
     }
     write_table(out.seeds, seed_rows(seeds.values()))
     write_table(out.variants, variant_rows(variants, seeds, spans))
-
-
-def _manifest(
-    out: RunFolder,
-    config: Config,
-    suggested: Mapping[str, Any],
-    tagger: Tagger,
-    funnel: Funnel,
-    kept: Sequence[Replacement],
-) -> dict[str, Any]:
-    pairs = {(r.seed_id, r.word_class) for r in kept}
-    variants: pa.Table = pq.read_table(out.variants, columns=["word_class"])
-    settings = config.what_is_made()
-    mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
-    made_from = {
-        "config": settings,
-        "source_data": suggested["source_data"],
-        "mlms": mlms,
-        "tagger": tagger.name,
-    }
-    return {
-        "source": config.source,
-        "recipe": config.recipe,
-        "ablation": config.ablation,
-        "fingerprint": digest_of(made_from),
-        **made_from,
-        "packages": {name: version(name) for name in _PACKAGES},
-        "problems": {
-            **suggested["problems"],
-            "unlabelled": len(suggested["problems"]["unlabelled"]),
-        },
-        "questions": suggested["questions"],
-        "funnel": funnel.rows(),
-        "eligible": {
-            word_class: sum(c == word_class for _, c in pairs) for word_class in config.word_classes
-        },
-        "variants": len(variants),
-        "files": digests(
-            {
-                path.name: path
-                for path in (out.replacements, out.exclusions, out.seeds, out.variants)
-            }
-        ),
-    }
+    return len(variants)

@@ -29,7 +29,7 @@ def eligible(
         class, per seed, or per seed and word, by scope.
     """
 
-    def unit(replacement: Replacement) -> tuple[str, str | None, str | None]:
+    def _unit(replacement: Replacement) -> tuple[str, str | None, str | None]:
         match scope:
             case "class":
                 return replacement.seed_id, replacement.word_class, None
@@ -39,9 +39,9 @@ def eligible(
                 return replacement.seed_id, replacement.word_class, replacement.word
         raise ValueError(f"scope: expected 'class', 'problem' or 'word', got {scope!r}")
 
-    counts = Counter(unit(replacement) for replacement in replacements)
+    counts = Counter(_unit(replacement) for replacement in replacements)
     sources = {replacement.seed_id: replacement.source for replacement in replacements}
-    kept = [r for r in replacements if counts[unit(r)] >= minimum]
+    kept = [r for r in replacements if counts[_unit(r)] >= minimum]
     excluded = [
         Exclusion(
             seed_id=seed_id,

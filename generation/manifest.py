@@ -1,0 +1,70 @@
+"""The manifest: what a build made, from what, with which counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from generation.artifacts import RunFolder, digest_of, digests
+from generation.config import Config
+from generation.funnel import Funnel
+from generation.records import Replacement
+
+_PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
+
+
+def manifest_of(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    *,
+    tagger: str,
+    funnel: Funnel,
+    kept: Sequence[Replacement],
+    variants: int,
+) -> dict[str, Any]:
+    """What stands in `manifest.json`.
+
+    Args:
+        out: The folder with the build's files, which are digested.
+        config: The settings of the build.
+        suggested: What `suggest` left in `suggested.json`.
+        tagger: Its name and version.
+        funnel: What became of the suggestions.
+        kept: The replacements of the eligible seeds.
+        variants: How many were drawn.
+    """
+    pairs = {(r.seed_id, r.word_class) for r in kept}
+    settings = config.what_is_made()
+    mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
+    made_from = {
+        "config": settings,
+        "source_data": suggested["source_data"],
+        "mlms": mlms,
+        "tagger": tagger,
+    }
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": digest_of(made_from),
+        **made_from,
+        "packages": {name: version(name) for name in _PACKAGES},
+        "problems": {
+            **suggested["problems"],
+            "unlabelled": len(suggested["problems"]["unlabelled"]),
+        },
+        "questions": suggested["questions"],
+        "funnel": funnel.rows(),
+        "eligible": {
+            word_class: sum(c == word_class for _, c in pairs) for word_class in config.word_classes
+        },
+        "variants": variants,
+        "files": digests(
+            {
+                path.name: path
+                for path in (out.replacements, out.exclusions, out.seeds, out.variants)
+            }
+        ),
+    }
