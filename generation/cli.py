@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -127,29 +127,28 @@ def _config(
     run: Run = "runs/default",
 ) -> Config:
     """The configuration that a command line asks for."""
-    return Config.from_recipe(
-        recipe,
-        source=source,
-        data=data,
-        dataset=dataset,
-        dataset_config=dataset_config,
-        split=split,
-        revision=revision,
-        premise_column=premise_column,
-        hypothesis_column=hypothesis_column,
-        label_column=label_column,
-        id_column=id_column,
-        label_map=_label_map(label_map),
-        limit=limit,
-        mlms=tuple(mlm) if mlm else None,
-        masking=masking and masking.value,
-        device=device,
-        dtype=dtype and dtype.value,
-        batch_tokens=batch_tokens,
-        store=store,
-        run=run,
-        **_parse_settings(settings),
-    )
+    options = {
+        "source": source,
+        "data": data,
+        "dataset": dataset,
+        "dataset_config": dataset_config,
+        "split": split,
+        "revision": revision,
+        "premise_column": premise_column,
+        "hypothesis_column": hypothesis_column,
+        "label_column": label_column,
+        "id_column": id_column,
+        "label_map": _label_map(label_map),
+        "limit": limit,
+        "mlms": tuple(mlm) if mlm else None,
+        "masking": masking and masking.value,
+        "device": device,
+        "dtype": dtype and dtype.value,
+        "batch_tokens": batch_tokens,
+        "store": store,
+        "run": run,
+    }
+    return Config.from_recipe(recipe).overlaid(None, _overlay(settings, options))
 
 
 def _with_config(command: Callable[..., None]) -> Callable[..., None]:
@@ -292,16 +291,14 @@ def build(
     from generation.pipeline import build as run_build
 
     with _user_errors():
-        folder = run_build(
-            run,
-            ablation=ablation,
-            tag_match=tag_match and tag_match.value,
-            min_replacements=min_replacements,
-            min_replacements_scope=scope and scope.value,
-            rng_seed=rng_seed,
-            workers=workers,
-            **_parse_settings(settings),
-        )
+        options = {
+            "tag_match": tag_match and tag_match.value,
+            "min_replacements": min_replacements,
+            "min_replacements_scope": scope and scope.value,
+            "rng_seed": rng_seed,
+            "workers": workers,
+        }
+        folder = run_build(run, ablation=ablation, **_overlay(settings, options))
         target = out or Path("merge-nli" + (f"-{ablation}" if ablation else ""))
         _export(folder.path, target, output)
 
@@ -328,7 +325,8 @@ def _label_map(text: str | None) -> dict[str, str] | None:
     return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
-def _parse_settings(settings: list[str] | None) -> dict[str, Any]:
+def _overlay(settings: list[str] | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What `--set` says, overlaid by the options that were given."""
     values: dict[str, Any] = {}
     for setting in settings or ():
         try:
@@ -338,7 +336,7 @@ def _parse_settings(settings: list[str] | None) -> dict[str, Any]:
             if not equals:
                 raise ValueError(f"--set: expected KEY=VALUE, got {setting!r}") from None
             values[key.strip()] = text.strip()
-    return values
+    return values | {name: value for name, value in options.items() if value is not None}
 
 
 @contextmanager
@@ -348,6 +346,12 @@ def _user_errors() -> Iterator[None]:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         yield
+    except ModuleNotFoundError as error:
+        typer.echo(
+            f"error: this command needs {error.name}; run: pip install 'merge-nli[generation]'",
+            err=True,
+        )
+        raise typer.Exit(2) from error
     except (ValueError, TypeError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error

@@ -107,6 +107,9 @@ def suggest(config: Config) -> RunFolder:
     problems = load_problems(config)
     log.info("%s: %d problems, %d without a label", problems.description, len(problems.seeds),
              len(problems.unlabelled))  # fmt: skip
+    # What an earlier run left no longer fits these settings until both phases are done.
+    run.manifest.unlink(missing_ok=True)
+    run.suggested.unlink(missing_ok=True)
     write_text(run.config, config.to_toml())
     write_table(run.problems, problem_table(problems.seeds))
     tagger = Tagger.load(config.tagger)
@@ -254,8 +257,6 @@ def _suggest_with(
         device=mlm.device,
     )
     store = SuggestionStore.create(root, identity, mlm.vocabulary)
-    if corrupt := store.discard_corrupt():
-        log.warning("%s: %d damaged part(s) will be made again", store.path, len(corrupt))
     answered = len(queries) - sum(map(len, store.missing(queries)))
     with tqdm(total=len(queries), initial=answered, desc=name, unit="mask") as bar:
         store.fill(

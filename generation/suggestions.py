@@ -8,6 +8,7 @@ there whole or not at all; one that no longer fits its name counts as not there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from generation.artifacts import (
 )
 from generation.records import MaskedQuery, Scores
 from generation.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
 
 PART_SIZE: Final = 2048
 """Questions a part answers: what a killed run loses at most."""
@@ -154,8 +157,9 @@ class SuggestionStore:
         queries: Sequence[MaskedQuery],
         score: Callable[[list[MaskedQuery]], Scores],
     ) -> None:
-        """Score what is missing and write it, part by part."""
-        self.discard_corrupt()
+        """Score what is missing or damaged and write it, part by part."""
+        if corrupt := self.discard_corrupt():
+            log.warning("%s: %d damaged part(s) are made again", self.path, len(corrupt))
         for piece in self.missing(queries):
             self._write_part(Part(piece, score(piece)))
 

@@ -311,3 +311,21 @@ def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text(row, encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a noun or verb or adjective shared .* in 1 pr"):
         suggest(demo_config(tmp_path / "run", data=str(tmp_path / "one.jsonl")))
+
+
+def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after new settings were written: `build` refuses, and an ablation too."""
+    other = copy_of(run, tmp_path / "unfinished")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.SuggestionStore, "fill", killed)
+        with pytest.raises(KeyboardInterrupt):
+            suggest(demo_config(other.path, word_classes=("noun",)))
+    for ablation in (None, "union"):
+        with pytest.raises(FileNotFoundError, match="expected suggestions in"):
+            build(other.path, ablation=ablation)

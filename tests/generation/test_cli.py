@@ -1,0 +1,53 @@
+"""The commands of generation: what they say when something is wrong, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from generation.cli import app
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the libraries of the extra the message says what to install, exit code 2."""
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
+    result = CliRunner().invoke(app, ["demo", "--run", str(tmp_path), "--no-register"])
+    assert result.exit_code == 2
+    assert "needs tomli_w; run: pip install 'merge-nli[generation]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "--recipe", "papr-v2"], "did you mean 'paper-v2'?"),
+        (["generate", "--set", "mim_replacements=3"], "did you mean 'min_replacements'?"),
+        (["suggest", "--set", "subsamples"], "--set: expected KEY=VALUE, got 'subsamples'"),
+        (["suggest", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
+        (["suggest", "--source", "demo", "--set", "mlms=[]"], "expected at least one masked LM"),
+        (["build", "--run", "nowhere"], "run: merge-nli suggest --run nowhere"),
+    ],
+)
+def test_user_errors_are_messages(arguments: list[str], message: str) -> None:
+    """No traceback: what is wrong and what to do on stderr, nothing on stdout, exit code 2."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_generate_as_json(tmp_path: Path) -> None:
+    """The summary for programs: one object on stdout, counts as in the dataset."""
+    run, out = tmp_path / "run", tmp_path / "merge-nli"
+    arguments = ["generate", "--recipe", "demo", "--set", "limit=6", "--run", str(run)]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made["problems"] == {"read": 6, "unlabelled": 0, "kept": 6}
+    assert made["configs"][:2] == ["demo", "demo_nouns"]
+    seeds, variants = made["classes"]["noun"]
+    assert 0 < seeds <= 6
+    assert variants >= 20 * seeds
