@@ -7,7 +7,7 @@ LEGACY := .venv-legacy
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test lint format bench test-legacy clean
+.PHONY: demo test lint format bench test-browser test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -27,12 +27,15 @@ format: $(READY)
 bench: $(READY)  ## Measure speed and memory; see tests/benchmarks
 	$(TEST_ENV) $(BIN)/pytest -m benchmark -s tests/benchmarks
 
+test-browser: $(READY)  ## The metric's page in headless Chromium, which must be installed
+	$(TEST_ENV) $(BIN)/pytest -m browser tests
+
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,app,dev]'
 	touch $@
 
 $(LEGACY)/.ready: Makefile

@@ -1,0 +1,1 @@
+"""The Space of the metric, uploaded as it is."""

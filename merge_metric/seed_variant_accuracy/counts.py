@@ -1,0 +1,131 @@
+"""What is counted of each seed: all figures are made from these counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import Ints
+from .inputs import Rows
+from .options import check_opposites
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeedCounts:
+    """Counts of S seeds in K subsamples (K = 1 where rows came without subsamples)."""
+
+    labels: tuple[str, ...]
+    seed_ids: tuple[str, ...] | tuple[int, ...]
+    """(S,) sorted."""
+    gold: Ints
+    """(S,) gold label, as position in `labels`."""
+    own: Ints
+    """(S,) the model's prediction for the seed itself."""
+    n_rows: Ints
+    """(S,) distinct variants over all subsamples."""
+    n_variants: Ints
+    """(S, K) 0 where the seed has none in that subsample."""
+    n_correct: Ints
+    """(S, K) predicted as the gold label."""
+    n_changed: Ints
+    """(S, K) predicted differently from the seed's own prediction."""
+    n_opposite: Ints
+    """(S, K) changed to the opposite of the seed's own prediction; where that has no
+    opposite, as neutral has none, all that changed (papers/Arakelyan et al. 2024, 3.3)."""
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """(S,) whether the seed's own prediction is the gold label."""
+        right: NDArray[np.bool_] = self.own == self.gold
+        return right
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """(S, K) whether the seed has variants there."""
+        return self.n_variants > 0
+
+    @property
+    def level(self) -> Ints:
+        """(S, K) the largest CT of 0..100 at which the seed is solved, in integers.
+
+        `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
+        """
+        return 100 * self.n_correct // np.maximum(self.n_variants, 1)
+
+    def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
+        """The counts of some seeds: under a mask, (S,), or at positions, in their order."""
+        return SeedCounts(
+            labels=self.labels,
+            seed_ids=tuple(np.asarray(self.seed_ids, object)[keep].tolist()),
+            gold=self.gold[keep],
+            own=self.own[keep],
+            n_rows=self.n_rows[keep],
+            n_variants=self.n_variants[keep],
+            n_correct=self.n_correct[keep],
+            n_changed=self.n_changed[keep],
+            n_opposite=self.n_opposite[keep],
+        )
+
+
+def count(
+    rows: Rows,
+    opposites: Iterable[Sequence[str]] | None = None,
+    keep: NDArray[np.bool_] | None = None,
+) -> SeedCounts:
+    """Count the variants of each seed in each subsample.
+
+    Args:
+        rows: From `inputs.read_rows`.
+        opposites: Pairs of labels; see `options.check_opposites`.
+        keep: (n,) mask of the rows to count; seeds left without any are left out.
+    """
+    n_seeds, n_subsamples = len(rows.seed_ids), rows.n_subsamples or 1
+    is_opposite = opposite_table(rows.labels, check_opposites(opposites, rows.labels))
+    own = rows.own[rows.seed]
+    correct = rows.prediction == rows.gold[rows.seed]
+    changed = rows.prediction != own
+    opposite = is_opposite[own, rows.prediction]
+
+    draw_row, draw_subsample = rows.draw_row, rows.draw_subsample
+    if keep is not None:
+        kept = keep[draw_row]
+        draw_row, draw_subsample = draw_row[kept], draw_subsample[kept]
+    cell = rows.seed[draw_row] * n_subsamples + draw_subsample
+
+    def per_cell(mask: NDArray[np.bool_]) -> Ints:
+        tally = np.bincount(cell[mask[draw_row]], minlength=n_seeds * n_subsamples)
+        return tally.reshape(n_seeds, n_subsamples)
+
+    drawn = np.zeros(len(rows.seed), bool)
+    drawn[draw_row] = True
+    counts = SeedCounts(
+        labels=rows.labels,
+        seed_ids=rows.seed_ids,
+        gold=rows.gold,
+        own=rows.own,
+        n_rows=np.bincount(rows.seed[drawn], minlength=n_seeds),
+        n_variants=per_cell(np.ones_like(correct)),
+        n_correct=per_cell(correct),
+        n_changed=per_cell(changed),
+        n_opposite=per_cell(opposite),
+    )
+    return counts if keep is None else counts.take(counts.n_rows > 0)
+
+
+def opposite_table(
+    labels: tuple[str, ...], opposites: tuple[tuple[str, str], ...]
+) -> NDArray[np.bool_]:
+    """(L, L) whether a change from the label of the row to that of the column is strict.
+
+    >>> opposite_table(("e", "n", "c"), (("e", "c"),)).astype(int).tolist()
+    [[0, 0, 1], [1, 0, 1], [1, 0, 0]]
+    """
+    table = ~np.eye(len(labels), dtype=bool)
+    for pair in opposites:
+        first, second = (labels.index(label) for label in pair)
+        table[[first, second]] = False
+        table[first, second] = table[second, first] = True
+    return table

@@ -1,0 +1,290 @@
+"""Rows of variants as users give them → coded arrays, or a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .columns import (
+    Column,
+    Ints,
+    check_column,
+    check_columns,
+    check_ids,
+    factorize,
+    factorize_together,
+    some,
+)
+from .options import label_names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Variants and their seeds, checked and coded.
+
+    S seeds, n rows, m draws: one draw per row, or one per row and subsample it is in.
+    """
+
+    labels: tuple[str, ...]
+    seed_ids: tuple[str, ...] | tuple[int, ...]
+    """(S,) distinct ids, sorted; `seed` holds positions in it."""
+    gold: Ints
+    """(S,) position in `labels`."""
+    own: Ints
+    """(S,) the seed's own prediction."""
+    seed: Ints
+    """(n,)"""
+    prediction: Ints
+    """(n,)"""
+    draw_row: Ints
+    """(m,) the row drawn."""
+    draw_subsample: Ints
+    """(m,) the subsample that drew it, from 0 to n_subsamples − 1."""
+    n_subsamples: int | None
+    """None where rows came without subsamples; they then count as a single one."""
+
+
+def read_rows(
+    *,
+    predictions: Sequence[Any],
+    references: Sequence[Any],
+    seed_ids: Sequence[Any],
+    seed_predictions: Sequence[Any],
+    subsamples: Sequence[Sequence[int]] | None = None,
+    labels: Sequence[str] | None = None,
+    variant_ids: Sequence[Any] | None = None,
+) -> Rows:
+    """Check and code the columns of the metric, one entry per variant.
+
+    Args:
+        predictions: What the model says of the variant, as position in `labels` or as name.
+        references: The gold label of the variant and of its seed.
+        seed_ids: Which seed the variant was made from, as ints or strings.
+        seed_predictions: What the model says of that seed.
+        subsamples: Numbers of the subsamples that drew the variant.
+        labels: Names in the order of the ints; by default `LABELS`.
+        variant_ids: Used only to notice rows that came twice.
+
+    Raises:
+        ValueError: a column is unusable, or they contradict each other; the message says
+            what was expected, what came and what to do.
+    """
+    names = label_names(labels)
+    columns = check_columns(
+        {
+            "predictions": predictions,
+            "references": references,
+            "seed_ids": seed_ids,
+            "seed_predictions": seed_predictions,
+        }
+    )
+    n = len(columns["predictions"])
+    if n == 0:
+        raise ValueError("expected at least one variant, got empty columns")
+    ids, seed = factorize(columns["seed_ids"])
+    _require_unique_variants(variant_ids, seed, ids)
+    prediction = _label_codes("predictions", columns["predictions"], names)
+    reference = _label_codes("references", columns["references"], names)
+    own = _label_codes("seed_predictions", columns["seed_predictions"], names)
+    if subsamples is None:
+        draw_row, draw_subsample, n_subsamples = np.arange(n), np.zeros(n, np.int64), None
+    else:
+        draw_row, draw_subsample, n_subsamples = _draws(subsamples, seed, ids)
+    return Rows(
+        labels=names,
+        seed_ids=tuple(ids),
+        gold=_one_per_seed("references", "gold label", reference, seed, ids, names),
+        own=_one_per_seed("seed_predictions", "own prediction", own, seed, ids, names),
+        seed=seed,
+        prediction=prediction,
+        draw_row=draw_row,
+        draw_subsample=draw_subsample,
+        n_subsamples=n_subsamples,
+    )
+
+
+def split_predictions(
+    variant_id: Sequence[Any],
+    seed_id: Sequence[Any],
+    label: Sequence[Any],
+    prediction: Sequence[Any],
+    probabilities: Any = None,
+) -> dict[str, Any]:
+    """Keyword arguments of `scoring.score` from the columns of a predictions file.
+
+    Args:
+        variant_id: The variant's id; the row of a seed has the seed's id here.
+        seed_id: The id of the seed.
+        label: Gold labels.
+        prediction: The model's labels.
+        probabilities: Label probabilities, (n, n_labels); optional.
+
+    Raises:
+        ValueError: an id that came twice, a seed without variants, variants without the
+            row of their seed, or a variant whose gold label is not its seed's.
+    """
+    labels = check_columns({"label": label, "prediction": prediction})
+    ids = check_ids({"variant_id": variant_id, "seed_id": seed_id})
+    if len(ids["variant_id"]) != len(labels["label"]):
+        raise ValueError(
+            f"expected columns of the same length, got {len(ids['variant_id']):,} ids "
+            f"and {len(labels['label']):,} labels"
+        )
+    names, (variant, seed) = factorize_together(ids["variant_id"], ids["seed_id"])
+    _require_distinct(variant, names)
+    rows, own = _rows_and_their_seeds(variant, seed, names)
+    gold = np.asarray(labels["label"])
+    if (differs := gold[rows] != gold[own]).any():
+        wrong = [names[code] for code in variant[rows[differs]].tolist()]
+        raise ValueError(
+            f"label: expected the gold label of its seed for every variant, got another for "
+            f"{some(wrong)}"
+        )
+    table = None if probabilities is None else np.asarray(probabilities)
+    return {
+        "predictions": _pick(labels["prediction"], rows),
+        "references": _pick(labels["label"], rows),
+        "seed_ids": _pick(ids["seed_id"], rows),
+        "seed_predictions": _pick(labels["prediction"], own),
+        "variant_ids": _pick(ids["variant_id"], rows),
+    } | ({} if table is None else {"probabilities": table[rows], "seed_probabilities": table[own]})
+
+
+def _label_codes(name: str, column: Column, labels: tuple[str, ...]) -> Ints:
+    if isinstance(column, np.ndarray):
+        codes, outside = column, (column < 0) | (column >= len(labels))
+        known = f"the ints 0 to {len(labels) - 1} ({', '.join(labels)})"
+    else:
+        position = {name: code for code, name in enumerate(labels)}
+        codes = np.fromiter((position.get(name, -1) for name in column), np.int64, len(column))
+        outside = codes < 0
+        known = f"{', '.join(labels)}"
+    if outside.any():
+        rows = np.flatnonzero(outside)
+        found = sorted({column[row] for row in rows[:10_000].tolist()})
+        raise ValueError(
+            f"{name}: expected labels out of {known}, got {some(found)} "
+            f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
+            "rows without a gold label must be left out"
+        )
+    return codes
+
+
+def _one_per_seed(
+    name: str, what: str, codes: Ints, seed: Ints, ids: Sequence[Any], labels: tuple[str, ...]
+) -> Ints:
+    """(S,) the code that all rows of a seed share."""
+    first = np.empty(len(ids), np.int64)
+    first[seed] = codes
+    differs = first[seed] != codes
+    if differs.any():
+        row = int(differs.argmax())
+        found = sorted({labels[code] for code in codes[seed == seed[row]]})
+        raise ValueError(
+            f"{name}: expected one {what} per seed, got {' and '.join(found)} for the seed "
+            f"{ids[seed[row]]!r} ({len(np.unique(seed[differs])):,} such seeds): are the "
+            "columns in the same order, and seed ids distinct?"
+        )
+    return first
+
+
+def _draws(
+    subsamples: Sequence[Sequence[int]], seed: Ints, ids: Sequence[Any]
+) -> tuple[Ints, Ints, int]:
+    """Rows drawn, the subsamples that drew them, and how many subsamples there are."""
+    if len(subsamples) != len(seed):
+        raise ValueError(
+            f"subsamples: expected a list of ints for each of {len(seed):,} variants, "
+            f"got {len(subsamples):,}"
+        )
+    try:
+        sizes = np.fromiter(map(len, subsamples), np.int64, count=len(seed))
+    except TypeError as error:
+        raise ValueError(
+            f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
+        ) from error
+    flat = check_column("subsamples", list(chain.from_iterable(subsamples)))
+    if not isinstance(flat, np.ndarray) or (flat < 0).any():
+        raise ValueError("subsamples: expected ints of 0 or more, got strings or negative ints")
+    rows = np.repeat(np.arange(len(seed)), sizes)
+    numbers, codes = factorize(flat)
+    if len(np.unique(rows * max(1, len(numbers)) + codes)) < len(rows):
+        raise ValueError("subsamples: expected each subsample once per variant, got one twice")
+    drawn = np.zeros((len(ids), max(1, len(numbers))), bool)
+    drawn[seed[rows], codes] = True
+    if not drawn.all():
+        lacking, subsample = np.argwhere(~drawn)[0].tolist()
+        where = f"subsample {numbers[subsample]}" if drawn[lacking].any() else "any subsample"
+        raise ValueError(
+            f"expected every seed to have variants in every subsample, got a seed with no "
+            f"variants: {ids[lacking]!r} has none in {where} "
+            f"({(~drawn.all(axis=1)).sum():,} such seeds); complete them or leave them out"
+        )
+    return rows, codes, len(numbers)
+
+
+def _require_unique_variants(
+    variant_ids: Sequence[Any] | None, seed: Ints, ids: Sequence[Any]
+) -> None:
+    if variant_ids is None:
+        return
+    column = check_column("variant_ids", variant_ids)
+    if len(column) != len(seed):
+        raise ValueError(
+            f"expected columns of the same length, got variant_ids {len(column):,}, "
+            f"the others {len(seed):,}"
+        )
+    names, variant = factorize(column)
+    pairs = variant * len(ids) + seed
+    if len(np.unique(pairs)) == len(pairs):
+        return
+    distinct, times = np.unique(pairs, return_counts=True)
+    twice = [
+        (ids[pair % len(ids)], names[pair // len(ids)]) for pair in distinct[times > 1].tolist()
+    ]
+    raise ValueError(
+        f"expected each variant once per seed, got duplicate (seed, variant): {some(twice)}; "
+        "drop the repeated rows"
+    )
+
+
+def _require_distinct(variant: Ints, names: Sequence[Any]) -> None:
+    distinct, times = np.unique(variant, return_counts=True)
+    if len(distinct) < len(variant):
+        twice = [names[code] for code in distinct[times > 1].tolist()]
+        raise ValueError(
+            f"variant_id: expected one row per id, got duplicates of {some(twice)}: "
+            "drop the repeated rows"
+        )
+
+
+def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tuple[Ints, Ints]:
+    """Rows of variants, and for each the row of its seed."""
+    is_seed = variant == seed
+    row_of_seed = np.full(len(names), -1)
+    row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)
+    rows = np.flatnonzero(~is_seed)
+    own = row_of_seed[seed[rows]]
+    without_row = np.unique(seed[rows[own < 0]])
+    without_variants = np.setdiff1d(seed[is_seed], seed[rows])
+    for lacking, what in (
+        (without_row, "a row of its own (variant_id equal to seed_id)"),
+        (without_variants, "variants"),
+    ):
+        if len(lacking):
+            found = some([names[code] for code in lacking.tolist()])
+            raise ValueError(
+                f"expected every seed to have {what}, got a seed with no such rows: {found}; "
+                "complete the predictions or leave the seed out"
+            )
+    return rows, own
+
+
+def _pick(column: Column, rows: Ints) -> Column:
+    return (
+        column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows.tolist()]
+    )

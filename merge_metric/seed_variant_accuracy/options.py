@@ -1,0 +1,113 @@
+"""Options of the metric, checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+LABELS: Final = ("entailment", "neutral", "contradiction")
+OPPOSITES: Final = (("entailment", "contradiction"),)
+
+_SUM_TOLERANCE: Final = 0.01
+"""How far probabilities may sum from 1; softmaxes in bfloat16 are off by nearly that much."""
+
+
+def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the labels, checked.
+
+    Raises:
+        ValueError: fewer than two, not strings, or not distinct.
+    """
+    names = LABELS if labels is None else tuple(labels)
+    strings = not isinstance(labels, str) and all(isinstance(name, str) for name in names)
+    if not strings or len(set(names)) < max(2, len(names)):
+        raise ValueError(f"labels: expected two or more distinct names, got {labels!r}")
+    return names
+
+
+def check_opposites(
+    opposites: Iterable[Sequence[str]] | None, labels: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none.
+
+    Raises:
+        ValueError: not pairs of two of the labels, or a label with two opposites.
+    """
+    if opposites is None:
+        return tuple(pair for pair in OPPOSITES if set(pair) <= set(labels))
+    pairs = [tuple(pair) if not isinstance(pair, str) else (pair,) for pair in opposites]
+    members = list(chain.from_iterable(pairs))
+    if (
+        any(len(pair) != 2 for pair in pairs)
+        or not set(members) <= set(labels)
+        or len(set(members)) < len(members)
+    ):
+        raise ValueError(
+            f"opposites: expected pairs of labels such as [('entailment', 'contradiction')], "
+            f"each label of {list(labels)} at most once, got {opposites!r}"
+        )
+    return tuple((first, second) for first, second in pairs)
+
+
+def check_threshold(value: Any) -> int:
+    """A correctness threshold in percent, 1 to 100.
+
+    Raises:
+        ValueError: it is no integer, or out of range.
+    """
+    expected = f"correctness_threshold: expected an integer percent from 1 to 100, got {value!r}"
+    if isinstance(value, float | np.floating) and 0 < value <= 1:
+        raise ValueError(f"{expected}: did you mean {round(100 * value)}?")
+    if isinstance(value, float | np.floating) and 1 < value <= 100:
+        raise ValueError(f"{expected}: did you mean {round(value)}?")
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= 100:
+        raise ValueError(expected)
+    return operator.index(value)
+
+
+def check_count(name: str, value: Any) -> int:
+    """A number that is an int of 0 or more.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
+        raise ValueError(f"{name}: expected an int of 0 or more, got {value!r}")
+    return operator.index(value)
+
+
+def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Label probabilities, one row per variant, scaled to sum to exactly 1.
+
+    Raises:
+        ValueError: another shape, NaN, or no probabilities.
+    """
+    try:
+        table = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants; {error}"
+        ) from error
+    if table.shape != shape:
+        raise ValueError(
+            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants, "
+            f"an array of shape {shape}, got {table.shape}"
+        )
+    sums = table.sum(axis=1)
+    for wrong, what in (
+        (~np.isfinite(table).all(axis=1), "numbers"),
+        (
+            (table < 0).any(axis=1) | (np.abs(sums - 1) > _SUM_TOLERANCE),
+            "probabilities that sum to 1 (softmax of the logits)",
+        ),
+    ):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(f"{name}: expected {what}, got {table[row].tolist()} in row {row}")
+    scaled: NDArray[np.float64] = table / sums[:, None]
+    return scaled

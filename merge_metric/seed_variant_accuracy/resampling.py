@@ -1,0 +1,194 @@
+"""Uncertainty: bootstrap over seeds, and paired comparison of models on the same seeds.
+
+Variants of a seed are alike, so seeds, not rows, are what is resampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from .counts import SeedCounts
+from .figures import Floats, figures
+
+CONFIDENCE: Final = 0.95
+"""Of every interval; percentile method (Efron and Tibshirani 1993, chapter 13)."""
+
+_CHUNK: Final = 2**22
+"""Draws held in memory at a time."""
+
+
+def bootstrap(
+    counts: SeedCounts, *, correctness_threshold: int = 90, n_bootstrap: int, rng_seed: int
+) -> tuple[dict[str, Floats], Floats]:
+    """Figures of resampled data: as many seeds, drawn with replacement.
+
+    Args:
+        counts: Of S seeds.
+        correctness_threshold: As in `figures`.
+        n_bootstrap: Replicates B, at least 1.
+        rng_seed: Of NumPy's default generator.
+
+    Returns:
+        Result key → (B,) figures averaged over subsamples, NaN where undefined, and the
+        (B, 100) SV curves. They depend on neither the seeds' names nor the rows' order.
+    """
+    ordered = counts.take(_content_order(counts))
+    parts: list[tuple[dict[str, Floats], Floats]] = []
+    for weights in _resampled_weights(len(counts.seed_ids), n_bootstrap, rng_seed):
+        replicates = figures(ordered, correctness_threshold, weights)
+        parts.append((replicates.means(), replicates.mean_curve()))
+    return _joined([means for means, _ in parts]), np.concatenate([curve for _, curve in parts])
+
+
+def interval(replicates: Floats) -> Floats:
+    """(2, …) lower and upper bound over the replicates, (B, …), that are defined; else NaN."""
+    tail = (1 - CONFIDENCE) / 2
+    if replicates.ndim == 1:
+        replicates = replicates[~np.isnan(replicates)]
+        if not len(replicates):
+            return np.full(2, np.nan)
+    bounds: Floats = np.quantile(replicates, [tail, 1 - tail], axis=0)
+    return bounds
+
+
+def compare(
+    a: SeedCounts,
+    b: SeedCounts,
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> dict[str, dict[str, Any]]:
+    """Paired comparison of two models on the same seeds and variants.
+
+    Args:
+        a: Counts of one model.
+        b: Counts of the other.
+        correctness_threshold: As in `figures`.
+        n_bootstrap: Replicates, at least 1; both models see the same resampled seeds.
+        rng_seed: Of NumPy's default generator.
+
+    Returns:
+        For each figure `a`, `b`, `difference` (a − b), `ci` [low, high] of the difference
+        and `p_value`, the two-sided share of replicates on the other side of zero
+        (Davison and Hinkley 1997, section 4.2), None where undefined. Under `mcnemar`
+        the seeds only one of the two gets right, and the exact p-value.
+
+    Raises:
+        ValueError: the models were not given the same seeds and variants.
+    """
+    _require_same_data(a, b)
+    if n_bootstrap < 1:
+        raise ValueError(f"n_bootstrap: expected an int of 1 or more, got {n_bootstrap!r}")
+    parts = []
+    for weights in _resampled_weights(len(a.seed_ids), n_bootstrap, rng_seed):
+        first, second = (figures(x, correctness_threshold, weights).means() for x in (a, b))
+        parts.append({key: first[key] - second[key] for key in first})
+    differences = _joined(parts)
+    of_a, of_b = (figures(counts, correctness_threshold).means() for counts in (a, b))
+    result: dict[str, dict[str, Any]] = {
+        key: {
+            "a": _plain(of_a[key][0]),
+            "b": _plain(of_b[key][0]),
+            "difference": _plain(of_a[key][0] - of_b[key][0]),
+            "ci": [_plain(bound) for bound in interval(replicates)],
+            "p_value": _two_sided(replicates),
+        }
+        for key, replicates in differences.items()
+    }
+    only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
+    result["mcnemar"] = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
+    return result
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Exact two-sided p-value of McNemar's test (McNemar 1947), by the binomial.
+
+    Args:
+        only_a: Seeds that only the first model gets right.
+        only_b: Seeds that only the second gets right.
+
+    >>> mcnemar(3, 3), mcnemar(0, 5)
+    (1.0, 0.0625)
+    """
+    n, fewer = only_a + only_b, min(only_a, only_b)
+    # Whole numbers of any size: nothing is rounded before the division.
+    term = tail = 1
+    for k in range(1, fewer + 1):
+        term = term * (n - k + 1) // k
+        tail += term
+    return float(min(Fraction(1), Fraction(2 * tail, 2**n)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for several comparisons (Holm 1979), in the order given.
+
+    >>> holm([0.04, 0.01, 0.03])
+    [0.06, 0.03, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]
+
+
+def _resampled_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[Floats]:
+    """How often each seed is drawn, (b, S) at a time, B rows in all."""
+    rng = np.random.default_rng(rng_seed)
+    rows = max(1, _CHUNK // n_seeds)
+    for start in range(0, n_bootstrap, rows):
+        b = min(rows, n_bootstrap - start)
+        drawn = rng.integers(n_seeds, size=(b, n_seeds))
+        drawn += n_seeds * np.arange(b)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=b * n_seeds)
+        yield times.reshape(b, n_seeds).astype(np.float64)
+
+
+def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Seeds by what was counted of them, so that their names decide nothing."""
+    columns = (
+        counts.gold[:, None],
+        counts.own[:, None],
+        counts.n_variants,
+        counts.n_correct,
+        counts.n_changed,
+        counts.n_opposite,
+    )
+    table = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    return np.argsort(table.view(np.dtype((np.void, table[0].nbytes))).ravel(), kind="stable")
+
+
+def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _two_sided(differences: Floats) -> float | None:
+    defined = differences[~np.isnan(differences)]
+    if not len(defined):
+        return None
+    side = min((defined <= 0).sum(), (defined >= 0).sum())
+    return float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
+    expected = "expected the same seeds, gold labels and variants for both models"
+    if a.seed_ids != b.seed_ids:
+        only = set(a.seed_ids) ^ set(b.seed_ids)
+        some = sorted(map(str, only))[:3]
+        raise ValueError(f"{expected}, got {len(only):,} seeds in only one of them: {some}")
+    same_shape = a.n_variants.shape == b.n_variants.shape
+    if a.labels != b.labels or not np.array_equal(a.gold, b.gold):
+        raise ValueError(f"{expected}, got other gold labels")
+    if not same_shape or not np.array_equal(a.n_variants, b.n_variants):
+        raise ValueError(f"{expected}, got other numbers of variants")

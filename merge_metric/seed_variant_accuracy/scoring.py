@@ -1,0 +1,204 @@
+"""The metric: rows of variants, grouped by seed → seed-variant accuracy and its kin.
+
+Zgreabăn, Deoskar and Abzianidze (2025), section 4, and for the fooling rates Arakelyan,
+Liu and Augenstein (2024), section 3.3. NumPy only. Counts per seed come first
+(`counts`), every figure from them (`figures`), and their uncertainty (`resampling`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .counts import SeedCounts, count
+from .divergence import distribution_shift
+from .figures import THRESHOLDS, figures
+from .inputs import Rows, read_rows
+from .options import check_count, check_opposites, check_probabilities, check_threshold
+from .resampling import CONFIDENCE, bootstrap, interval
+from .signature import render, signature
+
+__all__ = ["SeedCounts", "count", "figures", "read_rows", "score"]
+
+
+def score(
+    *,
+    predictions: Sequence[Any],
+    references: Sequence[Any],
+    seed_ids: Sequence[Any],
+    seed_predictions: Sequence[Any],
+    subsamples: Sequence[Sequence[int]] | None = None,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+    labels: Sequence[str] | None = None,
+    opposites: Iterable[Sequence[str]] | None = None,
+    probabilities: Any = None,
+    seed_probabilities: Any = None,
+    groups: Mapping[str, Sequence[Any]] | None = None,
+    variant_ids: Sequence[Any] | None = None,
+) -> dict[str, Any]:
+    """Score a model's predictions for variants, n of them, grouped by seed.
+
+    With subsamples every figure is computed in each of them as if it were the data, and
+    averaged; every seed must then have variants in every subsample.
+
+    Args:
+        predictions: The model's label for each variant, as int or name.
+        references: Gold label of each variant, the one of its seed.
+        seed_ids: Seed of each variant, ints or strings.
+        seed_predictions: The model's label for that seed.
+        subsamples: For each variant the numbers of the subsamples that drew it.
+        correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
+        n_bootstrap: Replicates of the bootstrap over seeds; 0 leaves intervals out.
+        rng_seed: Of the bootstrap.
+        labels: Names of labels; ints are positions in it. By default entailment,
+            neutral, contradiction.
+        opposites: Pairs of labels between which a change is strict; by default
+            entailment and contradiction. For the others any change is.
+        probabilities: (n, n_labels) label probabilities of the variants.
+        seed_probabilities: (n, n_labels) those of their seeds.
+        groups: Name → one value per variant, or a list of values: figures per value.
+        variant_ids: Used only to notice rows that came twice.
+
+    Returns:
+        Figures as floats in 0–1 or None where undefined, thresholds in percent, counts,
+        intervals [low, high] as `*_ci`, spreads over subsamples as `*_std`, `sv_curve`,
+        `by_label`, with groups `by_group`, and `signature`. The metric card lists all.
+
+    Raises:
+        ValueError: an input is unusable; the message says what was expected.
+    """
+    threshold = check_threshold(correctness_threshold)
+    replicates = check_count("n_bootstrap", n_bootstrap)
+    generator_seed = check_count("rng_seed", rng_seed)
+    rows = read_rows(
+        predictions=predictions,
+        references=references,
+        seed_ids=seed_ids,
+        seed_predictions=seed_predictions,
+        subsamples=subsamples,
+        labels=labels,
+        variant_ids=variant_ids,
+    )
+    pairs = check_opposites(opposites, rows.labels)
+    counts = count(rows, pairs)
+
+    def summary(of: SeedCounts) -> dict[str, Any]:
+        return summarise(
+            of,
+            correctness_threshold=threshold,
+            n_bootstrap=replicates,
+            rng_seed=generator_seed,
+            has_subsamples=subsamples is not None,
+        )
+
+    result = summary(counts)
+    result["by_label"] = {
+        rows.labels[code]: summary(counts.take(counts.gold == code))
+        for code in np.unique(counts.gold).tolist()
+    }
+    if groups is not None:
+        result["by_group"] = {
+            name: {value: summary(count(rows, pairs, keep)) for value, keep in masks.items()}
+            for name, masks in ((name, _masks(name, groups[name], rows)) for name in groups)
+        }
+    if probabilities is not None or seed_probabilities is not None:
+        result |= _shift(rows, probabilities, seed_probabilities)
+    parts = signature(
+        counts,
+        correctness_threshold=threshold,
+        has_subsamples=subsamples is not None,
+        opposites=pairs,
+        n_bootstrap=replicates,
+        rng_seed=generator_seed,
+        confidence=CONFIDENCE,
+    )
+    return result | {"signature": render(parts), "signature_short": render(parts, short=True)}
+
+
+def summarise(
+    counts: SeedCounts,
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+    has_subsamples: bool = False,
+) -> dict[str, Any]:
+    """Figures, counts, curve and, where asked for, intervals and spreads of some seeds."""
+    exact = figures(counts, correctness_threshold)
+    means = {key: values[0] for key, values in exact.means().items()}
+    curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
+    result: dict[str, Any] = {key: _plain(value) for key, value in means.items()}
+    result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
+    if has_subsamples:
+        result["n_subsamples"] = counts.n_variants.shape[1]
+        result |= {f"{key}_std": _plain(value[0]) for key, value in exact.spreads().items()}
+    if n_bootstrap:
+        replicates, curves = bootstrap(
+            counts,
+            correctness_threshold=correctness_threshold,
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        for key, values in replicates.items():
+            bounds = [_plain(bound) for bound in interval(values)]
+            result[f"{key}_ci"] = None if None in bounds else bounds
+        low, high = interval(curves)
+        curve |= {"low": low.tolist(), "high": high.tolist()}
+    return result | {"sv_curve": curve}
+
+
+def _masks(name: str, values: Sequence[Any], rows: Rows) -> dict[str, NDArray[np.bool_]]:
+    """Value → mask of its rows; a row with a list of values counts under each of them."""
+    if isinstance(values, str) or len(values) != len(rows.seed):
+        raise ValueError(
+            f"groups[{name!r}]: expected one value, or list of values, for each of "
+            f"{len(rows.seed):,} variants, got {len(values):,}"
+        )
+    members: dict[Any, list[int]] = {}
+    for row, value in enumerate(values):
+        several = value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
+        for each in several:
+            if each is not None:
+                members.setdefault(each, []).append(row)
+    drawn = np.zeros(len(rows.seed), bool)
+    drawn[rows.draw_row] = True
+    masks = {}
+    for value in sorted(members, key=str):
+        mask = np.zeros(len(rows.seed), bool)
+        mask[members[value]] = True
+        if (mask & drawn).any():
+            masks[str(value)] = mask
+    return masks
+
+
+def _shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict[str, float | None]:
+    """Divergences over the variants of the seeds that the model gets right."""
+    if probabilities is None or seed_probabilities is None:
+        raise ValueError(
+            "expected probabilities and seed_probabilities together, got only one of them"
+        )
+    shape = (len(rows.seed), len(rows.labels))
+    after = check_probabilities("probabilities", probabilities, shape)
+    before = check_probabilities("seed_probabilities", seed_probabilities, shape)
+    drawn = np.zeros(len(rows.seed), bool)
+    drawn[rows.draw_row] = True
+    own = rows.own[rows.seed]
+    kept = drawn & (own == rows.gold[rows.seed])
+    shift = distribution_shift(
+        before[kept],
+        after[kept],
+        rows.seed[kept],
+        own[kept],
+        (rows.prediction != own)[kept],
+    )
+    return {key: _plain(value) for key, value in shift.items()}
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

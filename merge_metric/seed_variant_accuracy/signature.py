@@ -1,0 +1,81 @@
+"""What determines the figures, in one line, to be quoted beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from .counts import SeedCounts
+
+VERSION: Final = "0.1.0"
+"""Of the definitions; that of the package."""
+
+_SHORT: Final = {
+    "ct": "c",
+    "subsamples": "k",
+    "labels": "l",
+    "opposites": "o",
+    "bootstrap": "b",
+    "rng_seed": "r",
+    "confidence": "i",
+    "numpy": "np",
+    "data": "d",
+    "version": "v",
+}
+"""Part → its name in the short form, in the order of both."""
+
+
+def signature(
+    counts: SeedCounts,
+    *,
+    correctness_threshold: int,
+    has_subsamples: bool,
+    opposites: tuple[tuple[str, str], ...],
+    n_bootstrap: int,
+    rng_seed: int,
+    confidence: float,
+) -> dict[str, str]:
+    """The parts of a signature: part → value, in order.
+
+    Results of two models are comparable where all parts agree.
+    """
+    parts = {
+        "ct": str(correctness_threshold),
+        "subsamples": str(counts.n_variants.shape[1]) if has_subsamples else "none",
+        "labels": ",".join(counts.labels),
+        "opposites": ",".join("-".join(pair) for pair in opposites) or "none",
+        "bootstrap": str(n_bootstrap),
+    }
+    if n_bootstrap:
+        parts |= {
+            "rng_seed": str(rng_seed),
+            "confidence": f"{confidence:.0%}",
+            "numpy": np.__version__,  # whose generators may change between versions
+        }
+    return parts | {"data": data_digest(counts), "version": VERSION}
+
+
+def render(parts: dict[str, str], *, short: bool = False) -> str:
+    """A signature's long or short form.
+
+    >>> parts = {"ct": "90", "subsamples": "10", "version": "0.1.0"}
+    >>> render(parts), render(parts, short=True)
+    ('ct:90|subsamples:10|version:0.1.0', 'c:90|k:10|v:0.1.0')
+    """
+    return "|".join(
+        f"{_SHORT[part] if short else part}:{parts[part]}" for part in _SHORT if part in parts
+    )
+
+
+def data_digest(counts: SeedCounts) -> str:
+    """Eight hex digits of which seeds were scored: ids, gold labels, numbers of variants.
+
+    Of the data, not of the model: the same for every model, whatever the order of rows.
+    """
+    digest = hashlib.blake2b(digest_size=4)
+    digest.update("\0".join(map(str, counts.seed_ids)).encode())
+    digest.update(np.ascontiguousarray(counts.gold, "<i8").tobytes())
+    digest.update(np.ascontiguousarray(counts.n_variants, "<i8").tobytes())
+    return digest.hexdigest()
