@@ -48,14 +48,7 @@ class Figures:
 
     def spreads(self) -> dict[str, Floats]:
         """Result key → (B,) standard deviations over subsamples (ddof 1); 0 for one."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return {
-                key: np.sqrt(
-                    _sum((values - _mean(values)[:, None]) ** 2)
-                    / np.maximum(np.isfinite(values).sum(axis=-1) - 1, 1)
-                )
-                for key, values in self.scalars.items()
-            }
+        return {key: _spread(values) for key, values in self.scalars.items()}
 
     def _of_mean_curve(self) -> dict[str, Floats]:
         above = self.curve - self.scalars["seed_accuracy"][:, :, None]
@@ -174,3 +167,10 @@ def _mean(values: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         mean: Floats = _sum(values) / (~np.isnan(values)).sum(axis=-1)
     return mean
+
+
+def _spread(values: Floats) -> Floats:
+    mean = _mean(values)
+    degrees = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 1)
+    spread: Floats = np.sqrt(_sum((values - mean[..., None]) ** 2) / degrees)
+    return np.where(np.isnan(mean), np.nan, spread)

@@ -1,0 +1,301 @@
+"""The metric in a browser: type predictions in or upload a file, and read the figures.
+
+Run it in this folder, whatever the folder is called: `python app.py`. It needs Gradio 6, and
+pyarrow for Parquet files, and asks nothing of the network.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import gradio as gr
+
+
+def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:
+    """Make a folder importable under a name that need not be its own; returns the name."""
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return name
+
+
+if not __package__:  # run as a script, where relative imports would have nothing to relate to
+    __package__ = _as_package(Path(__file__).resolve().parent)
+
+from .app_curve import curve  # noqa: E402
+from .app_inputs import (  # noqa: E402
+    EXAMPLE,
+    HEADERS,
+    REPLICATES_AT_MOST,
+    ROWS_AT_MOST,
+    TABLE,
+    Source,
+    read_file,
+    read_table,
+    whole,
+)
+from .app_view import (  # noqa: E402
+    STYLE,
+    distributions_table,
+    download,
+    figures_table,
+    labels_table,
+    summary,
+)
+from .options import LABELS  # noqa: E402
+from .scoring import score  # noqa: E402
+
+MAX_FILE_SIZE: Final = "200mb"
+HOUR: Final = 3600
+FONTS: Final = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Arial", "sans-serif"]
+MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
+
+INTRO: Final = """
+<h1>Seed-variant accuracy</h1>
+<p>Does a model that solves a problem also solve its minimal variants? A <em>seed</em> is an
+original problem; its <em>variants</em> differ from it in one word and have the same gold label.
+SV accuracy at a correctness threshold is the share of seeds of which at least that percentage
+of the variants is classified right.</p>
+"""
+TABLE_HELP: Final = (
+    f"One row per variant. Labels: {', '.join(LABELS)}, or 0, 1, 2. "
+    "The menu of a cell (right click) adds and deletes rows; empty ones do not count."
+)
+FILE_HELP: Final = f"""
+Parquet or JSON Lines, at most {ROWS_AT_MOST:,} rows: one per seed and per variant, with
+`variant_id`, `seed_id`, `label`, `prediction` and, if there are any, `probabilities`. In a seed's
+own row, `variant_id` equals `seed_id`. Each variant counts once; figures averaged over the
+subsamples of a dataset come from the metric itself.
+"""
+
+
+# --- Answers ---
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the page shows, one field per output; after an error only the message."""
+
+    message: str = ""
+    summary: str = ""
+    figures: str = ""
+    curve: str = ""
+    labels: str = ""
+    signature: str = ""
+    download: str = ""
+
+
+def answer(
+    source: Source,
+    correctness_threshold: float | None,
+    n_bootstrap: float | None,
+    rng_seed: float | None,
+) -> Answer:
+    """Compute and present.
+
+    Raises:
+        ValueError: a setting or the data cannot be used.
+    """
+    threshold = whole("Correctness threshold", correctness_threshold, least=1, most=100)
+    result = score(
+        **source.arguments,
+        correctness_threshold=threshold,
+        n_bootstrap=whole("Bootstrap replicates", n_bootstrap, most=REPLICATES_AT_MOST),
+        rng_seed=whole("Random seed", rng_seed, most=2**53),
+    )
+    return Answer(
+        summary=summary(source.name, result),
+        figures=figures_table(result, threshold),
+        curve=curve(result, threshold),
+        labels=labels_table(result, threshold) + distributions_table(result),
+        signature=result["signature"],
+        download=download(result),
+    )
+
+
+def failure(error: ValueError) -> Answer:
+    """An error of the input, in words."""
+    return Answer(
+        message="<div class='sva-note sva-error' role=alert><strong>Nothing was computed.</strong> "
+        f"{html.escape(str(error))}</div>"
+    )
+
+
+# --- Events ---
+
+
+def from_table(rows: list[list[Any]], *settings: float | None) -> tuple[Any, ...]:
+    """Compute from the table of the page."""
+    return _respond(lambda: read_table(rows), settings)
+
+
+def from_file(path: str, *settings: float | None) -> tuple[Any, ...]:
+    """Compute from an uploaded file."""
+    return _respond(lambda: read_file(Path(path)), settings)
+
+
+def again(source: Source | None, *settings: float | None) -> tuple[Any, ...]:
+    """Compute from what was read before, with new settings."""
+    if source is None:
+        return (None, *[gr.skip()] * (1 + len(astuple(Answer()))))
+    return _respond(lambda: source, settings)
+
+
+def edited(source: Source | None) -> tuple[Any, ...]:
+    """The table has changed: figures of what it held before must not stand beside it."""
+    if source is None or source.name != TABLE:
+        return source, gr.skip(), gr.skip()
+    note = "<div class=sva-note>The table has changed: press Compute for its figures.</div>"
+    return None, note, gr.Column(visible=False)
+
+
+def _respond(read: Callable[[], Source], settings: tuple[float | None, ...]) -> tuple[Any, ...]:
+    """The source for `again`, the message, whether there are results, and the results."""
+    source = None
+    try:
+        source = read()
+        shown = answer(source, *settings)
+    except ValueError as error:
+        shown = failure(error)
+    message, *results = astuple(shown)
+    return source, message, gr.Column(visible=not message), *results
+
+
+# --- The page ---
+
+
+def build() -> gr.Blocks:
+    """The page and what its parts do."""
+    page = gr.Blocks(
+        title="Seed-variant accuracy", analytics_enabled=False, delete_cache=(HOUR, HOUR)
+    )
+    with page:
+        source = gr.State(None, time_to_live=HOUR)
+        gr.HTML(INTRO, elem_id="sva-intro")
+        with gr.Row():
+            with gr.Column(scale=3, min_width=320), gr.Tabs():
+                table, compute = _table_tab()
+                upload = _file_tab()
+            with gr.Column(scale=2, min_width=280):
+                settings = _settings()
+        message = gr.HTML(elem_id="sva-message")
+        with gr.Column(visible=False) as results:
+            outputs = [message, results, *_outputs()]
+        respond: dict[str, Any] = {
+            "outputs": [source, *outputs],
+            "api_visibility": "private",
+            "show_progress": "minimal",
+        }
+        quick = {**respond, "outputs": [source, message, results], "queue": False}
+        table.input(edited, source, **quick)
+        for trigger in (page.load, compute.click):
+            trigger(from_table, [table, *settings], **respond)
+        upload.upload(from_file, [upload, *settings], **respond)
+        changes = [setting.change for setting in settings]
+        gr.on(changes, again, [source, *settings], trigger_mode="always_last", **respond)
+    return page
+
+
+def _table_tab() -> tuple[gr.Dataframe, gr.Button]:
+    with gr.Tab("Type in"):
+        gr.Markdown(TABLE_HELP)
+        table = gr.Dataframe(
+            [list(row) for row in EXAMPLE],
+            headers=list(HEADERS),
+            column_count=len(HEADERS),
+            type="array",
+            interactive=True,
+            show_label=False,
+            max_height=380,
+            elem_id="sva-input",
+        )
+        return table, gr.Button("Compute", variant="primary", elem_id="sva-compute")
+
+
+def _file_tab() -> gr.File:
+    with gr.Tab("Upload a file"):
+        gr.Markdown(FILE_HELP)
+        return gr.File(label="Predictions", file_types=[".parquet", ".jsonl"], elem_id="sva-upload")
+
+
+def _settings() -> list[gr.Slider | gr.Number]:
+    return [
+        gr.Slider(
+            1,
+            100,
+            value=90,
+            step=1,
+            label="Correctness threshold (CT), %",
+            info="How many of a seed's variants must be right",
+            elem_id="sva-threshold",
+        ),
+        gr.Number(
+            1000,
+            label="Bootstrap replicates",
+            info=f"0 to {REPLICATES_AT_MOST:,}; 0 leaves the intervals out",
+            elem_id="sva-replicates",
+        ),
+        gr.Number(
+            0,
+            label="Random seed",
+            info="The same number gives the same intervals",
+            elem_id="sva-rng-seed",
+        ),
+    ]
+
+
+def _outputs() -> list[gr.components.Component]:
+    """One component per field of `Answer` after the message, in its order."""
+    line = gr.HTML(elem_id="sva-summary")
+    with gr.Row():
+        with gr.Column(scale=3, min_width=320):
+            figures = gr.HTML(elem_id="sva-figures")
+        with gr.Column(scale=2, min_width=320):
+            drawing = gr.HTML(elem_id="sva-curve")
+    labels = gr.HTML(elem_id="sva-labels")
+    signature = gr.Textbox(
+        label="Signature",
+        info="Says all that determines the figures; quote it beside them",
+        interactive=False,
+        buttons=["copy"],
+        elem_id="sva-signature",
+    )
+    link = gr.HTML(elem_id="sva-download")
+    return [line, figures, drawing, labels, signature, link]
+
+
+def _theme() -> gr.themes.Base:
+    """Fonts of the reader's system, and small print that can be read."""
+    theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS)
+    return theme.set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+    )
+
+
+def main() -> None:
+    """Serve the page; Gradio reads address and port from its environment variables."""
+    build().launch(
+        theme=_theme(),
+        head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
+        max_file_size=MAX_FILE_SIZE,
+        run_history=False,
+        ssr_mode=False,
+        footer_links=[],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A headless Chromium for tests of pages, cut off from everything but this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+LOCAL_SCHEMES = ("about", "blob", "chrome", "chrome-untrusted", "data", "file")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--force-device-scale-factor=1",
+    "--lang=en",
+    f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {LOOPBACK[0]}, EXCLUDE {LOOPBACK[1]}",
+)
+
+
+@contextmanager
+def chromium(folder: Path, *, width: int = 1280, height: int = 1000) -> Iterator[Chrome]:
+    """A browser whose profile and downloads lie in `folder`.
+
+    Raises:
+        FileNotFoundError: Chromium or its driver is not installed.
+    """
+    options = ChromeOptions()
+    options.binary_location = _program("chromium", "google-chrome", "chrome")
+    for option in (*OPTIONS, f"--window-size={width},{height}", f"--user-data-dir={folder}"):
+        options.add_argument(option)
+    options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service(_program("chromedriver")))
+    try:
+        driver.get("about:blank")  # leaves the browser's own start page,
+        driver.get_log("performance")  # and forgets what it asked for
+        yield driver
+    finally:
+        driver.quit()
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    raise FileNotFoundError(
+        f"expected {' or '.join(names)} on the PATH, found none: "
+        "tests marked `browser` need Chromium and chromedriver (Debian: chromium-driver)"
+    )
+
+
+def console_errors(driver: Chrome) -> list[str]:
+    """Errors that pages wrote to the console, or did not catch, since this was last asked."""
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def requests(driver: Chrome) -> list[str]:
+    """URLs that pages asked for since this was last asked, in order."""
+    messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
+    return [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+
+
+def outside(urls: list[str]) -> list[str]:
+    """Those URLs that leave this machine.
+
+    >>> outside(["http://127.0.0.1:7860/", "data:,x", "https://example.org/a", "//cdn.net/b"])
+    ['https://example.org/a', '//cdn.net/b']
+    """
+    return [
+        url
+        for url in urls
+        if urlsplit(url).scheme not in LOCAL_SCHEMES and urlsplit(url).hostname not in LOOPBACK
+    ]
