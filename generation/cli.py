@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
-import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from generation.config import Config
-from merge_dataset.cli import OutputFormat, check_command, register_command
+from merge_dataset.cli import OutputFormat, check_command, user_errors
+from merge_dataset.schema import DATASET_NAME
+from merge_metric.cli import analyse_command, compare_command, score_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,7 +26,9 @@ app = typer.Typer(
     epilog="Start with: merge-nli demo",
 )
 app.command("check")(check_command)
-app.command("register")(register_command)
+app.command("score")(score_command)
+app.command("compare")(compare_command)
+app.command("analyse")(analyse_command)
 
 _PROBLEMS, _MODELS, _MACHINE = "Problems", "Masked language models", "Machine"
 
@@ -157,7 +158,7 @@ def _with_config(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters.values()
 
     def with_options(**options: Any) -> None:
-        with _user_errors():
+        with user_errors(extra="generation"):
             config = _config(**{name: options.pop(name) for name in shared})
             command(config, **options)
 
@@ -170,11 +171,64 @@ def _with_config(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+@app.command("register")
+def register_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, file_okay=False, help="Dataset folder; by default ./merge-nli, if any."
+        ),
+    ] = None,
+    cache_dir: Annotated[
+        Path | None, _option("Cache to use instead of that of `datasets`.", file_okay=False)
+    ] = None,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Make the metric and a dataset load by name from any directory, offline.
+
+    For evaluate.load("seed_variant_accuracy") and load_dataset("merge-nli", …).
+    The folder is checked first. Register again after building anew, and after an
+    update of this package.
+
+    \b
+    Examples:
+      merge-nli register
+
+    \b
+      merge-nli register merge-nli --cache-dir /scratch/datasets
+    """
+    from merge_dataset.cli import register_folder
+    from merge_metric.cli import register_metric
+
+    if folder is None and Path(DATASET_NAME).is_dir():
+        folder = Path(DATASET_NAME)
+    configs: list[str] = []
+    problem: ValueError | None = None
+    with user_errors():
+        metric = register_metric()
+        try:
+            configs = register_folder(folder, cache_dir) if folder else []
+        except ValueError as error:
+            problem = error
+    if output is OutputFormat.json:
+        made = {"metric": metric, "folder": folder and str(folder), "registered": configs}
+        typer.echo(json.dumps(made, indent=2))
+    else:
+        typer.echo(f'evaluate.load("{metric}")')
+        for config in configs:
+            typer.echo(f'load_dataset("{DATASET_NAME}", "{config}")')
+    if folder is None:
+        typer.echo(f"No folder {DATASET_NAME} here: no dataset registered.", err=True)
+    if problem:
+        typer.echo(f"{folder}: not registered: {problem}", err=True)
+        raise typer.Exit(1)
+
+
 @app.command()
 def demo(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
-    register: Annotated[bool, _option("Also make the bare name load from any directory.")] = True,
+    register: Annotated[bool, _option("Also make the bare names load from any directory.")] = True,
 ) -> None:
     """Make a dataset from the bundled problems and the bundled masked LM, offline.
 
@@ -187,7 +241,7 @@ def demo(
     """
     from generation.pipeline import generate as run_generate
 
-    with _user_errors():
+    with user_errors(extra="generation"):
         folder = run_generate(Config.from_recipe("demo", run=run))
         _export(folder.path, out, OutputFormat.text, register=register)
 
@@ -290,7 +344,7 @@ def build(
     """
     from generation.pipeline import build as run_build
 
-    with _user_errors():
+    with user_errors(extra="generation"):
         options = {
             "tag_match": tag_match and tag_match.value,
             "min_replacements": min_replacements,
@@ -307,10 +361,12 @@ def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = Fals
     """Turn a run folder into a dataset folder and say what was made."""
     from generation.summary import summarise
     from merge_dataset.cli import export_run, register_folder
+    from merge_metric.cli import register_metric
 
     configs = export_run(run, out)
     if register:
         register_folder(out)
+        register_metric()
     as_json = output is OutputFormat.json
     typer.echo(summarise(run, out, configs, registered=register, as_json=as_json))
 
@@ -337,21 +393,3 @@ def _overlay(settings: list[str] | None, options: Mapping[str, Any]) -> dict[str
                 raise ValueError(f"--set: expected KEY=VALUE, got {setting!r}") from None
             values[key.strip()] = text.strip()
     return values | {name: value for name, value in options.items() if value is not None}
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    """Logs to stderr; an expected error becomes its message and exit code 2."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        typer.echo(
-            f"error: this command needs {error.name}; run: pip install 'merge-nli[generation]'",
-            err=True,
-        )
-        raise typer.Exit(2) from error
-    except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error

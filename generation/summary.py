@@ -23,7 +23,7 @@ def summarise(
         run: A run folder after `build`.
         out: The dataset folder made of it.
         configs: Names of its configurations.
-        registered: Whether the bare name loads it from anywhere.
+        registered: Whether its bare name, and the metric's, load from anywhere.
         as_json: The same as one JSON object.
     """
     folder = RunFolder(run)
@@ -61,7 +61,11 @@ def summarise(
         lines += [
             "or from anywhere, as it is registered now:",
             f'    load_dataset("{DATASET_NAME}", "{example}")',
-            "HF_HUB_OFFLINE=1 skips the look-up on the Hub that comes first.",
+            "and so does the metric:",
+            "    import evaluate",
+            '    evaluate.load("seed_variant_accuracy")',
+            "HF_HUB_OFFLINE=1 skips the look-up on the Hub that comes first, and for the metric",
+            "HF_EVALUATE_OFFLINE=1.",
         ]
     return "\n".join(lines)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -93,6 +97,28 @@ def export_run(run: Path, out: Path) -> list[str]:
     from merge_dataset.export import export
 
     return export(run, out)
+
+
+@contextmanager
+def user_errors(*, extra: str | None = None) -> Iterator[None]:
+    """Log to stderr; turn an expected error into its message and exit code 2.
+
+    Args:
+        extra: The extra of this distribution that brings what a command imports.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = f"merge-nli[{extra}]" if extra else "merge-nli"
+        typer.echo(
+            f"error: this command needs {error.name}; run: pip install '{package}'", err=True
+        )
+        raise typer.Exit(2) from error
+    except (ValueError, TypeError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
 
 
 def _write(output: OutputFormat, value: dict[str, object], lines: list[str]) -> None:

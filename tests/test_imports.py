@@ -34,6 +34,9 @@ STAGE_IMPORTS = {
 }
 """The stages that may know others: classes of tags, words of a vocabulary, a tagger's layers."""
 
+SPACE = "merge_metric.seed_variant_accuracy"
+"""The folder that is uploaded as it is."""
+
 HOMES = {
     "torch": {"generation.masked_lm"},
     "transformers": {"generation.masked_lm"},
@@ -41,7 +44,7 @@ HOMES = {
     "spacy": {"generation.tagging"},
     "thinc": {"generation.tagging"},
 }
-"""Heavy library → the only modules of these two packages that import it."""
+"""Heavy library → the only modules of generation and merge_dataset that import it."""
 
 
 def is_module(name: str) -> bool:
@@ -89,7 +92,7 @@ IMPORTS = {
     module: imports_of(
         path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py"
     )
-    for package in ("generation", "merge_dataset")
+    for package in OURS
     for module, path in modules(package)
 }
 """Module → what it imports."""
@@ -146,12 +149,14 @@ def test_imports_that_cannot_be_read_are_an_error() -> None:
         imports_of("__import__('tor' + 'ch')", "generation.some")
 
 
-def test_both_packages_are_read() -> None:
+def test_all_packages_are_read() -> None:
     """The contract is about modules that are there, and they do import something."""
     assert {f"generation.{stage}" for stage in STAGES} < set(IMPORTS)
     assert "merge_dataset.schema" in IMPORTS
     assert "generation.records" in IMPORTS["generation.filters"]
     assert "torch" in IMPORTS["generation.masked_lm"]
+    assert "merge_dataset.schema" in IMPORTS["merge_metric.predictions"]
+    assert f"{SPACE}.counts" in IMPORTS[f"{SPACE}.scoring"]
 
 
 # --- Our packages ---
@@ -178,6 +183,21 @@ def test_the_schema_imports_nothing_of_ours() -> None:
     assert of_ours("merge_dataset.schema") == set()
 
 
+@pytest.mark.parametrize("module", in_package("merge_metric"))
+def test_the_metric_does_not_know_generation(module: str) -> None:
+    """It meets datasets as they lie on disk, however they were made."""
+    assert {name.partition(".")[0] for name in of_ours(module)} <= {"merge_dataset", "merge_metric"}
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in in_package("merge_metric") if name.startswith(SPACE)]
+)
+def test_the_space_stands_alone(module: str) -> None:
+    """Uploaded without the rest, it imports of ours only its siblings, which are flat."""
+    assert all(name.startswith(SPACE) for name in of_ours(module))
+    assert module.count(".") <= SPACE.count(".") + 1
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_stages_do_not_know_each_other(stage: str) -> None:
     """A stage is a function of records; the exceptions are listed above."""
@@ -197,9 +217,11 @@ def test_the_pipeline_is_at_the_top() -> None:
 
 @pytest.mark.parametrize("library", HOMES)
 def test_heavy_libraries_have_one_home(library: str) -> None:
-    """Nobody else imports them, not even for a type."""
+    """Nobody else of the two imports them, not even for a type."""
     importers = {
-        m for m, names in IMPORTS.items() if library in {n.partition(".")[0] for n in names}
+        m
+        for m in in_package("generation") + in_package("merge_dataset")
+        if library in {n.partition(".")[0] for n in IMPORTS[m]}
     }
     assert importers == HOMES[library] or (library == "thinc" and importers <= HOMES[library])
 
@@ -223,7 +245,8 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"), [("--help", "generate"), ("generate --help", "--source")]
+    ("arguments", "shown"),
+    [("--help", "generate"), ("generate --help", "--source"), ("score --help", "--allow-missing")],
 )
 def test_help_imports_nothing_heavy(arguments: str, shown: str) -> None:
     """`merge-nli --help` answers at once, because none of these is imported."""
@@ -243,7 +266,9 @@ print("status", status, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
     assert done.stdout.splitlines()[-1] == "status 0 heavy []"
 
 
-@pytest.mark.parametrize("module", ["generation", "generation.config", "generation.artifacts"])
+@pytest.mark.parametrize(
+    "module", ["generation", "generation.config", "generation.artifacts", "merge_metric.cli"]
+)
 def test_importing_these_is_cheap(module: str) -> None:
     """The package itself, its settings and its files need none of the heavy libraries."""
     done = run_python(f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))")

@@ -78,8 +78,10 @@ def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
 def test_lines_that_demo_prints_load_from_anywhere(
     demo: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
-    """The demo registers the bare name: it loads where there is no folder of that name."""
+    """The demo registers the bare names: they load where there is no folder of that name."""
     _, home, output = demo
+    assert 'evaluate.load("seed_variant_accuracy")' in output
+    assert len(list((home / "modules").rglob("seed_variant_accuracy.py"))) == 1
     lines = [line.strip() for line in output.splitlines() if "load_dataset(" in line]
     code = f"from datasets import load_dataset\nprint({lines[-1]})"
     assert "variants: Dataset" in run([sys.executable, "-c", code], tmp_path, home)

@@ -18,6 +18,8 @@ class SeedCounts:
     """Counts of S seeds in K subsamples (K = 1 where rows came without subsamples)."""
 
     labels: tuple[str, ...]
+    has_subsamples: bool
+    """Whether rows came with subsamples; else K = 1."""
     seed_ids: tuple[str, ...] | tuple[int, ...]
     """(S,) sorted."""
     gold: Ints
@@ -59,6 +61,7 @@ class SeedCounts:
         """The counts of some seeds: under a mask, (S,), or at positions, in their order."""
         return SeedCounts(
             labels=self.labels,
+            has_subsamples=self.has_subsamples,
             seed_ids=tuple(np.asarray(self.seed_ids, object)[keep].tolist()),
             gold=self.gold[keep],
             own=self.own[keep],
@@ -73,46 +76,42 @@ class SeedCounts:
 def count(
     rows: Rows,
     opposites: Iterable[Sequence[str]] | None = None,
-    keep: NDArray[np.bool_] | None = None,
+    draws: Ints | None = None,
 ) -> SeedCounts:
     """Count the variants of each seed in each subsample.
 
     Args:
         rows: From `inputs.read_rows`.
         opposites: Pairs of labels; see `options.check_opposites`.
-        keep: (n,) mask of the rows to count; seeds left without any are left out.
+        draws: Which of the rows' draws to count, ascending positions in `rows.draw_row`;
+            seeds left without any are left out. By default all.
     """
     n_seeds, n_subsamples = len(rows.seed_ids), rows.n_subsamples or 1
     is_opposite = opposite_table(rows.labels, check_opposites(opposites, rows.labels))
-    own = rows.own[rows.seed]
-    correct = rows.prediction == rows.gold[rows.seed]
-    changed = rows.prediction != own
-    opposite = is_opposite[own, rows.prediction]
+    part = slice(None) if draws is None else draws
+    row, subsample = rows.draw_row[part], rows.draw_subsample[part]
+    seed, prediction = rows.seed[row], rows.prediction[row]
+    own = rows.own[seed]
+    cell = seed * n_subsamples + subsample
+    is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
 
-    draw_row, draw_subsample = rows.draw_row, rows.draw_subsample
-    if keep is not None:
-        kept = keep[draw_row]
-        draw_row, draw_subsample = draw_row[kept], draw_subsample[kept]
-    cell = rows.seed[draw_row] * n_subsamples + draw_subsample
-
-    def per_cell(mask: NDArray[np.bool_]) -> Ints:
-        tally = np.bincount(cell[mask[draw_row]], minlength=n_seeds * n_subsamples)
+    def per_cell(mask: NDArray[np.bool_] | slice) -> Ints:
+        tally = np.bincount(cell[mask], minlength=n_seeds * n_subsamples)
         return tally.reshape(n_seeds, n_subsamples)
 
-    drawn = np.zeros(len(rows.seed), bool)
-    drawn[draw_row] = True
     counts = SeedCounts(
         labels=rows.labels,
+        has_subsamples=rows.n_subsamples is not None,
         seed_ids=rows.seed_ids,
         gold=rows.gold,
         own=rows.own,
-        n_rows=np.bincount(rows.seed[drawn], minlength=n_seeds),
-        n_variants=per_cell(np.ones_like(correct)),
-        n_correct=per_cell(correct),
-        n_changed=per_cell(changed),
-        n_opposite=per_cell(opposite),
+        n_rows=np.bincount(seed[is_first], minlength=n_seeds),
+        n_variants=per_cell(slice(None)),
+        n_correct=per_cell(prediction == rows.gold[seed]),
+        n_changed=per_cell(prediction != own),
+        n_opposite=per_cell(is_opposite[own, prediction]),
     )
-    return counts if keep is None else counts.take(counts.n_rows > 0)
+    return counts if draws is None else counts.take(counts.n_rows > 0)
 
 
 def opposite_table(

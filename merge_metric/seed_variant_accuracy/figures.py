@@ -34,11 +34,12 @@ class Figures:
     """Result key → (B, K)."""
     curve: Floats
     """(B, K, 100) SV accuracy at CT 1..100."""
+    has_subsamples: bool
 
     def means(self) -> dict[str, Floats]:
         """Result key → (B,) averages over the subsamples in which the figure is defined."""
         averaged = {key: _mean(values) for key, values in self.scalars.items()}
-        if self.curve.shape[1] > 1:
+        if self.has_subsamples:
             averaged |= self._of_mean_curve()
         return averaged
 
@@ -84,6 +85,7 @@ def figures(
             for key in per_subsample[0][0]
         },
         curve=np.stack([curve for _, curve in per_subsample], axis=1),
+        has_subsamples=counts.has_subsamples,
     )
 
 

@@ -41,7 +41,7 @@ class Rows:
     prediction: Ints
     """(n,)"""
     draw_row: Ints
-    """(m,) the row drawn."""
+    """(m,) the row drawn, ascending."""
     draw_subsample: Ints
     """(m,) the subsample that drew it, from 0 to n_subsamples − 1."""
     n_subsamples: int | None
@@ -212,7 +212,9 @@ def _draws(
         raise ValueError("subsamples: expected ints of 0 or more, got strings or negative ints")
     rows = np.repeat(np.arange(len(seed)), sizes)
     numbers, codes = factorize(flat)
-    if len(np.unique(rows * max(1, len(numbers)) + codes)) < len(rows):
+    is_in = np.zeros((len(seed), max(1, len(numbers))), bool)
+    is_in[rows, codes] = True
+    if is_in.sum() < len(rows):
         raise ValueError("subsamples: expected each subsample once per variant, got one twice")
     drawn = np.zeros((len(ids), max(1, len(numbers))), bool)
     drawn[seed[rows], codes] = True
@@ -238,6 +240,8 @@ def _require_unique_variants(
             f"expected columns of the same length, got variant_ids {len(column):,}, "
             f"the others {len(seed):,}"
         )
+    if len(set(column)) == len(column):
+        return
     names, variant = factorize(column)
     pairs = variant * len(ids) + seed
     if len(np.unique(pairs)) == len(pairs):

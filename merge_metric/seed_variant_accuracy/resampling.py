@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
 
 from .counts import SeedCounts
 from .figures import Floats, figures
+from .options import check_count, check_threshold
 
 CONFIDENCE: Final = 0.95
 """Of every interval; percentile method (Efron and Tibshirani 1993, chapter 13)."""
@@ -82,28 +84,47 @@ def compare(
     Raises:
         ValueError: the models were not given the same seeds and variants.
     """
-    _require_same_data(a, b)
-    if n_bootstrap < 1:
+    return compare_all(
+        [a, b],
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )[0, 1]
+
+
+def compare_all(
+    models: Sequence[SeedCounts],
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+    """`compare` of every pair of models, with each model's replicates computed once.
+
+    Returns:
+        Positions of the two models in `models`, the lower first → the same as `compare`.
+
+    Raises:
+        ValueError: the models were not given the same seeds and variants, or an option is
+            out of range.
+    """
+    for other in models[1:]:
+        _require_same_data(models[0], other)
+    check_threshold(correctness_threshold)
+    check_count("rng_seed", rng_seed)
+    if check_count("n_bootstrap", n_bootstrap) < 1:
         raise ValueError(f"n_bootstrap: expected an int of 1 or more, got {n_bootstrap!r}")
-    parts = []
-    for weights in _resampled_weights(len(a.seed_ids), n_bootstrap, rng_seed):
-        first, second = (figures(x, correctness_threshold, weights).means() for x in (a, b))
-        parts.append({key: first[key] - second[key] for key in first})
-    differences = _joined(parts)
-    of_a, of_b = (figures(counts, correctness_threshold).means() for counts in (a, b))
-    result: dict[str, dict[str, Any]] = {
-        key: {
-            "a": _plain(of_a[key][0]),
-            "b": _plain(of_b[key][0]),
-            "difference": _plain(of_a[key][0] - of_b[key][0]),
-            "ci": [_plain(bound) for bound in interval(replicates)],
-            "p_value": _two_sided(replicates),
-        }
-        for key, replicates in differences.items()
+    parts: list[list[dict[str, Floats]]] = [[] for _ in models]
+    for weights in _resampled_weights(len(models[0].seed_ids), n_bootstrap, rng_seed):
+        for model, replicates in zip(models, parts, strict=True):
+            replicates.append(figures(model, correctness_threshold, weights).means())
+    joined = [_joined(replicates) for replicates in parts]
+    exact = [figures(model, correctness_threshold).means() for model in models]
+    return {
+        (i, j): _differences(exact[i], exact[j], joined[i], joined[j])
+        | {"mcnemar": _discordant(models[i], models[j])}
+        for i, j in combinations(range(len(models)), 2)
     }
-    only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
-    result["mcnemar"] = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
-    return result
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -163,6 +184,31 @@ def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
     )
     table = np.ascontiguousarray(np.concatenate(columns, axis=1))
     return np.argsort(table.view(np.dtype((np.void, table[0].nbytes))).ravel(), kind="stable")
+
+
+def _differences(
+    of_a: dict[str, Floats],
+    of_b: dict[str, Floats],
+    replicates_a: dict[str, Floats],
+    replicates_b: dict[str, Floats],
+) -> dict[str, dict[str, Any]]:
+    """Figure → what `compare` says of it, from figures, (1,), and replicates, (B,)."""
+    result = {}
+    for key in of_a:
+        differences = replicates_a[key] - replicates_b[key]
+        result[key] = {
+            "a": _plain(of_a[key][0]),
+            "b": _plain(of_b[key][0]),
+            "difference": _plain(of_a[key][0] - of_b[key][0]),
+            "ci": [_plain(bound) for bound in interval(differences)],
+            "p_value": _two_sided(differences),
+        }
+    return result
+
+
+def _discordant(a: SeedCounts, b: SeedCounts) -> dict[str, Any]:
+    only_a, only_b = int((a.right & ~b.right).sum()), int((b.right & ~a.right).sum())
+    return {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
 
 
 def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:

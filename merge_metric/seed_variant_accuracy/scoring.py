@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .counts import SeedCounts, count
 from .divergence import distribution_shift
 from .figures import THRESHOLDS, figures
+from .groups import count_groups
 from .inputs import Rows, read_rows
 from .options import check_count, check_opposites, check_probabilities, check_threshold
 from .resampling import CONFIDENCE, bootstrap, interval
@@ -94,7 +94,6 @@ def score(
             correctness_threshold=threshold,
             n_bootstrap=replicates,
             rng_seed=generator_seed,
-            has_subsamples=subsamples is not None,
         )
 
     result = summary(counts)
@@ -104,15 +103,17 @@ def score(
     }
     if groups is not None:
         result["by_group"] = {
-            name: {value: summary(count(rows, pairs, keep)) for value, keep in masks.items()}
-            for name, masks in ((name, _masks(name, groups[name], rows)) for name in groups)
+            name: {
+                value: summary(part)
+                for value, part in count_groups(rows, name, values, pairs).items()
+            }
+            for name, values in groups.items()
         }
     if probabilities is not None or seed_probabilities is not None:
         result |= _shift(rows, probabilities, seed_probabilities)
     parts = signature(
         counts,
         correctness_threshold=threshold,
-        has_subsamples=subsamples is not None,
         opposites=pairs,
         n_bootstrap=replicates,
         rng_seed=generator_seed,
@@ -127,7 +128,6 @@ def summarise(
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
-    has_subsamples: bool = False,
 ) -> dict[str, Any]:
     """Figures, counts, curve and, where asked for, intervals and spreads of some seeds."""
     exact = figures(counts, correctness_threshold)
@@ -135,7 +135,7 @@ def summarise(
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
     result: dict[str, Any] = {key: _plain(value) for key, value in means.items()}
     result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
-    if has_subsamples:
+    if counts.has_subsamples:
         result["n_subsamples"] = counts.n_variants.shape[1]
         result |= {f"{key}_std": _plain(value[0]) for key, value in exact.spreads().items()}
     if n_bootstrap:
@@ -151,30 +151,6 @@ def summarise(
         low, high = interval(curves)
         curve |= {"low": low.tolist(), "high": high.tolist()}
     return result | {"sv_curve": curve}
-
-
-def _masks(name: str, values: Sequence[Any], rows: Rows) -> dict[str, NDArray[np.bool_]]:
-    """Value → mask of its rows; a row with a list of values counts under each of them."""
-    if isinstance(values, str) or len(values) != len(rows.seed):
-        raise ValueError(
-            f"groups[{name!r}]: expected one value, or list of values, for each of "
-            f"{len(rows.seed):,} variants, got {len(values):,}"
-        )
-    members: dict[Any, list[int]] = {}
-    for row, value in enumerate(values):
-        several = value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
-        for each in several:
-            if each is not None:
-                members.setdefault(each, []).append(row)
-    drawn = np.zeros(len(rows.seed), bool)
-    drawn[rows.draw_row] = True
-    masks = {}
-    for value in sorted(members, key=str):
-        mask = np.zeros(len(rows.seed), bool)
-        mask[members[value]] = True
-        if (mask & drawn).any():
-            masks[str(value)] = mask
-    return masks
 
 
 def _shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict[str, float | None]:

@@ -31,7 +31,6 @@ def signature(
     counts: SeedCounts,
     *,
     correctness_threshold: int,
-    has_subsamples: bool,
     opposites: tuple[tuple[str, str], ...],
     n_bootstrap: int,
     rng_seed: int,
@@ -43,7 +42,7 @@ def signature(
     """
     parts = {
         "ct": str(correctness_threshold),
-        "subsamples": str(counts.n_variants.shape[1]) if has_subsamples else "none",
+        "subsamples": str(counts.n_variants.shape[1]) if counts.has_subsamples else "none",
         "labels": ",".join(counts.labels),
         "opposites": ",".join("-".join(pair) for pair in opposites) or "none",
         "bootstrap": str(n_bootstrap),

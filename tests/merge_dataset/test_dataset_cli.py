@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from generation.cli import app as front_door
 from merge_dataset.cli import app, export_run
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -55,6 +56,64 @@ def test_register_of_a_bad_folder(dataset: Path, tmp_path: Path) -> None:
     assert "expected a Parquet file" in result.stderr
     assert "not registered" in result.stderr
     assert not cache.exists()
+
+
+METRIC = 'evaluate.load("seed_variant_accuracy")'
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the metric is to be registered: evaluate's module cache."""
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    return tmp_path / "modules"
+
+
+def test_front_door_registers_the_metric_too(dataset: Path, tmp_path: Path, modules: Path) -> None:
+    """`merge-nli register FOLDER`: both, and the lines to load them with."""
+    command = ["register", str(dataset), "--cache-dir", str(tmp_path / "cache")]
+    result = runner.invoke(front_door, command)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[:2] == [METRIC, 'load_dataset("merge-nli", "snli")']
+    assert (tmp_path / "cache/merge-nli/snli_nouns").is_dir()
+    assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
+    result = runner.invoke(front_door, [*command, "--format", "json"])
+    made = json.loads(result.stdout)
+    assert (made["metric"], made["folder"]) == ("seed_variant_accuracy", str(dataset))
+    assert "snli_nouns" in made["registered"]
+
+
+def test_front_door_without_a_folder(
+    dataset: Path, tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric always, and `merge-nli` in the working directory where there is one."""
+    command = ["register", "--cache-dir", str(tmp_path / "cache")]
+    monkeypatch.chdir(dataset.parent)
+    result = runner.invoke(front_door, command)
+    assert 'load_dataset("merge-nli", "snli")' in result.stdout
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = runner.invoke(front_door, command)
+    assert (result.exit_code, result.stdout) == (0, METRIC + "\n")
+    assert result.stderr == "No folder merge-nli here: no dataset registered.\n"
+    result = runner.invoke(front_door, [*command, "--format", "json"])
+    assert json.loads(result.stdout) == {
+        "metric": "seed_variant_accuracy",
+        "folder": None,
+        "registered": [],
+    }
+
+
+def test_front_door_with_a_bad_folder(dataset: Path, tmp_path: Path, modules: Path) -> None:
+    """The metric is registered nevertheless; the dataset's problems and exit code 1."""
+    (dataset / "README.md").unlink()
+    cache = tmp_path / "cache"
+    result = runner.invoke(front_door, ["register", str(dataset), "--cache-dir", str(cache)])
+    assert (result.exit_code, result.stdout) == (1, METRIC + "\n")
+    assert "not registered: 1 problem(s)" in result.stderr
+    assert not cache.exists()
+    assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
+    result = runner.invoke(front_door, ["register", str(tmp_path / "nowhere")])
+    assert result.exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["check", "register"])

@@ -1,0 +1,360 @@
+"""Seed-variant accuracy as a module of `evaluate`: check each batch, gather, forward to `score`.
+
+`evaluate` finds this script's imports with a regular expression and copies the script and the
+siblings that it names, but not what those import in turn. So every sibling is imported here,
+used or not, and no import line carries a comment.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, Final
+
+import datasets
+import evaluate
+import numpy as np
+
+from .columns import check_column, check_columns
+from .counts import SeedCounts
+from .divergence import jensen_shannon
+from .figures import THRESHOLDS
+from .groups import count_groups
+from .inputs import split_predictions
+from .options import check_count, check_opposites, check_threshold, label_names
+from .resampling import compare
+from .scoring import score
+from .signature import VERSION
+
+__all__ = [
+    "THRESHOLDS",
+    "VERSION",
+    "SeedCounts",
+    "SeedVariantAccuracy",
+    "compare",
+    "count_groups",
+    "jensen_shannon",
+    "score",
+    "split_predictions",
+]
+
+COLUMNS: Final = ("predictions", "references", "seed_ids", "seed_predictions")
+"""One entry per variant each; what evaluate gathers."""
+
+CONFIGURATIONS: Final = {"default": COLUMNS, "subsamples": (*COLUMNS, "subsamples")}
+"""Name → columns. evaluate knows no optional columns, hence two configurations."""
+
+OPTIONS: Final = tuple(
+    name for name in inspect.signature(score).parameters if name not in (*COLUMNS, "subsamples")
+)
+"""Keywords that `compute` forwards to `score` as they are."""
+
+DESCRIPTION: Final = """\
+Seed-variant (SV) accuracy: the share of seed problems of which at least a given percentage of the
+variants is classified correctly. A variant is the seed with one word replaced, so that the label
+stays. Beside it: accuracy on seeds and on single variants, the matching correctness threshold (at
+which SV accuracy equals the accuracy on the seeds), and fooling rates.
+"""
+
+CITATION: Final = r"""
+@misc{zgreaban2025merge,
+  title = {{MERGE}: Minimal Expression-Replacement {GEneralization} Test for Natural Language
+           Inference},
+  author = {Zgreab{\u{a}}n, M{\u{a}}d{\u{a}}lina and Deoskar, Tejaswini and Abzianidze, Lasha},
+  year = {2025},
+  eprint = {2510.24295},
+  archivePrefix = {arXiv},
+  url = {https://arxiv.org/abs/2510.24295}
+}
+
+@inproceedings{abzianidze-etal-2023-spacenli,
+  title = {{SpaceNLI}: Evaluating the Consistency of Predicting Inferences In Space},
+  author = {Abzianidze, Lasha and Zwarts, Joost and Winter, Yoad},
+  booktitle = {Proceedings of the 4th Natural Logic Meets Machine Learning Workshop},
+  year = {2023},
+  pages = {12--24},
+  url = {https://arxiv.org/abs/2307.02269}
+}
+
+@inproceedings{arakelyan-etal-2024-semantic,
+  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
+           Models},
+  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
+  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
+               Computational Linguistics (Volume 1: Long Papers)},
+  year = {2024},
+  pages = {432--444},
+  url = {https://arxiv.org/abs/2401.14440}
+}
+"""
+
+INPUTS_DESCRIPTION: Final = """
+Columns, one entry per variant (lists, arrays, tensors or Series):
+    predictions: the model's label for the variant. Ints (0 entailment, 1 neutral,
+        2 contradiction, unless `labels` says otherwise) or names.
+    references: the gold label of the variant, which is its seed's.
+    seed_ids: which seed the variant was made from, ints or strings.
+    seed_predictions: the model's label for that seed.
+    subsamples: the numbers of the subsamples that drew the variant, a list of ints. In the
+        configuration "subsamples", which needs it. Every figure is then computed in each
+        subsample and averaged.
+
+Options of `compute`:
+    correctness_threshold: integer percent from 1 to 100; 90 by default.
+    n_bootstrap: replicates of the bootstrap over seeds, 1000 by default; 0 for no intervals.
+    rng_seed: of the bootstrap; 0 by default.
+    labels: names of the labels, in the order of the ints.
+    opposites: pairs of labels between which a change counts as strict; entailment and
+        contradiction by default.
+    probabilities, seed_probabilities: label probabilities of the variants and of their seeds,
+        (n, n_labels) each, for divergences.
+    groups: name -> one value, or list of values, per variant: the figures per value.
+    variant_ids: to notice rows that came twice.
+The last four are not gathered from other processes and must be in the order of the rows.
+
+Returns a dict:
+    seed_accuracy, variant_accuracy, seed_variant_accuracy: 0 to 1.
+    matching_threshold, with _low and _high: percent, 1 to 100; matching_gap: 0 to 1.
+    holding_threshold: percent, 0 to 100.
+    relaxed_fooling_rate, strict_fooling_rate: 0 to 1, or None where no seed is right.
+    qt_gap: -1 to 1.
+    n_seeds, n_variants, sv_curve, by_label, intervals as *_ci, spreads over subsamples as
+    *_std, signature and signature_short; the metric card lists all.
+
+Examples:
+
+    Both seeds are answered right; of the second one's variants, one is not.
+
+    >>> import evaluate
+    >>> metric = evaluate.load("seed_variant_accuracy")
+    >>> result = metric.compute(
+    ...     predictions=["entailment", "entailment", "entailment", "neutral"],
+    ...     references=["entailment", "entailment", "entailment", "entailment"],
+    ...     seed_ids=["seed 1", "seed 1", "seed 2", "seed 2"],
+    ...     seed_predictions=["entailment", "entailment", "entailment", "entailment"],
+    ... )
+    >>> result["seed_accuracy"], result["variant_accuracy"], result["seed_variant_accuracy"]
+    (1.0, 0.75, 0.5)
+
+    At half of its variants a seed counts as solved up to a threshold of 50 %.
+
+    >>> result["matching_threshold_low"], result["matching_threshold_high"]
+    (1.0, 50.0)
+    >>> result["relaxed_fooling_rate"], result["strict_fooling_rate"]
+    (0.5, 0.0)
+
+    In batches, with labels as ints and another threshold.
+
+    >>> for seed, prediction in [(1, 0), (1, 0), (2, 0), (2, 1)]:
+    ...     metric.add(prediction=prediction, reference=0, seed_ids=seed, seed_predictions=0)
+    >>> metric.compute(correctness_threshold=50)["seed_variant_accuracy"]
+    1.0
+
+    With random subsamples of the variants: the mean over both, and the spread.
+
+    >>> metric = evaluate.load("seed_variant_accuracy", "subsamples")
+    >>> result = metric.compute(
+    ...     predictions=[0, 0, 0, 1],
+    ...     references=[0, 0, 0, 0],
+    ...     seed_ids=[1, 1, 2, 2],
+    ...     seed_predictions=[0, 0, 0, 0],
+    ...     subsamples=[[0], [1], [0], [1]],
+    ... )
+    >>> result["seed_variant_accuracy"], round(result["seed_variant_accuracy_std"], 4)
+    (0.75, 0.3536)
+"""
+
+
+class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is untyped
+    """Seed-variant accuracy; `evaluate` appends how to use it to the methods' docstrings.
+
+    What `add` and `add_batch` are given is checked before `evaluate` encodes it, which would
+    turn 0.9 into 0. Rows that are refused leave those added before as they were; when `compute`
+    fails on what was gathered, all of it is forgotten.
+
+    For that, `evaluate` replaces `compute`, `add` and `add_batch` of each instance by copies
+    with docstrings of their own. The copies keep the closure of these methods, so that `super()`
+    works in them, and each needs a docstring to append to.
+    """
+
+    _kinds: dict[str, str]
+    """Column → type of its entries, while there are rows."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=DESCRIPTION,
+            citation=CITATION,
+            inputs_description=INPUTS_DESCRIPTION,
+            features=_features(_columns_of(self.config_name)),
+            license="Apache-2.0",
+            reference_urls=[
+                "https://arxiv.org/abs/2510.24295",
+                "https://arxiv.org/abs/2307.02269",
+                "https://arxiv.org/abs/2401.14440",
+            ],
+        )
+
+    def add(self, *, prediction: Any = None, reference: Any = None, **columns: Any) -> None:
+        """Add one variant: `prediction`, `reference` and, by the names of their columns, the rest.
+
+        Raises:
+            ValueError: an entry is unusable; what was added before is still there.
+        """
+        row = {"predictions": prediction, "references": reference, **columns}
+        checked = self._checked({name: [value] for name, value in row.items()})
+        super().add(**{name: column[0] for name, column in checked.items()})
+
+    def add_batch(self, *, predictions: Any = None, references: Any = None, **columns: Any) -> None:
+        """Add some variants, as columns.
+
+        Raises:
+            ValueError: a column is unusable; what was added before is still there.
+        """
+        checked = self._checked({"predictions": predictions, "references": references, **columns})
+        if checked["predictions"]:
+            super().add_batch(**checked)
+
+    def compute(
+        self, *, predictions: Any = None, references: Any = None, **more: Any
+    ) -> dict[str, Any] | None:
+        """Score the variants given here and those added before.
+
+        Returns:
+            The figures; None in a process other than the first of a distributed evaluation.
+
+        Raises:
+            ValueError: an input is unusable, or nothing was given. Columns and options are
+                refused before anything is touched; inputs that contradict each other only
+                show when all are there, and then all are forgotten.
+        """
+        names = _columns_of(self.config_name)
+        given = {"predictions": predictions, "references": references, **more}
+        options = _checked_options({k: v for k, v in given.items() if k not in names}, names)
+        if any(given.get(name) is not None for name in names):
+            self.add_batch(**{name: given[name] for name in names if name in given})
+        if self.writer is None:
+            raise ValueError(
+                "expected at least one variant, got none: give columns to compute, or call add "
+                "or add_batch before it"
+            )
+        self.filelocks = self.file_paths = None  # evaluate keeps those of the time before
+        try:
+            result: dict[str, Any] | None = super().compute(**options)
+        except BaseException:
+            _forget(self)
+            raise
+        return result
+
+    def _compute(self, **arguments: Any) -> dict[str, Any]:
+        return score(**arguments)
+
+    def _checked(self, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Columns as lists of plain ints or strings, of the same kind as in earlier batches."""
+        names = _columns_of(self.config_name)
+        if set(columns) != set(names):
+            raise ValueError(
+                f"expected the columns {', '.join(names)}, got {', '.join(columns) or 'none'}"
+                f"{_hint(set(columns) - set(names))}"
+            )
+        checked = check_columns({name: columns[name] for name in names})
+        if "subsamples" in checked:
+            checked["subsamples"] = _check_subsamples(checked["subsamples"])
+        lists = {name: _listed(column) for name, column in checked.items()}
+        kinds = {name: type(lists[name][0]).__name__ for name in COLUMNS if lists[name]}
+        if self.writer is None:
+            self._kinds = kinds
+        for name, kind in kinds.items():
+            if kind != self._kinds[name]:
+                raise ValueError(
+                    f"{name}: expected {self._kinds[name]} as in the batches before, got {kind}: "
+                    "convert one of them"
+                )
+        return lists
+
+
+def _forget(metric: Any) -> None:
+    """Drop rows, files and locks, as `evaluate` does where nothing goes wrong."""
+    metric.writer = metric.buf_writer = metric.data = None
+    own = [(metric.filelock, metric.cache_file_name)] if metric.filelock else []
+    gathered = zip(metric.filelocks or (), metric.file_paths or (), strict=True)
+    for lock, path in [*own, *gathered]:
+        if metric.process_id == 0:
+            Path(path).unlink(missing_ok=True)
+        lock.release()
+    metric.filelock = metric.cache_file_name = metric.filelocks = metric.file_paths = None
+    metric.selected_feature_format = None
+
+
+def _columns_of(configuration: str) -> tuple[str, ...]:
+    if configuration not in CONFIGURATIONS:
+        raise ValueError(
+            f"expected the configuration {' or '.join(map(repr, CONFIGURATIONS))}, "
+            f"got {configuration!r}"
+        )
+    return CONFIGURATIONS[configuration]
+
+
+def _features(columns: tuple[str, ...]) -> list[datasets.Features]:
+    """What a row may be: labels and seed ids are ints or strings each.
+
+    evaluate takes the first that fits; an int feature would take "1" too, so it comes last.
+    """
+    text, number = datasets.Value("string"), datasets.Value("int64")
+    alternatives = []
+    for label, seed_id in product((text, number), repeat=2):
+        kinds = {"seed_ids": seed_id, "subsamples": datasets.Sequence(number)}
+        alternatives.append(datasets.Features({name: kinds.get(name, label) for name in columns}))
+    return alternatives
+
+
+def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    """The options, after refusing what `score` would refuse only when rows are lost to it.
+
+    Raises:
+        ValueError: an unknown keyword, or a value out of range.
+    """
+    unknown = set(options) - set(OPTIONS)
+    if unknown:
+        raise ValueError(
+            f"expected the columns {', '.join(columns)} and the options {', '.join(OPTIONS)}, "
+            f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
+        )
+    if "correctness_threshold" in options:
+        check_threshold(options["correctness_threshold"])
+    for name in {"n_bootstrap", "rng_seed"} & set(options):
+        check_count(name, options[name])
+    names = label_names(options.get("labels"))
+    if options.get("opposites") is not None:
+        return options | {"opposites": check_opposites(options["opposites"], names)}
+    return options
+
+
+def _hint(unknown: set[str]) -> str:
+    if "subsamples" not in unknown:
+        return ""
+    return '; subsamples are a column of evaluate.load(…, "subsamples")'
+
+
+def _check_subsamples(column: Any) -> list[list[int]]:
+    """Lists of plain ints; evaluate would turn 0.9 into 0 here too.
+
+    Raises:
+        ValueError: something else than lists of ints.
+    """
+    try:
+        rows = [list(row) for row in column]
+    except TypeError as error:
+        raise ValueError(
+            f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
+        ) from error
+    flat = _listed(check_column("subsamples", list(chain.from_iterable(rows))))
+    if flat and isinstance(flat[0], str):
+        raise ValueError(f"subsamples: expected lists of ints, got strings such as {flat[0]!r}")
+    numbers = iter(flat)
+    return [[next(numbers) for _ in row] for row in rows]
+
+
+def _listed(column: Any) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

@@ -1,0 +1,390 @@
+"""The metric again, slowly and obviously: loops and fractions, nothing of the project.
+
+A dataset is a list of `Row`s, one per variant. Every figure is computed per subsample from
+the rows themselves, as if the subsample were the dataset, and averaged at the very end.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from typing import Any
+
+LABELS = ("entailment", "neutral", "contradiction")
+LETTERS = {"E": "entailment", "N": "neutral", "C": "contradiction"}
+OPPOSITES = (("entailment", "contradiction"),)
+
+FIGURES = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "qt_gap",
+    "matching_threshold",
+    "matching_threshold_low",
+    "matching_threshold_high",
+    "matching_gap",
+    "holding_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""The numbers that every set of seeds has, in each subsample."""
+
+Figures = dict[str, Fraction | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant with what is known of its seed."""
+
+    seed_id: Any
+    gold: str
+    own: str
+    """What was predicted for the seed itself."""
+    prediction: str
+    subsamples: tuple[int, ...] = (0,)
+    groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+
+def problems(*lines: str) -> list[Row]:
+    """Rows from lines such as "E E EENC": gold label, seed's prediction, variants' predictions."""
+    rows = []
+    for number, line in enumerate(lines):
+        gold, own, variants = line.split()
+        for letter in variants:
+            rows.append(Row(f"s:{number}", LETTERS[gold], LETTERS[own], LETTERS[letter]))
+    return rows
+
+
+def random_problems(
+    rng: random.Random,
+    *,
+    seeds: int,
+    variants: tuple[int, int] = (1, 8),
+    subsamples: int = 0,
+    labels: Sequence[str] = LABELS,
+    skill: float | None = None,
+    words: Sequence[str] = ("noun", "verb", "adjective"),
+) -> list[Row]:
+    """Rows in random order. Group `word` has one value per row, group `mlm` several or none."""
+    rows = []
+    for number in range(seeds):
+        gold = rng.choice(labels)
+        easy = rng.random() if skill is None else skill
+
+        def answer(gold: str = gold, easy: float = easy) -> str:
+            return gold if rng.random() < easy else rng.choice(labels)
+
+        own, count = answer(), rng.randint(*variants)
+        drawn: list[set[int]] = [set() for _ in range(count)]
+        for n in range(subsamples):
+            rng.choice(drawn).add(n)  # no subsample is without the seed
+            for chosen in drawn:
+                if rng.random() < 0.4:
+                    chosen.add(n)
+        for chosen in drawn:
+            mlms = tuple(m for m in ("bert", "roberta") if rng.random() < 0.6)
+            groups = (("word", (rng.choice(words),)), ("mlm", mlms))
+            order = tuple(rng.sample(sorted(chosen), len(chosen))) if subsamples else (0,)
+            rows.append(Row(f"s:{number}", gold, own, answer(), order, groups))
+    rng.shuffle(rows)
+    return rows
+
+
+def columns(
+    rows: Sequence[Row],
+    *,
+    labels: Sequence[str] | None = None,
+    subsamples: bool = False,
+    groups: bool = False,
+) -> dict[str, Any]:
+    """The keyword arguments of `score`; labels as their positions in `labels`, if given."""
+
+    def coded(label: str) -> Any:
+        return label if labels is None else list(labels).index(label)
+
+    result: dict[str, Any] = {
+        "predictions": [coded(row.prediction) for row in rows],
+        "references": [coded(row.gold) for row in rows],
+        "seed_ids": [row.seed_id for row in rows],
+        "seed_predictions": [coded(row.own) for row in rows],
+    }
+    if subsamples:
+        result["subsamples"] = [list(row.subsamples) for row in rows]
+    if groups:
+        names = [name for name, _ in rows[0].groups]
+        result["groups"] = {name: [list(dict(row.groups)[name]) for row in rows] for name in names}
+    return result
+
+
+# --- One subsample ---
+
+
+def by_seed(rows: Iterable[Row]) -> dict[Any, list[Row]]:
+    """The rows of each seed."""
+    seeds: dict[Any, list[Row]] = {}
+    for row in rows:
+        seeds.setdefault(row.seed_id, []).append(row)
+    return seeds
+
+
+def seed_variant_accuracy(rows: Sequence[Row], threshold: int) -> Fraction:
+    """The share of seeds of which at least `threshold` percent of the variants are right."""
+    seeds = by_seed(rows)
+    solved = 0
+    for variants in seeds.values():
+        right = sum(row.prediction == row.gold for row in variants)
+        if Fraction(right, len(variants)) >= Fraction(threshold, 100):
+            solved += 1
+    return Fraction(solved, len(seeds))
+
+
+def seed_accuracy(rows: Sequence[Row]) -> Fraction:
+    """The share of seeds that are themselves answered right."""
+    seeds = by_seed(rows)
+    return Fraction(sum(v[0].own == v[0].gold for v in seeds.values()), len(seeds))
+
+
+def curve(rows: Sequence[Row]) -> list[Fraction]:
+    """SV accuracy at 1, 2, … 100 percent."""
+    return [seed_variant_accuracy(rows, threshold) for threshold in range(1, 101)]
+
+
+def matching(accuracy: Sequence[Fraction], wanted: Fraction) -> tuple[int, int, Fraction]:
+    """First and last threshold at which the curve is closest to `wanted`, and how close."""
+    gap = min(abs(value - wanted) for value in accuracy)
+    best = [n for n, value in enumerate(accuracy, start=1) if abs(value - wanted) == gap]
+    assert best == list(range(best[0], best[-1] + 1))
+    return best[0], best[-1], gap
+
+
+def opposite_of(label: str, opposites: Iterable[Sequence[str]]) -> str | None:
+    """The label opposed to `label`, where there is one."""
+    for one, other in opposites:
+        if label == one:
+            return other
+        if label == other:
+            return one
+    return None
+
+
+def fooling_rates(
+    rows: Sequence[Row], opposites: Iterable[Sequence[str]] = OPPOSITES
+) -> tuple[Fraction | None, Fraction | None]:
+    """Relaxed and strict, over the seeds answered right; None where there is no such seed."""
+    right = [v for v in by_seed(rows).values() if v[0].own == v[0].gold]
+    if not right:
+        return None, None
+    relaxed = strict = 0
+    for variants in right:
+        own = variants[0].own
+        changed = [row.prediction for row in variants if row.prediction != own]
+        opposite = opposite_of(own, opposites)
+        if changed:
+            relaxed += 1
+        if opposite in changed or (opposite is None and changed):
+            strict += 1
+    return Fraction(relaxed, len(right)), Fraction(strict, len(right))
+
+
+def pair_mean_fooling_rate(rows: Sequence[Row]) -> Fraction:
+    """NOT the fooling rate: the share of changed (seed, variant) pairs, which some compute."""
+    pairs = [row for row in rows if row.own == row.gold]
+    return Fraction(sum(row.prediction != row.own for row in pairs), len(pairs))
+
+
+def figures(
+    rows: Sequence[Row],
+    threshold: int = 90,
+    opposites: Iterable[Sequence[str]] = OPPOSITES,
+) -> Figures:
+    """Every figure of one subsample."""
+    accuracy, own = curve(rows), seed_accuracy(rows)
+    low, high, gap = matching(accuracy, own)
+    relaxed, strict = fooling_rates(rows, opposites)
+    return {
+        "seed_accuracy": own,
+        "variant_accuracy": Fraction(sum(r.prediction == r.gold for r in rows), len(rows)),
+        "seed_variant_accuracy": accuracy[threshold - 1],
+        "qt_gap": own - accuracy[90 - 1],
+        "matching_threshold": Fraction(low),
+        "matching_threshold_low": Fraction(low),
+        "matching_threshold_high": Fraction(high),
+        "matching_gap": gap,
+        "holding_threshold": Fraction(
+            max((n for n, value in enumerate(accuracy, start=1) if value >= own), default=0)
+        ),
+        "relaxed_fooling_rate": relaxed,
+        "strict_fooling_rate": strict,
+    }
+
+
+# --- All subsamples ---
+
+
+def mean(values: Iterable[Fraction | None]) -> Fraction | None:
+    """The mean of what is defined."""
+    defined = [value for value in values if value is not None]
+    return sum(defined, Fraction(0)) / len(defined) if defined else None
+
+
+def spread(values: Iterable[Fraction | None]) -> float | None:
+    """Sample standard deviation of what is defined; 0 for one value."""
+    defined = [value for value in values if value is not None]
+    if not defined:
+        return None
+    if len(defined) == 1:
+        return 0.0
+    middle = sum(defined, Fraction(0)) / len(defined)
+    return math.sqrt(sum((value - middle) ** 2 for value in defined) / (len(defined) - 1))
+
+
+def parts(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows of every subsample that has any, in ascending order of their numbers."""
+    rows = list(rows)
+    numbers = sorted({n for row in rows for n in row.subsamples})
+    return [[row for row in rows if n in row.subsamples] for n in numbers]
+
+
+def averaged(
+    rows: Sequence[Row],
+    threshold: int = 90,
+    opposites: Iterable[Sequence[str]] = OPPOSITES,
+) -> dict[str, Any]:
+    """Figures of each subsample averaged, `_std`, counts, the mean curve and its match."""
+    each = [figures(part, threshold, opposites) for part in parts(rows)]
+    drawn = [row for row in rows if row.subsamples]
+    result: dict[str, Any] = {key: mean(one[key] for one in each) for key in FIGURES}
+    result |= {f"{key}_std": spread(one[key] for one in each) for key in FIGURES}
+    result |= {"n_seeds": len(by_seed(drawn)), "n_variants": len(drawn)}
+    curves = [curve(part) for part in parts(rows)]
+    accuracy = [sum(values, Fraction(0)) / len(curves) for values in zip(*curves, strict=True)]
+    own = result["seed_accuracy"]
+    low, high, gap = matching(accuracy, own)
+    return result | {
+        "curve": accuracy,
+        "matching_threshold_of_mean_curve": Fraction(low),
+        "matching_threshold_of_mean_curve_low": Fraction(low),
+        "matching_threshold_of_mean_curve_high": Fraction(high),
+        "matching_gap_of_mean_curve": gap,
+    }
+
+
+def scores(
+    rows: Sequence[Row],
+    threshold: int = 90,
+    opposites: Iterable[Sequence[str]] = OPPOSITES,
+) -> dict[str, Any]:
+    """All that `score` says of labels alone: exact fractions; `_std` as floats."""
+    names = [name for name, _ in rows[0].groups]
+    groups: dict[str, dict[Any, Any]] = {name: {} for name in names}
+    for name in names:
+        for value in {value for row in rows for value in dict(row.groups)[name]}:
+            members = [row for row in rows if value in dict(row.groups)[name]]
+            if any(row.subsamples for row in members):
+                groups[name][value] = averaged(members, threshold, opposites)
+    return {
+        **averaged(rows, threshold, opposites),
+        "n_subsamples": len(parts(rows)),
+        "by_label": {
+            gold: averaged([row for row in rows if row.gold == gold], threshold, opposites)
+            for gold in {row.gold for row in rows}
+        },
+        "by_group": groups,
+    }
+
+
+# --- Resampling ---
+
+
+def resampled(rows: Sequence[Row], times: Mapping[Any, int]) -> list[Row]:
+    """The dataset in which each seed stands as often as `times` says, as seeds of their own."""
+    return [
+        replace(row, seed_id=(row.seed_id, copy))
+        for row in rows
+        for copy in range(times.get(row.seed_id, 0))
+    ]
+
+
+def every_resample(seeds: Sequence[Any]) -> Iterator[tuple[dict[Any, int], Fraction]]:
+    """Each multiset of as many seeds as there are, with its probability in the bootstrap."""
+    count = len(seeds)
+    for drawn in combinations_with_replacement(seeds, count):
+        times = {seed: drawn.count(seed) for seed in seeds}
+        ways = math.factorial(count)
+        for number in times.values():
+            ways //= math.factorial(number)
+        yield times, Fraction(ways, count**count)
+
+
+def quantile(values: Sequence[tuple[float, float]], at: float) -> float:
+    """Smallest of the (value, probability) pairs' values that reaches `at`."""
+    total = sum(probability for _, probability in values)
+    reached = 0.0
+    for value, probability in sorted(values):
+        reached += probability / total
+        if reached >= at:
+            return value
+    raise AssertionError(reached)
+
+
+# --- Distributions ---
+
+
+def jensen_shannon(p: Sequence[float], q: Sequence[float]) -> float:
+    """Half the sum of both divergences from the middle, in bits."""
+    total = 0.0
+    for one, other in zip(p, q, strict=True):
+        middle = (one + other) / 2
+        for x in (one, other):
+            if x > 0:
+                total += x / 2 * math.log2(x / middle)
+    return total
+
+
+def kolmogorov_smirnov(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Largest distance of the two empirical distributions; limiting p-value."""
+    distance = max(
+        abs(sum(a <= t for a in x) / len(x) - sum(b <= t for b in y) / len(y)) for t in [*x, *y]
+    )
+    z = math.sqrt(len(x) * len(y) / (len(x) + len(y))) * distance
+    if z < 0.2:
+        return distance, 1.0
+    tail = sum((-1) ** (k - 1) * math.exp(-2 * k * k * z * z) for k in range(1, 101))
+    return distance, min(1.0, 2 * tail)
+
+
+def sigma(p: Sequence[float]) -> float:
+    """Population standard deviation."""
+    middle = sum(p) / len(p)
+    return math.sqrt(sum((x - middle) ** 2 for x in p) / len(p))
+
+
+def divergences(
+    rows: Sequence[Row],
+    probabilities: Sequence[Sequence[float]],
+    seed_probabilities: Sequence[Sequence[float]],
+    labels: Sequence[str] = LABELS,
+) -> dict[str, float | None]:
+    """Over the variants of the seeds answered right, apart for changed and unchanged ones."""
+    result: dict[str, float | None] = {}
+    right = [i for i, row in enumerate(rows) if row.own == row.gold]
+    for name, wanted in (("changed", True), ("unchanged", False)):
+        group = [i for i in right if (rows[i].prediction != rows[i].own) == wanted]
+        keys = (f"jsd_{name}", f"ks_{name}", f"ks_{name}_p_value", f"sigma_{name}")
+        result |= dict.fromkeys(keys)
+        if group:
+            places = [list(labels).index(rows[i].own) for i in group]
+            variants = [probabilities[i][at] for i, at in zip(group, places, strict=True)]
+            seeds = [seed_probabilities[i][at] for i, at in zip(group, places, strict=True)]
+            statistic, p_value = kolmogorov_smirnov(variants, seeds)
+            divergence = [jensen_shannon(seed_probabilities[i], probabilities[i]) for i in group]
+            sigmas = [sigma(probabilities[i]) for i in group]
+            found = (sum(divergence) / len(group), statistic, p_value, sum(sigmas) / len(group))
+            result |= dict(zip(keys, found, strict=True))
+    of_seeds = {rows[i].seed_id: sigma(seed_probabilities[i]) for i in right}
+    result["sigma_seeds"] = sum(of_seeds.values()) / len(of_seeds) if of_seeds else None
+    return result

@@ -1,0 +1,109 @@
+"""Jensen–Shannon divergence, Kolmogorov–Smirnov test and σ against SciPy and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+from merge_metric.seed_variant_accuracy.divergence import (
+    jensen_shannon,
+    kolmogorov_smirnov,
+    sigma,
+)
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7])
+def test_jensen_shannon_against_scipy(labels: int) -> None:
+    """SciPy's distance squared, in bits; zeros included; symmetric."""
+    rng = np.random.default_rng(labels)
+    p, q = rng.dirichlet([0.3] * labels, size=(2, 200))
+    p[:50, 0], q[25:75, -1] = 0.0, 0.0
+    p, q = (x / x.sum(axis=1, keepdims=True) for x in (p, q))
+    found = jensen_shannon(p, q)
+    expected = [jensenshannon(a, b, base=2) ** 2 for a, b in zip(p, q, strict=True)]
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert jensen_shannon(q, p) == pytest.approx(found, abs=1e-15)
+    slow = [oracle.jensen_shannon(a, b) for a, b in zip(p, q, strict=True)]
+    assert found == pytest.approx(slow, abs=1e-12)
+    assert found.shape == (200,)
+
+
+def test_jensen_shannon_by_hand() -> None:
+    """0 for equal, 1 bit for disjoint distributions; half a fair coin against a sure one."""
+    p = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    q = np.array([[0.2, 0.3, 0.5], [0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    found = jensen_shannon(p, q)
+    # Third: M = (¾, ¼); ½·log2(4/3) + ½·(½·log2(2/3) + ½·log2 2).
+    third = 0.5 * math.log2(4 / 3) + 0.25 * math.log2(2 / 3) + 0.25
+    assert found == pytest.approx([0.0, 1.0, third, 0.5], abs=1e-15)
+
+
+def test_jensen_shannon_stays_within_its_bounds() -> None:
+    """Rounding takes it neither below 0 nor above 1."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], size=2000)
+    nearly = p * (1 + 1e-15 * rng.standard_normal(p.shape))
+    assert (jensen_shannon(p, nearly) >= 0).all()
+    one_hot = np.eye(3)[rng.integers(3, size=500)]
+    assert (jensen_shannon(one_hot, np.roll(one_hot, 1, axis=1)) <= 1).all()
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 9), (30, 30), (200, 57), (500, 800)])
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+@pytest.mark.parametrize("decimals", [1, 8])
+def test_kolmogorov_smirnov_against_scipy(n: int, m: int, shift: float, decimals: int) -> None:
+    """Statistic of `ks_2samp`, p-value of the limiting distribution; with ties and without."""
+    rng = np.random.default_rng(n + m)
+    x = rng.random(n).round(decimals)
+    y = (rng.random(m) * (1 - shift) + shift).round(decimals)
+    statistic, p_value = kolmogorov_smirnov(x, y)
+    assert statistic == pytest.approx(stats.ks_2samp(x, y).statistic, abs=1e-12)
+    scaled = math.sqrt(n * m / (n + m)) * statistic
+    assert p_value == pytest.approx(stats.kstwobign.sf(scaled), rel=1e-9, abs=1e-13)
+    assert kolmogorov_smirnov(y, x) == pytest.approx((statistic, p_value))
+    assert oracle.kolmogorov_smirnov(x.tolist(), y.tolist()) == pytest.approx(
+        (statistic, p_value), abs=1e-9
+    )
+    assert type(statistic) is type(p_value) is float
+
+
+def test_kolmogorov_smirnov_by_hand() -> None:
+    """Equal samples do not differ at all, separate ones entirely."""
+    same = np.array([0.1, 0.5, 0.5, 0.9])
+    assert kolmogorov_smirnov(same, same[::-1]) == (0.0, 1.0)
+    # Three quarters of the one are at most 0.5, a quarter of the other.
+    assert kolmogorov_smirnov(same, np.array([0.6, 0.2, 0.7, 0.8]))[0] == 0.5
+    statistic, p_value = kolmogorov_smirnov(np.zeros(100), np.ones(100))
+    assert statistic == 1.0
+    assert p_value == pytest.approx(2 * math.exp(-2 * 50), rel=1e-9)
+
+
+@pytest.mark.parametrize("z", [0.01, 0.1, 0.19, 0.2, 0.21, 0.3, 0.5, 0.8, 1.36, 2.5])
+def test_the_p_value_over_its_whole_range(z: float) -> None:
+    """Through samples whose statistic is as wanted: 1 − z over √(n/2) of the values agree."""
+    n = 20_000
+    differing = round(z * math.sqrt(2 / n) * n)
+    x = np.concatenate([np.zeros(differing), np.linspace(0.1, 0.9, n - differing)])
+    y = np.concatenate([np.ones(differing), np.linspace(0.1, 0.9, n - differing)])
+    statistic, p_value = kolmogorov_smirnov(x, y)
+    assert statistic == pytest.approx(differing / n)
+    expected = stats.kstwobign.sf(math.sqrt(n / 2) * statistic)
+    assert p_value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert 0 <= p_value <= 1
+
+
+def test_sigma() -> None:
+    """0.4714 at most for three labels (paper, section 5.2), 0 where all are alike."""
+    p = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3, [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]])
+    found = sigma(p)
+    assert found[0] == pytest.approx(math.sqrt(2) / 3)
+    assert round(float(found[0]), 4) == 0.4714
+    assert found[1] == pytest.approx(0.0, abs=1e-15)
+    assert found[2] == pytest.approx(math.sqrt(1 / 18))
+    assert found == pytest.approx([oracle.sigma(row) for row in p], abs=1e-15)
+    assert sigma(np.array([[1.0, 0.0]])) == pytest.approx([0.5])

@@ -1,0 +1,232 @@
+"""The metric card: its code runs as written, its tables are complete, its numbers the papers'."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from helpers.metric_loading import ROWS, SPACE, card_blocks, python
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.register import register
+from merge_metric.seed_variant_accuracy import seed_variant_accuracy as module
+from merge_metric.seed_variant_accuracy.scoring import score
+
+CARD = (SPACE / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text under a heading, to the next of its level or above."""
+    level, text = re.search(rf"^(#+) {re.escape(title)}\n(.*)", CARD, re.M | re.S).groups()
+    return re.split(rf"^#{{1,{len(level)}}} ", text, flags=re.M)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of the tables in a text, without headings."""
+    cells = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    rules = [place for place, row in enumerate(cells) if set("".join(row)) <= {"-"}]
+    return [row for place, row in enumerate(cells) if place not in rules and place + 1 not in rules]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# --- Code ---
+
+
+def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
+    """One after the other; a comment behind a print is its output. Training has its own test."""
+    register(tmp_path / "home" / "modules")
+    blocks = [block for block in card_blocks("python") if "compute_metrics" not in block]
+    assert len(blocks) == 3
+    said = re.findall(r"^print\(.*\)  # (.*)$", "\n".join(blocks), flags=re.M)
+    assert len(said) == 8
+    output = python("\n".join(blocks), tmp_path, tmp_path / "home")
+    assert output.splitlines() == said
+
+
+def test_command_of_the_card() -> None:
+    """`merge-nli score` has the options that the card gives it."""
+    (command,) = card_blocks("sh")
+    program, name, *arguments = command.split()
+    help_text = CliRunner(env={"COLUMNS": "200"}).invoke(app, [name, "--help"]).stdout
+    assert program == "merge-nli"
+    assert {word for word in arguments if word.startswith("-") and word not in help_text} == set()
+
+
+# --- Tables ---
+
+
+def every_result() -> dict[str, Any]:
+    probabilities = np.full((4, 3), 1 / 3)
+    return score(
+        **ROWS,
+        subsamples=[[0], [1], [0], [1]],
+        probabilities=probabilities,
+        seed_probabilities=probabilities,
+        groups={"half": ["a", "b", "a", "b"]},
+    )
+
+
+def test_outputs_are_the_keys_of_a_result() -> None:
+    """Every key is documented and every documented key exists."""
+    documented = [name for row in rows(section("Outputs")) for name in names(row[0])]
+    assert len(documented) == len(set(documented))
+    result = every_result()
+    assert {"<key>_ci", "<key>_std"} <= set(documented)
+    figures = {key for key in result if f"{key}_ci" in result}
+    spread = {f"{key}_std" for key in figures if "of_mean_curve" not in key}
+    derived = {f"{key}_ci" for key in figures} | spread
+    assert derived <= set(result)
+    assert set(result) - derived == set(documented) - {"<key>_ci", "<key>_std"}
+    assert figures <= set(documented)
+
+
+def test_ranges_of_the_outputs() -> None:
+    """A range in the table holds for results of random predictions, ends included."""
+    rng = np.random.default_rng(0)
+    bounds = {}
+    for key, span, *_ in rows(section("Outputs")):
+        if found := re.match(r"(−?[\d.]+) (?:to ([\d.]+)|or more)", span):
+            low, high = (float((end or "inf").replace("−", "-")) for end in found.groups())
+            bounds |= dict.fromkeys(names(key), (low, high, "None" in span))
+    assert bounds["qt_gap"] == (-1, 1, False)
+    assert bounds["holding_threshold"] == (0, 100, False)
+    seen: dict[str, list[float]] = {name: [] for name in bounds}
+    for _ in range(40):
+        gold = np.repeat(rng.integers(0, 3, 6), 3)
+        skill, own = rng.random(2)
+        answers = np.where(rng.random(18) < skill, gold, rng.integers(0, 3, 18))
+        result = score(
+            predictions=answers,
+            references=gold,
+            seed_ids=np.repeat(np.arange(6), 3),
+            seed_predictions=np.where(rng.random() < own, gold, (gold + 1) % 3),
+            subsamples=[[0], [1], [2]] * 6,
+            probabilities=np.eye(3)[answers],
+            seed_probabilities=rng.dirichlet((1, 1, 1), 18),
+            n_bootstrap=0,
+        )
+        for name, (low, high, may_lack) in bounds.items():
+            value = result.get(name.replace("<key>", "variant_accuracy"))
+            if value is None:
+                assert may_lack or name == "<key>_ci", name
+            else:
+                assert low <= value <= high + 1e-3, name
+                seen[name].append(value)
+    assert not {name for name, values in seen.items() if not values} - {"<key>_ci"}
+    assert max(seen["sigma_changed"]) == pytest.approx(0.471, abs=1e-3)
+
+
+def test_inputs_are_those_of_the_module() -> None:
+    """Columns of both configurations, and all options with their defaults."""
+    columns, options = section("Inputs").split("| option |")
+    assert [name for row in rows(columns) for name in names(row[0])] == list(
+        module.CONFIGURATIONS["subsamples"]
+    )
+    documented = {name: row[1] for row in rows("| option |" + options) for name in names(row[0])}
+    assert set(documented) == set(module.OPTIONS)
+    assert documented["correctness_threshold"] == "90"
+    assert documented["n_bootstrap"] == "1000"
+    assert documented["rng_seed"] == "0"
+
+
+def test_definition_by_its_own_example() -> None:
+    """Three of four variants right: solved at CT 75, not at CT 76."""
+    assert "3 of 4 variants" in CARD
+    curve = score(
+        predictions=[0, 0, 0, 1],
+        references=[0] * 4,
+        seed_ids=[0] * 4,
+        seed_predictions=[0] * 4,
+        n_bootstrap=0,
+    )["sv_curve"]["accuracy"]
+    assert curve[:75] == [1.0] * 75
+    assert curve[75:] == [0.0] * 25
+
+
+# --- The Space ---
+
+
+def test_front_matter() -> None:
+    """What the Hub needs to show and run the Space."""
+    matter = yaml.safe_load(CARD.split("---\n")[1])
+    assert matter["sdk"] == "gradio"
+    assert matter["tags"] == ["evaluate", "metric"]
+    assert (SPACE / matter["app_file"]).is_file()
+    assert "license" in matter
+    needed = requirements()
+    assert version(needed["gradio"]) <= version(matter["sdk_version"])
+    assert {"evaluate", "datasets", "numpy", "gradio"} <= set(needed)
+
+
+def requirements() -> dict[str, str]:
+    lines = (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(">=") for line in lines if line and not line.startswith("#"))
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+def test_citation_is_the_modules() -> None:
+    """The same entries in the card and in what `evaluate` shows."""
+    (block,) = card_blocks("bibtex")
+    assert block.strip() == module.CITATION.strip()
+
+
+# --- Numbers of the papers ---
+
+
+@pytest.fixture
+def published(shared_data: Path) -> dict[str, Any]:
+    """The papers' tables."""
+    return json.loads((shared_data.parent / "spec" / "paper_tables.json").read_text())
+
+
+@pytest.mark.real
+def test_matching_thresholds_of_the_paper(published: dict[str, Any]) -> None:
+    """Figure 5, every model and source."""
+    figure = dict(published["figure5_mc"])
+    assert figure.pop("columns") == ["snli", "mnli-m", "mnli-mm"]
+    table = {row[0]: list(map(int, row[1:])) for row in rows(section(VALUES)) if len(row) == 4}
+    assert table == figure
+
+
+@pytest.mark.real
+def test_fooling_rates_of_the_paper(published: dict[str, Any]) -> None:
+    """Table 2, strict and relaxed, both domains."""
+    (heading,) = re.findall(r"^\| \| (bart.*) \|$", CARD, flags=re.M)
+    models = heading.split(" | ")
+    for name, *cells in (row for row in rows(section(VALUES)) if len(row) == 7):
+        rates = [list(map(float, cell.split(" / "))) for cell in cells]
+        assert (
+            dict(zip(models, rates, strict=True))
+            == (published["sensitivity_table2_percent_strict_relaxed"][name])
+        )
+
+
+@pytest.mark.real
+def test_figures_of_the_poster(published: dict[str, Any], shared_data: Path) -> None:
+    """Seeds, variants and the four seed accuracies of its Table 3."""
+    seeds, variants = published["poster_seeds_and_variants"]["all"]
+    assert f"poster's {seeds:,} seeds (SNLI test; {variants:,} variants)" in CARD
+    (poster,) = (shared_data.parent / "papers").glob("001_*.txt")
+    (row,) = re.findall(r"^All\tSeed\t(.*)$", poster.read_text(), flags=re.M)
+    accuracies = zip(("BERT", "RoBERTa", "BART", "DeBERTa"), row.split("\t"), strict=True)
+    for model, accuracy in accuracies:
+        assert re.search(rf"\b{model} {re.escape(accuracy)}\b", section(VALUES))
+
+
+VALUES = "Values from the papers"

@@ -1,0 +1,209 @@
+"""The metric loads by every path that is promised: fresh caches, no Hub, foreign directories."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import evaluate.config
+import pytest
+from helpers.metric_loading import ROOT, ROWS, SPACE, python
+
+from merge_metric.register import METRIC_NAME, default_modules_cache, module_files, register
+from merge_metric.seed_variant_accuracy.scoring import score
+
+LOAD = """
+import json
+metric = evaluate.load(PATH)
+assert "merge_metric" not in sys.modules
+print(json.dumps(metric.compute(**ROWS)))
+"""
+
+
+def loaded(path: str, cwd: Path, home: Path) -> Any:
+    """What the metric loaded from a path says of `ROWS`."""
+    return json.loads(python(f"PATH, ROWS = {path!r}, {ROWS}" + LOAD, cwd, home))
+
+
+@pytest.mark.parametrize("path", ["merge_metric/seed_variant_accuracy", "{folder}.py"])
+def test_from_the_checkout(path: str, tmp_path: Path) -> None:
+    """The folder, relative to the repository, and the script itself."""
+    given = path.format(folder=SPACE / METRIC_NAME)
+    assert loaded(given, ROOT, tmp_path) == score(**ROWS)
+
+
+def test_as_a_space(tmp_path: Path) -> None:
+    """A copy of the folder elsewhere needs nothing else of this repository."""
+    shutil.copytree(SPACE, tmp_path / METRIC_NAME, ignore=shutil.ignore_patterns("__pycache__"))
+    assert loaded(METRIC_NAME, tmp_path, tmp_path / "home") == score(**ROWS)
+
+
+@pytest.mark.slow
+def test_registered(tmp_path: Path) -> None:
+    """By bare name from a foreign directory, in both configurations; the usage's examples run.
+
+    The failure without registration is evaluate's own.
+    """
+    missing = """
+try:
+    evaluate.load("seed_variant_accuracy")
+except FileNotFoundError as error:
+    print(error)
+"""
+    output = python(missing, tmp_path, tmp_path / "none")
+    assert "Module 'seed_variant_accuracy' doesn't exist on the Hugging Face Hub" in output
+
+    register(tmp_path / "home" / "modules")
+    examples = """
+import doctest, json
+metric = evaluate.load("seed_variant_accuracy")
+test = doctest.DocTestParser().get_doctest(metric.inputs_description, {}, "usage", None, 0)
+assert len(test.examples) > 8
+print(json.dumps(doctest.DocTestRunner().run(test)))
+print(json.dumps(metric.compute(**ROWS)))
+"""
+    lines = python(f"ROWS = {ROWS}" + examples, tmp_path, tmp_path / "home").splitlines()
+    failed, attempted = json.loads(lines[-2])
+    assert (failed, attempted) == (0, 11), "\n".join(lines)
+    assert json.loads(lines[-1]) == score(**ROWS)
+
+
+# --- What is copied ---
+
+
+def test_the_script_imports_every_sibling() -> None:
+    """The loader copies what the script imports, and nothing that only siblings import."""
+    copied = {Path(name).stem for name in module_files()}
+    for name in copied - {"__init__"}:
+        tree = ast.parse((SPACE / f"{name}.py").read_text(encoding="utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        needed = {node.module for node in imports if node.level}
+        assert needed <= copied - {METRIC_NAME}, name
+        assert all(node.level < 2 for node in imports)
+        plain = {node.module for node in imports if not node.level}
+        plain |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not {m for m in plain if m.startswith(("merge_", "generation"))}
+
+
+def test_the_loader_reads_every_import() -> None:
+    """The loader's own reading of the script finds the same siblings."""
+    imports = evaluate.loading.get_imports(str(SPACE / f"{METRIC_NAME}.py"))
+    internal = {name for kind, name, *_ in imports if kind == "internal"}
+    assert {f"{name}.py" for name in internal} == set(module_files()) - {
+        "__init__.py",
+        f"{METRIC_NAME}.py",
+    }
+    assert {kind for kind, *_ in imports} == {"internal", "library"}
+
+
+# --- register ---
+
+
+def entries(cache: Path) -> Path:
+    return cache / "evaluate_modules/metrics/evaluate-metric--seed_variant_accuracy"
+
+
+def newest(cache: Path) -> str:
+    """The entry that evaluate takes: by its own code."""
+    factory = evaluate.loading.CachedEvaluationModuleFactory(
+        f"evaluate-metric--{METRIC_NAME}", dynamic_modules_path=str(cache / "evaluate_modules")
+    )
+    return str(factory.get_module().module_path).split(".")[-2]
+
+
+def test_entry_has_the_files(tmp_path: Path) -> None:
+    """The same bytes as in the folder, no page of the Space, nothing left beside them."""
+    entry = register(tmp_path)
+    assert re.fullmatch("[0-9a-f]{64}", entry.name)
+    assert sorted(path.name for path in entry.iterdir()) == sorted(module_files())
+    for name in module_files():
+        assert (entry / name).read_bytes() == (SPACE / name).read_bytes()
+    assert sorted(path.name for path in entries(tmp_path).iterdir()) == sorted(
+        [entry.name, "__init__.py"]
+    )
+    assert not (entry / "app.py").exists()
+
+
+def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
+    """Also before an entry of another version that says it is from the future."""
+    entry = register(tmp_path)
+    other = entries(tmp_path) / ("0" * 64)
+    shutil.copytree(entry, other)
+    future = (entry / f"{METRIC_NAME}.py").stat().st_mtime + 1000
+    os.utime(other / f"{METRIC_NAME}.py", (future, future))
+    assert newest(tmp_path) == other.name
+    inode = (entry / "scoring.py").stat().st_ino
+    assert register(tmp_path) == entry
+    assert newest(tmp_path) == entry.name
+    assert (entry / "scoring.py").stat().st_ino == inode
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "file", "empty"])
+def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
+    """What a killed process or a full disk left of this very version."""
+    entry = register(tmp_path)
+    if damage == "truncated":
+        (entry / "scoring.py").write_text("")
+    elif damage == "missing":
+        (entry / "scoring.py").unlink()
+    else:
+        shutil.rmtree(entry)
+        entry.touch() if damage == "file" else entry.mkdir()
+    assert register(tmp_path) == entry
+    assert (entry / "scoring.py").read_bytes() == (SPACE / "scoring.py").read_bytes()
+    assert newest(tmp_path) == entry.name
+
+
+def test_leftovers_do_not_hide_it(tmp_path: Path) -> None:
+    """An entry without the script makes evaluate find none at all: such go, others stay."""
+    (entries(tmp_path) / ("1" * 64)).mkdir(parents=True)
+    (entries(tmp_path) / ("2" * 64)).write_text("")
+    (entries(tmp_path) / "notes").mkdir()
+    entry = register(tmp_path)
+    names = {path.name for path in entries(tmp_path).iterdir()}
+    assert names == {entry.name, "__init__.py", "notes"}
+    assert newest(tmp_path) == entry.name
+
+
+def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error on the way, and there is neither half an entry nor a temporary folder."""
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fail)
+        with pytest.raises(OSError, match="disk full"):
+            register(tmp_path)
+    assert [path.name for path in entries(tmp_path).iterdir()] == ["__init__.py"]
+    assert register(tmp_path).name == newest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"XDG_CACHE_HOME": "/xdg"},
+        {"HF_HOME": "~/hf", "XDG_CACHE_HOME": "/xdg"},
+        {"HF_HOME": "/hf", "HF_MODULES_CACHE": "/modules"},
+    ],
+)
+def test_default_cache_is_that_of_evaluate(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rule as in evaluate's own configuration."""
+    with monkeypatch.context() as patched:
+        for name in ("HF_HOME", "HF_MODULES_CACHE", "XDG_CACHE_HOME"):
+            patched.delenv(name, raising=False)
+        for name, value in variables.items():
+            patched.setenv(name, value)
+        expected = importlib.reload(evaluate.config).HF_MODULES_CACHE
+        assert default_modules_cache() == expected
+    importlib.reload(evaluate.config)

@@ -1,0 +1,194 @@
+"""The card's recipe as `compute_metrics` of a real Trainer, with a tiny random model on the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import evaluate
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, Features, List, Value
+from helpers.metric_loading import card_blocks
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+from merge_metric.seed_variant_accuracy.scoring import score
+from merge_metric.seed_variant_accuracy.seed_variant_accuracy import SeedVariantAccuracy
+
+NOUNS = ("girl", "boy", "dog", "soldier", "dancer", "man")
+SEEDS = 7
+VOCABULARY = 40
+TEXTS = ("source", "word_class", "seed_id", "variant_id", "premise", "hypothesis")
+FEATURES = Features(
+    {
+        **{name: Value("string") for name in TEXTS},
+        "label": Value("int64"),
+        "subsamples": List(Value("int32")),
+    }
+)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a small data set `merge-nli`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    common = {"source": "snli", "word_class": "noun"}
+    seeds, variants = [], []
+    for number in range(SEEDS):
+        row = {**common, "seed_id": f"snli:{number}", "label": number % 3}
+        text = {"premise": f"A girl jumps {number}.", "hypothesis": "A girl jumps."}
+        seeds.append({**row, **text, "variant_id": row["seed_id"], "subsamples": []})
+        for place, noun in enumerate(NOUNS[: 2 + number % 4]):
+            text = {"premise": f"A {noun} jumps {number}.", "hypothesis": f"A {noun} jumps."}
+            drawn = {"variant_id": f"snli:{number}:{noun}", "subsamples": [place % 2]}
+            variants.append({**row, **text, **drawn})
+    for split, rows in (("seeds", seeds), ("variants", variants[::-1])):
+        Dataset.from_list(rows, features=FEATURES).to_parquet(
+            tmp_path / "merge-nli" / f"{split}.parquet"
+        )
+    (tmp_path / "merge-nli" / "README.md").write_text(
+        "---\nconfigs:\n- config_name: snli_nouns\n  data_files:\n"
+        "  - {split: seeds, path: seeds.parquet}\n"
+        "  - {split: variants, path: variants.parquet}\n---\n"
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def recipe(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names that the card's recipe defines."""
+
+    def load(name: str, configuration: str = "default") -> Any:
+        assert name == "seed_variant_accuracy"
+        return SeedVariantAccuracy(configuration, cache_dir=str(dataset / "cache"))
+
+    monkeypatch.setattr(evaluate, "load", load)
+    (code,) = [block for block in card_blocks("python") if "compute_metrics" in block]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names
+
+
+def tokenize(row: dict[str, Any]) -> dict[str, Any]:
+    """Ids of words by their letters; lengths differ."""
+    words = f"{row['premise']} {row['hypothesis']}".split()
+    ids = [1 + sum(map(ord, word)) % (VOCABULARY - 1) for word in words]
+    padded = ids + [0] * (12 - len(ids))
+    return {"input_ids": padded, "attention_mask": [int(i > 0) for i in padded]}
+
+
+@pytest.fixture
+def make_trainer(dataset: Path, recipe: dict[str, Any]) -> Callable[..., Trainer]:
+    """A trainer with the recipe's function over the recipe's problems."""
+
+    def make(**more: Any) -> Trainer:
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            num_labels=3,
+            initializer_range=2.0,
+        )
+        problems = recipe["problems"].map(tokenize)
+        arguments = TrainingArguments(
+            output_dir=str(dataset / "out"),
+            per_device_eval_batch_size=5,
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+            **more,
+        )
+        return Trainer(
+            BertForSequenceClassification(config),
+            arguments,
+            train_dataset=problems,
+            eval_dataset=problems,
+            compute_metrics=recipe["compute_metrics"],
+        )
+
+    return make
+
+
+def by_hand(trainer: Trainer, recipe: dict[str, Any]) -> dict[str, Any]:
+    """`score` of what the model says of each problem on its own."""
+    trainer.model.eval()
+
+    def labels(split: Dataset) -> list[int]:
+        ids = torch.tensor([tokenize(row)["input_ids"] for row in split])
+        with torch.no_grad():
+            logits = trainer.model(input_ids=ids, attention_mask=(ids > 0).long()).logits
+        return logits.argmax(-1).tolist()
+
+    seeds, variants = recipe["seeds"], recipe["variants"]
+    own = dict(zip(seeds["seed_id"], labels(seeds), strict=True))
+    return score(
+        predictions=labels(variants),
+        references=variants["label"],
+        seed_ids=variants["seed_id"],
+        seed_predictions=[own[seed] for seed in variants["seed_id"]],
+        subsamples=variants["subsamples"],
+        n_bootstrap=0,
+    )
+
+
+def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]) -> None:
+    """Uneven batches, variants in another order than seeds: the figures are those by hand."""
+    trainer = make_trainer()
+    metrics = trainer.evaluate()
+    expected = by_hand(trainer, recipe)
+    assert 0 < expected["variant_accuracy"] < 1
+    floats = {name for name, value in expected.items() if isinstance(value, float)}
+    assert {f"eval_{name}" for name in floats} <= set(metrics)
+    assert {name: metrics[f"eval_{name}"] for name in floats} == {
+        name: expected[name] for name in floats
+    }
+    assert not any(isinstance(value, dict | list | str) for value in metrics.values())
+
+
+def test_training_keeps_the_best(
+    make_trainer: Callable[..., Trainer], recipe: dict[str, Any], dataset: Path
+) -> None:
+    """`metric_for_best_model` finds the figure, and the log can be written as JSON."""
+    trainer = make_trainer(
+        max_steps=2,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="seed_variant_accuracy",
+        logging_steps=1,
+    )
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "eval_seed_accuracy" in entry]
+    assert len(logged) == 2
+    best = max(entry["eval_seed_variant_accuracy"] for entry in logged)
+    assert trainer.state.best_metric == best
+    assert by_hand(trainer, recipe)["seed_variant_accuracy"] == best
+    states = sorted((dataset / "out").glob("checkpoint-*/trainer_state.json"))
+    assert json.loads(states[-1].read_text())["best_metric"] == best
+
+
+def test_reordered_evaluation_is_refused(make_trainer: Callable[..., Trainer]) -> None:
+    """Sampling by length reorders evaluation too: an error, as the rows would not match."""
+    trainer = make_trainer(train_sampling_strategy="group_by_length")
+    with pytest.raises(ValueError, match="references: expected one gold label per seed"):
+        trainer.evaluate()
+
+
+def test_a_cut_evaluation_is_refused(recipe: dict[str, Any]) -> None:
+    """Logits for fewer problems than there are."""
+
+    class Output:
+        predictions = np.zeros((10, 3))
+        label_ids = np.zeros(10, int)
+
+    with pytest.raises(ValueError, match="expected columns of the same length"):
+        recipe["compute_metrics"](Output)

@@ -1,0 +1,501 @@
+"""Bootstrap over seeds against its exact distribution, coverage, and paired comparison."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
+from scipy import integrate, stats
+from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from merge_metric.seed_variant_accuracy import resampling
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.resampling import compare, compare_all, holm, mcnemar
+from merge_metric.seed_variant_accuracy.scoring import SeedCounts, count, score
+
+REPLICATES = 10_000
+CHANCE = 4 * math.sqrt(0.025 * 0.975 / REPLICATES)
+"""How far the share of so many replicates below a percentile may be from 2.5 %."""
+
+
+def counts_of(rows: Sequence[Row], *, subsamples: bool = False) -> SeedCounts:
+    return count(read_rows(**columns(rows, subsamples=subsamples)))
+
+
+# --- Intervals against the exact bootstrap distribution ---
+
+
+Outcomes = list[tuple[dict[str, Any], float]]
+
+
+def outcomes(rows: Sequence[Row], figures: Callable[[list[Row]], dict[str, Any]]) -> Outcomes:
+    """The figures of every possible resample of the seeds, with their probabilities."""
+    return [
+        (figures(oracle.resampled(rows, times)), float(probability))
+        for times, probability in oracle.every_resample(list(oracle.by_seed(rows)))
+    ]
+
+
+def assert_exact(found: Any, key: str, of: Outcomes) -> None:
+    """Whether an interval is that of all possible resamples, but for chance."""
+    values = [(float(each[key]), p) for each, p in of if each[key] is not None]
+    for bound, at in zip(found, (0.025, 0.975), strict=True):
+        least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
+        assert least - 1e-9 <= bound <= most + 1e-9, (key, at, least, bound, most)
+
+
+def test_intervals_are_those_of_all_resamples() -> None:
+    """Five seeds can be resampled in 126 ways; their exact percentiles are the intervals."""
+    rows = problems("E E EEEEN", "E N EEENN", "C C CCCCC", "N N NNEEE", "N N NNNNE")
+    result = score(**columns(rows), n_bootstrap=REPLICATES, correctness_threshold=70)
+    exact = outcomes(rows, lambda drawn: oracle.averaged(drawn, 70))
+    for key in oracle.FIGURES:
+        assert_exact(result[f"{key}_ci"], key, exact)
+        assert result[f"{key}_ci"][0] < result[f"{key}_ci"][1]
+    curve = result["sv_curve"]
+    assert len(curve["low"]) == len(curve["high"]) == 100
+    for at in (20, 41, 61, 100):
+        at_one = [({"sv": each["curve"][at - 1]}, p) for each, p in exact]
+        assert_exact([curve[end][at - 1] for end in ("low", "high")], "sv", at_one)
+
+
+def test_intervals_in_subsamples_are_those_of_all_resamples() -> None:
+    """A seed is resampled with its variants of all subsamples; then figures are averaged."""
+    rows = random_problems(random.Random(8), seeds=4, variants=(3, 4), subsamples=2, skill=0.5)
+    result = score(**columns(rows, subsamples=True), n_bootstrap=REPLICATES)
+    assert 0 < result["seed_accuracy"] < 1
+    exact = outcomes(rows, oracle.averaged)
+    keys = [key for key in exact[0][0] if f"{key}_ci" in result]
+    assert len(keys) == len(oracle.FIGURES) + 4
+    for key in keys:
+        assert_exact(result[f"{key}_ci"], key, exact)
+
+
+def test_intervals_of_a_label_are_of_its_seeds() -> None:
+    """The seeds of a label are resampled among themselves."""
+    rows = problems("E E EEEEE", "E N EENNN", "E E EEEEN", "E E EENNN")
+    others = [replace(row, seed_id=f"t{row.seed_id}") for row in problems("N N NN", "C N CE")]
+    result = score(**columns([*rows, *others]), n_bootstrap=REPLICATES)["by_label"]["entailment"]
+    exact = outcomes(rows, oracle.averaged)
+    for key in oracle.FIGURES:
+        assert_exact(result[f"{key}_ci"], key, exact)
+
+
+@pytest.mark.parametrize(("n", "right"), [(50, 30), (81, 70), (200, 100)])
+def test_the_interval_of_a_share_is_binomial(n: int, right: int) -> None:
+    """Resampling n seeds of which some are right draws from a binomial."""
+    lines = ["E E E"] * right + ["E N N"] * (n - right)
+    result = score(**columns(problems(*lines)), n_bootstrap=REPLICATES)
+    binomial = stats.binom(n, right / n)
+    assert binomial.ppf(0.025 + CHANCE) < binomial.ppf(0.05)
+    for key in ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy"):
+        for bound, at in zip(result[f"{key}_ci"], (0.025, 0.975), strict=True):
+            least, most = binomial.ppf(at - CHANCE) / n, binomial.ppf(at + CHANCE) / n
+            assert least - 1e-9 <= bound <= most + 1e-9
+
+
+def test_certain_figures_have_intervals_of_no_width() -> None:
+    """Where all seeds are alike there is nothing to be unsure of."""
+    result = score(**columns(problems(*["E E EEEN"] * 7)), n_bootstrap=100)
+    for key in oracle.FIGURES:
+        assert result[f"{key}_ci"] == [result[key]] * 2, key
+    assert result["matching_threshold_high_ci"] == [75.0, 75.0]
+
+
+def test_undefined_replicates_are_left_out() -> None:
+    """Resamples without any seed answered right have no fooling rate: it stays 1."""
+    result = score(**columns(problems("E E EEC", "E N EEE", "E N EEE")), n_bootstrap=500)
+    assert result["relaxed_fooling_rate_ci"] == [1.0, 1.0]
+    assert result["strict_fooling_rate_ci"] == [1.0, 1.0]
+    assert result["seed_accuracy_ci"][0] == 0.0
+
+
+def test_undefined_figures_have_no_interval() -> None:
+    """None, as the figure itself."""
+    result = score(**columns(problems("E N EEC", "C N CCC")), n_bootstrap=50)
+    assert result["relaxed_fooling_rate"] is result["relaxed_fooling_rate_ci"] is None
+    assert result["strict_fooling_rate"] is result["strict_fooling_rate_ci"] is None
+
+
+# --- Replicates ---
+
+
+def test_no_replicates_no_intervals() -> None:
+    """With `n_bootstrap=0` the keys are left out at every level."""
+    kwargs = columns(problems("E E EEC", "N N NNE"))
+    result = score(**kwargs, groups={"g": ["x"] * 6}, n_bootstrap=0)
+    for figures in (result, result["by_label"]["neutral"], result["by_group"]["g"]["x"]):
+        assert not [key for key in figures if key.endswith("_ci")]
+        assert not {"low", "high"} & set(figures["sv_curve"])
+
+
+def test_one_replicate_is_a_resample() -> None:
+    """The two ends of the interval of one replicate are that replicate."""
+    rows = random_problems(random.Random(0), seeds=6)
+    result = score(**columns(rows), n_bootstrap=1)
+    low, high = result["seed_accuracy_ci"]
+    assert low == high
+    assert low * 6 == pytest.approx(round(low * 6))
+
+
+def test_intervals_depend_on_rng_seed_alone() -> None:
+    """Equal ones give equal digits, another one others."""
+    kwargs = columns(random_problems(random.Random(1), seeds=60, variants=(5, 9)))
+
+    def intervals(rng_seed: int) -> list[Any]:
+        result = score(**kwargs, n_bootstrap=60, rng_seed=rng_seed)
+        return [result[f"{key}_ci"] for key in oracle.FIGURES]
+
+    assert intervals(5) == intervals(5)
+    different = [intervals(rng_seed) for rng_seed in range(4)]
+    assert all(a != b for i, a in enumerate(different) for b in different[:i])
+    assert score(**kwargs, n_bootstrap=60) == score(**kwargs, n_bootstrap=60, rng_seed=0)
+
+
+def test_a_thousand_replicates_by_default() -> None:
+    """Leaving `n_bootstrap` out is asking for 1000."""
+    kwargs = columns(random_problems(random.Random(2), seeds=20))
+    assert score(**kwargs) == score(**kwargs, n_bootstrap=1000)
+
+
+def test_intervals_come_out_alike_however_replicates_are_batched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """How many draws are held in memory at a time decides nothing."""
+    kwargs = columns(random_problems(random.Random(3), seeds=13, subsamples=2), subsamples=True)
+    expected = score(**kwargs, n_bootstrap=50)
+    for draws in (1, 13, 100):
+        monkeypatch.setattr(resampling, "_CHUNK", draws)
+        assert score(**kwargs, n_bootstrap=50) == expected
+
+
+def test_duplicating_many_variants_changes_no_interval() -> None:
+    """Of 150 variants per seed as of 300, the shares are the same: so are the intervals."""
+    rng = random.Random(5)
+    rows = random_problems(rng, seeds=12, variants=(100, 200))
+    once, twice = (score(**columns(each), n_bootstrap=50) for each in (rows, rows * 2))
+    for key in oracle.FIGURES:
+        assert once[f"{key}_ci"] == twice[f"{key}_ci"], key
+    assert once["sv_curve"] == twice["sv_curve"]
+
+
+# --- Coverage ---
+
+VARIANTS = 20
+BETA = stats.beta(4, 1)
+"""Of the probability that a seed, and each variant of it, is answered right."""
+
+
+def expectation(function: Callable[[float], float]) -> float:
+    value, _ = integrate.quad(lambda p: function(p) * BETA.pdf(p), 0, 1)
+    return float(value)
+
+
+def simulated(rng: np.random.Generator, p: np.ndarray) -> dict[str, Any]:
+    """Answers to seeds and their variants; what is wrong is the opposite half of the time."""
+
+    def answers(p: np.ndarray) -> np.ndarray:
+        wrong = np.where(rng.random(p.shape) < 0.5, 1, 2)
+        return np.where(rng.random(p.shape) < p, 0, wrong)
+
+    own, seed = answers(p), np.repeat(np.arange(len(p)), VARIANTS)
+    return {
+        "predictions": answers(p[seed]),
+        "references": np.zeros(len(seed), int),
+        "seed_ids": seed,
+        "seed_predictions": own[seed],
+    }
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    """About 95 % of simulations; an interval over rows would do so far less often."""
+    mean = expectation(lambda p: p)
+    at_90 = expectation(lambda p: float(stats.binom.sf(17, VARIANTS, p)))
+    truth = {
+        "seed_accuracy": mean,
+        "variant_accuracy": mean,
+        "seed_variant_accuracy": at_90,
+        "qt_gap": mean - at_90,
+        "relaxed_fooling_rate": 1 - expectation(lambda p: p * p**VARIANTS) / mean,
+        "strict_fooling_rate": 1 - expectation(lambda p: p * ((1 + p) / 2) ** VARIANTS) / mean,
+    }
+    simulations, covered, by_rows = 250, dict.fromkeys(truth, 0), 0
+    rng = np.random.default_rng(11)
+    for number in range(simulations):
+        data = simulated(rng, rng.beta(*BETA.args, 200))
+        result = score(**data, n_bootstrap=300, rng_seed=number)
+        for key, value in truth.items():
+            low, high = result[f"{key}_ci"]
+            covered[key] += low <= value <= high
+        share = result["variant_accuracy"]
+        half = 1.96 * math.sqrt(share * (1 - share) / result["n_variants"])
+        by_rows += abs(share - mean) <= half
+    for key, times in covered.items():
+        assert 0.92 <= times / simulations <= 0.98, (key, times)
+    assert by_rows / simulations < 0.8
+
+
+# --- Comparison of two models ---
+
+
+def another_model(rng: random.Random, rows: Sequence[Row], wrong: float = 0.3) -> list[Row]:
+    """Other predictions for the same seeds and variants."""
+
+    def answer(gold: str) -> str:
+        return rng.choice(LABELS) if rng.random() < wrong else gold
+
+    own = {row.seed_id: answer(row.gold) for row in rows}
+    return [replace(r, own=own[r.seed_id], prediction=answer(r.gold)) for r in rows]
+
+
+@pytest.fixture
+def two_models() -> tuple[SeedCounts, SeedCounts, list[Row], list[Row]]:
+    """Counts and rows of two models on 25 seeds."""
+    rng = random.Random(0)
+    first = another_model(rng, random_problems(rng, seeds=25), 0.2)
+    second = another_model(rng, first, 0.5)
+    rng.shuffle(second)
+    return counts_of(first), counts_of(second), first, second
+
+
+Models = tuple[SeedCounts, SeedCounts, list[Row], list[Row]]
+
+
+def test_comparison_says_both_figures_and_their_difference(two_models: Models) -> None:
+    """For every figure, at the threshold asked for; rows may come in different orders."""
+    a, b, first, second = two_models
+    result = compare(a, b, correctness_threshold=60, n_bootstrap=50)
+    of_a, of_b = oracle.figures(first, 60), oracle.figures(second, 60)
+    assert set(oracle.FIGURES) | {"mcnemar"} == set(result)
+    for key in oracle.FIGURES:
+        x, y = of_a[key], of_b[key]
+        assert x is not None
+        assert y is not None
+        assert result[key]["a"] == pytest.approx(float(x)), key
+        assert result[key]["b"] == pytest.approx(float(y)), key
+        assert result[key]["difference"] == pytest.approx(float(x - y), abs=1e-12), key
+        assert set(result[key]) == {"a", "b", "difference", "ci", "p_value"}
+        low, high = result[key]["ci"]
+        assert low <= high
+        assert 0 < result[key]["p_value"] <= 1
+
+
+def test_comparison_averages_over_subsamples() -> None:
+    """With subsamples the figures compared are their averages."""
+    rng = random.Random(4)
+    first = random_problems(rng, seeds=9, subsamples=3)
+    second = another_model(rng, first)
+    result = compare(*(counts_of(rows, subsamples=True) for rows in (first, second)))
+    of_a, of_b = oracle.averaged(first), oracle.averaged(second)
+    for key in oracle.FIGURES:
+        assert result[key]["a"] == pytest.approx(float(of_a[key])), key
+        assert result[key]["difference"] == pytest.approx(float(of_a[key] - of_b[key])), key
+
+
+def test_comparison_is_antisymmetric(two_models: Models) -> None:
+    """Model b against a is a against b with every sign turned, at the same p-values."""
+    a, b, *_ = two_models
+    there, back = (compare(x, y, n_bootstrap=101, rng_seed=3) for x, y in ((a, b), (b, a)))
+    for key in oracle.FIGURES:
+        assert there[key]["a"] == back[key]["b"]
+        assert there[key]["difference"] == -back[key]["difference"]
+        low, high = back[key]["ci"]
+        assert there[key]["ci"] == pytest.approx([-high, -low], abs=1e-12)
+        assert there[key]["p_value"] == back[key]["p_value"]
+    assert there["mcnemar"]["only_a"] == back["mcnemar"]["only_b"]
+    assert there["mcnemar"]["p_value"] == back["mcnemar"]["p_value"]
+
+
+def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
+    """The same digits for every pair, the lower position first."""
+    a, b, first, _ = two_models
+    models = [a, b, counts_of(another_model(random.Random(9), first))]
+    options = {"correctness_threshold": 70, "n_bootstrap": 40, "rng_seed": 5}
+    every = compare_all(models, **options)
+    assert set(every) == {(0, 1), (0, 2), (1, 2)}
+    for (i, j), found in every.items():
+        assert found == compare(models[i], models[j], **options)
+    with pytest.raises(ValueError, match="expected the same seeds"):
+        compare_all([a, b, a.take(a.gold == 0)])
+
+
+def test_a_model_does_not_differ_from_itself(two_models: Models) -> None:
+    """Paired, the difference is 0 in every replicate, and no p-value is below 1."""
+    a, *_ = two_models
+    result = compare(a, a, n_bootstrap=100)
+    for key in oracle.FIGURES:
+        assert result[key]["difference"] == 0
+        assert result[key]["ci"] == [0.0, 0.0]
+        assert result[key]["p_value"] == 1.0
+    assert result["mcnemar"] == {"only_a": 0, "only_b": 0, "p_value": 1.0}
+
+
+def test_rounding_is_no_difference() -> None:
+    """The same answers to other subsamples average to the same figures, up to rounding."""
+    rng = random.Random(2)
+    first, second = [], []
+    for seed in range(30):
+        answers = [[rng.choice("EEEN") for _ in range(7)] for _ in range(3)]
+        for subsample, predictions in enumerate(answers):
+            for model, each in ((first, predictions), (second, answers[(subsample + 1) % 3])):
+                model += [
+                    replace(row, seed_id=seed, subsamples=(subsample,))
+                    for row in problems(f"E {'EN'[seed % 2]} {''.join(each)}")
+                ]
+    result = compare(
+        *(counts_of(rows, subsamples=True) for rows in (first, second)), n_bootstrap=50
+    )
+    for key in oracle.FIGURES:
+        assert result[key]["ci"] == pytest.approx([0, 0], abs=1e-9), key
+        assert result[key]["p_value"] == 1.0, key
+
+
+def test_both_models_see_the_same_resamples() -> None:
+    """Where they differ on 8 of 60 seeds, the difference is binomial, as unpaired it is not."""
+    n, differing = 60, 8
+    lines = ["E E EE", "E N EN"] * 30
+    better = problems(*lines)
+    worse = [
+        replace(row, own="neutral") if row.seed_id in {f"s:{2 * i}" for i in range(8)} else row
+        for row in better
+    ]
+    result = compare(counts_of(better), counts_of(worse), n_bootstrap=REPLICATES)
+    binomial = stats.binom(n, differing / n)
+    expected = [binomial.ppf(at) / n for at in (0.025, 0.975)]
+    assert result["seed_accuracy"]["difference"] == pytest.approx(differing / n)
+    assert result["seed_accuracy"]["ci"] == pytest.approx(expected)
+    # No resample is on the other side of zero but those without any of the eight.
+    none = 2 * binomial.pmf(0)
+    p_value = result["seed_accuracy"]["p_value"]
+    assert p_value == pytest.approx(none, abs=6 * math.sqrt(none / REPLICATES))
+    assert result["variant_accuracy"]["p_value"] == 1.0
+    assert result["mcnemar"]["only_a"] == differing
+
+
+def test_mcnemar_is_on_the_seeds_own_answers() -> None:
+    """Seeds that one model answers right and the other does not; their variants do not count."""
+    a = counts_of(problems("E E N", "E E N", "C C N", "N E N", "N N N", "C N C"))
+    b = counts_of(problems("E N E", "E C E", "C C C", "N N N", "N N E", "C E C"))
+    mcnemar_ = compare(a, b, n_bootstrap=10)["mcnemar"]
+    assert mcnemar_ == {"only_a": 2, "only_b": 1, "p_value": 1.0}
+
+
+def test_comparison_of_what_is_undefined() -> None:
+    """A figure that one model does not have cannot be compared."""
+    a = counts_of(problems("E E EE", "E E EN"))
+    b = counts_of(problems("E N EE", "E N EN"))
+    result = compare(a, b, n_bootstrap=20)["relaxed_fooling_rate"]
+    assert (result["a"], result["b"], result["difference"]) == (0.5, None, None)
+    assert result["p_value"] is None
+
+
+def test_comparison_depends_on_rng_seed_alone(two_models: Models) -> None:
+    """Equal ones give equal digits, another one others."""
+    a, b, *_ = two_models
+    once, again, other = (compare(a, b, n_bootstrap=99, rng_seed=seed) for seed in (1, 1, 2))
+    assert once == again
+    assert any(once[key]["ci"] != other[key]["ci"] for key in oracle.FIGURES)
+
+
+@pytest.mark.parametrize(
+    ("other", "telling"),
+    [
+        (problems("E E EE", "C C CC", "N N NN"), r"1 seeds? in only one.*s:2"),
+        (problems("E E EE"), r"1 seeds? in only one.*s:1"),
+        (problems("E E EE", "N N NN"), "gold labels"),
+        (problems("E E EE", "C C CCC"), "numbers of variants"),
+    ],
+)
+def test_models_on_other_data_are_not_compared(other: list[Row], telling: str) -> None:
+    """Other seeds, gold labels or variants are an error that names the difference."""
+    with pytest.raises(ValueError, match=f"expected the same seeds.*{telling}"):
+        compare(counts_of(problems("E E EE", "C C CC")), counts_of(other))
+
+
+def test_models_with_other_subsamples_or_labels_are_not_compared() -> None:
+    """Counts of other subsamples or of other label sets are of other data."""
+    rows = problems("E E EE", "C C CC")
+    plain = counts_of(rows)
+    two = count(read_rows(**columns(rows), subsamples=[[0, 1]] * 4))
+    with pytest.raises(ValueError, match="expected the same"):
+        compare(plain, two)
+    turned = count(read_rows(**columns(rows), labels=LABELS[::-1]))
+    with pytest.raises(ValueError, match="expected the same"):
+        compare(plain, turned)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"correctness_threshold": 0.9},
+        {"correctness_threshold": 0},
+        {"correctness_threshold": 101},
+        {"n_bootstrap": 0},
+        {"n_bootstrap": -1},
+        {"rng_seed": -1},
+    ],
+)
+def test_comparison_checks_its_options(two_models: Models, options: dict[str, Any]) -> None:
+    """As `score` does; and a comparison without replicates is none."""
+    a, b, *_ = two_models
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: expected an int"):
+        compare(a, b, **options)
+
+
+def test_p_values_are_calibrated_where_models_are_alike() -> None:
+    """Two models of one kind differ at the 5 % level in about 5 % of simulations."""
+    rng = np.random.default_rng(3)
+    keys = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "relaxed_fooling_rate")
+    simulations, rejected, p_values = 200, dict.fromkeys(keys, 0), []
+    for number in range(simulations):
+        p = rng.beta(*BETA.args, 100)  # as difficult for the one as for the other
+        a, b = (count(read_rows(**simulated(rng, p))) for _ in range(2))
+        result = compare(a, b, n_bootstrap=200, rng_seed=number)
+        for key in keys:
+            rejected[key] += result[key]["p_value"] < 0.05
+        p_values.append(result["variant_accuracy"]["p_value"])
+    for key, times in rejected.items():
+        assert 0.01 < times / simulations < 0.1, (key, times)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.001
+
+
+# --- McNemar and Holm ---
+
+
+def test_mcnemar_against_statsmodels_and_scipy() -> None:
+    """The exact test; the two-sided binomial test of a fair coin."""
+    pairs = [(a, b) for a in range(9) for b in range(9)] + [(40, 61), (300, 350), (1200, 1100)]
+    for a, b in pairs:
+        expected = statsmodels_mcnemar([[5, a], [b, 9]], exact=True).pvalue
+        assert mcnemar(a, b) == pytest.approx(expected, rel=1e-9), (a, b)
+        if a + b:
+            assert mcnemar(a, b) == pytest.approx(stats.binomtest(a, a + b).pvalue, rel=1e-9)
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(0, 6) == 0.03125
+    assert mcnemar(5, 5) == 1.0
+
+
+def test_holm_against_statsmodels() -> None:
+    """Any order, with ties, up to 1; in the order given."""
+    rng = random.Random(0)
+    for size, scale in ((1, 1.0), (2, 0.5), (5, 0.2), (17, 0.05), (17, 0.01)):
+        p_values = [round(rng.random() * scale, 2) for _ in range(size)]
+        expected = multipletests(p_values, method="holm")[1]
+        assert holm(p_values) == pytest.approx(expected.tolist())
+        assert all(type(value) is float for value in holm(p_values))
+
+
+def test_holm_by_hand() -> None:
+    """Smallest times three, middle times two but no less, largest no less than that."""
+    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []

@@ -1,0 +1,358 @@
+"""`merge-nli score`: figures by hand, as text and as JSON; errors."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.scored_folder import Rows, named, predicted, without, write_folder
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.score import ALL_ROWS, score_file
+from merge_metric.table import WIDTH, render
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+THIRD = pytest.approx(1 / 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The small dataset folder."""
+    return write_folder(tmp_path / "merge-nli")
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    """Predictions for all of its source `snli`."""
+    return write(tmp_path / "p.parquet", predicted("snli"))
+
+
+def write(path: Path, rows: Rows) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def score(*arguments: object) -> Result:
+    return runner.invoke(app, ["score", *map(str, arguments)])
+
+
+def some_of(result: dict[str, Any], *keys: str) -> list[Any]:
+    return [result[key] for key in keys]
+
+
+# --- Figures by hand ---
+
+KEYS = (
+    "n_seeds",
+    "n_variants",
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+
+
+def test_one_class_by_hand(predictions: Path, folder: Path) -> None:
+    """Nouns: in subsample 0, a has 1 of 2 right and b 2 of 2; in subsample 1, all are right."""
+    (nouns,) = score_file(predictions, folder, ["snli_nouns"]).values()
+    assert some_of(nouns, *KEYS) == [2, 5, 1.0, 0.875, 0.75, 1.0, 0.25, 0.25]
+    assert some_of(nouns, "n_subsamples", "n_seeds_left_out") == [2, 0]
+    assert nouns["sv_curve"]["accuracy"] == [1.0] * 50 + [0.75] * 50
+    assert "by_group" not in nouns
+
+
+def test_subsamples_are_honoured(predictions: Path, folder: Path) -> None:
+    """Counting every row once instead, a has 2 of 3 right: other figures throughout."""
+    (nouns,) = score_file(predictions, folder, ["snli_nouns"]).values()
+    rows = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
+    rows = without(rows, "snli:c")
+    (flat,) = score_file(write(predictions, rows)).values()
+    assert some_of(flat, *KEYS) == [2, 5, 1.0, 0.8, 0.5, 1.0, 0.5, 0.5]
+    differing = [key for key in KEYS if nouns[key] != flat[key]]
+    assert differing == [KEYS[3], KEYS[4], KEYS[6], KEYS[7]]
+    assert "n_subsamples" not in flat
+
+
+def test_all_classes_by_hand(predictions: Path, folder: Path) -> None:
+    """Subsample 0: 1/2, 3/4, 1/2 of the variants right; subsample 1: 2/2, 4/4, 1/2."""
+    results = score_file(predictions, folder)
+    assert list(results) == ["snli"]
+    snli = results["snli"]
+    assert some_of(snli, *KEYS) == [3, 10, pytest.approx(2 / 3), 0.75, THIRD, 26.0, 0.5, 0.5]
+    accuracy = snli["sv_curve"]["accuracy"]
+    assert [accuracy[ct - 1] for ct in (50, 51, 75, 76)] == [1.0, 0.5, 0.5, THIRD]
+    assert some_of(snli["by_label"]["contradiction"], *KEYS[:5]) == [1, 2, 0.0, 0.5, 0.0]
+    assert list(snli["by_group"]["word_class"]) == ["noun", "verb"]
+
+
+def test_a_word_class_is_its_configuration(predictions: Path, folder: Path) -> None:
+    """The group of a class in the whole has the figures of the class alone."""
+    results = score_file(predictions, folder, ["snli", "snli_nouns", "snli_verbs"])
+    for word_class, config in (("noun", "snli_nouns"), ("verb", "snli_verbs")):
+        group = results["snli"]["by_group"]["word_class"][word_class]
+        assert {key: results[config][key] for key in group} == group
+
+
+def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
+    """Of a's three variants, big suggested 1 and 2, small 1 and 3."""
+    (nouns,) = score_file(predictions, folder, ["snli_nouns"], by=["mlms"]).values()
+    groups = nouns["by_group"]["mlms"]
+    assert {name: group["n_variants"] for name, group in groups.items()} == {
+        "x/big": 3,
+        "y/small": 3,
+    }
+    assert some_of(groups["x/big"], "variant_accuracy", "relaxed_fooling_rate") == [
+        pytest.approx((2 / 3 + 1) / 2),
+        0.25,
+    ]
+    assert groups["y/small"]["variant_accuracy"] == 1.0
+
+
+def test_order_of_rows_and_form_are_irrelevant(
+    predictions: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Shuffled JSON lines with names score the same, interval for interval."""
+    rows = named(predicted("snli"))
+    random.Random(1).shuffle(rows)
+    lines = write(tmp_path / "p.jsonl", rows)
+    options: dict[str, Any] = {"by": ["mlms"], "n_bootstrap": 50}
+    assert score_file(lines, folder, **options) == score_file(predictions, folder, **options)
+    assert score_file(lines, n_bootstrap=50) == score_file(predictions, n_bootstrap=50)
+
+
+def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
+    """Threshold, replicates and generator seed; strings for paths."""
+    (snli,) = score_file(
+        str(predictions), str(folder), correctness_threshold=75, n_bootstrap=20, rng_seed=3
+    ).values()
+    assert snli["seed_variant_accuracy"] == pytest.approx(0.5)
+    assert snli["signature"].startswith("ct:75|subsamples:2|")
+    assert "|bootstrap:20|rng_seed:3|" in snli["signature"]
+
+
+# --- JSON ---
+
+
+def test_json_is_the_whole_result(predictions: Path, folder: Path) -> None:
+    """One object on stdout with what `score_file` returns."""
+    result = score(
+        predictions, "--dataset", folder, "--config", "snli_nouns", "--config", "snli",
+        "--format", "json", "--n-bootstrap", 20, "--by", "mlms",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    expected = score_file(predictions, folder, ["snli_nouns", "snli"], by=["mlms"], n_bootstrap=20)
+    assert json.loads(result.stdout) == {
+        "predictions": str(predictions),
+        "dataset": str(folder),
+        "results": expected,
+    }
+    assert list(expected) == ["snli_nouns", "snli"]
+    assert list(expected["snli"]["by_group"]) == ["word_class", "mlms"]
+
+
+def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The whole file under one name, and a word about subsamples, not on stdout."""
+    result = score(predictions, "--format", "json", "--n-bootstrap", 0)
+    whole = json.loads(result.stdout)
+    assert (whole["dataset"], list(whole["results"])) == (None, [ALL_ROWS])
+    assert some_of(whole["results"][ALL_ROWS], "n_seeds", "n_variants", "n_seeds_left_out") == [
+        3, 10, 0,
+    ]  # fmt: skip
+    assert [m for m in caplog.messages if "With --dataset FOLDER figures are averages" in m]
+
+
+# --- Text ---
+
+NOUNS_AND_VERBS = """\
+snli_nouns, averaged over 2 subsamples
+
+seeds / variants             S   var.acc     SV@50     SV@80     SV@90    SV@100        MC       r_r       r_s
+all                      100.0      87.5     100.0      75.0      75.0      75.0       1.0      25.0      25.0
+  2 / 5
+by mlms
+x/big                    100.0      83.3     100.0      75.0      75.0      75.0       1.0      25.0      25.0
+  2 / 3
+y/small                  100.0     100.0     100.0     100.0     100.0     100.0       1.0       0.0       0.0
+  2 / 3
+by label
+entailment               100.0      75.0     100.0      50.0      50.0      50.0       1.0      50.0      50.0
+  1 / 3
+neutral                  100.0     100.0     100.0     100.0     100.0     100.0       1.0       0.0       0.0
+  1 / 2
+
+"""  # noqa: E501
+
+
+def test_text(predictions: Path, folder: Path) -> None:
+    """Golden, without intervals; the signature and a legend below."""
+    result = score(
+        predictions, "--dataset", folder, "--config", "snli_nouns", "--n-bootstrap", 0,
+        "--by", "mlms",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout.startswith(NOUNS_AND_VERBS)
+    rest = result.stdout.removeprefix(NOUNS_AND_VERBS).splitlines()
+    assert rest[0] == "standard deviation over the subsamples: var.acc 17.7, SV@90 35.4, MC 0.0"
+    assert rest[1].startswith("signature: ct:90|subsamples:2|labels:entailment,neutral,")
+    assert rest[-1] == "In percent."
+
+
+def test_text_with_everything(predictions: Path, folder: Path, tmp_path: Path) -> None:
+    """Several configurations, intervals and probabilities, within the width, once a legend."""
+    rows = predicted("snli")
+    for row in rows:
+        row["probabilities"] = [0.9 if row["prediction"] == i else 0.05 for i in range(3)]
+    result = score(
+        write(predictions, rows), "--dataset", folder, "--config", "snli", "--config",
+        "snli_verbs", "--by", "mlms", "--n-bootstrap", 50, "--ct", 75,
+    )  # fmt: skip
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert lines[0] == "snli, averaged over 2 subsamples"
+    assert "snli_verbs, averaged over 2 subsamples" in lines
+    assert lines[2].split()[3:] == "S var.acc SV@50 SV@75 SV@80 SV@100 MC r_r r_s".split()
+    assert "by word class" in lines
+    assert lines[3].split()[:5] == ["all", "66.7", "75.0", "100.0", "50.0"]
+    counts, *intervals = lines[4].removeprefix("  3 / 10").split()
+    assert len([counts, *intervals]) == 9
+    assert all("–" in interval for interval in intervals)
+    assert [
+        line for line in lines if line.startswith("label probabilities of variants (changed, unch")
+    ]
+    assert len([line for line in lines if line.startswith("S: accuracy on seeds")]) == 1
+    assert lines[-1] == "In percent; below each value its 95 % interval, by bootstrap over seeds."
+
+
+def test_cells_of_the_table() -> None:
+    """Intervals below values, 100 without its decimal there, – for what is undefined."""
+    curve = {"threshold": list(range(1, 101)), "accuracy": [0.5] * 100}
+    figures: dict[str, Any] = {
+        "n_seeds": 1234,
+        "n_variants": 567_890,
+        "seed_accuracy": 0.912,
+        "seed_accuracy_ci": [0.9034, 1.0],
+        "variant_accuracy": 0.8,
+        "variant_accuracy_ci": [0.7, 0.9],
+        "matching_threshold": 86.0,
+        "matching_threshold_ci": [81.0, 91.0],
+        "relaxed_fooling_rate": None,
+        "relaxed_fooling_rate_ci": None,
+        "strict_fooling_rate": None,
+        "strict_fooling_rate_ci": None,
+        "sv_curve": {**curve, "low": [0.4] * 100, "high": [0.6] * 100},
+    }
+    result = {**figures, "by_label": {"neutral": figures}, "n_seeds_left_out": 3}
+    result |= {"by_group": {"mlms": {"google-bert/bert-base-cased": {**figures, "n_seeds": 1}}}}
+    lines = render({"snli": {**result, "signature": "ct:90|version:1"}}).splitlines()
+    assert lines[0] == "snli; 3 seeds left out, as predictions are missing"
+    values = "91.2 80.0 50.0 50.0 50.0 50.0 86.0 – –".split()
+    assert lines[3].split() == ["all", *values]
+    intervals = "90.3–100 70.0–90.0 40.0–60.0 40.0–60.0 40.0–60.0 40.0–60.0 81.0–91.0".split()
+    assert lines[4].split() == ["1,234", "/", "567,890", *intervals]
+    assert lines[5:7] == ["by mlms", "google-bert/bert-base-cased"]
+    assert lines[7].split() == values
+    assert "by label" not in lines
+    assert "signature: ct:90|version:1" in lines
+
+
+# --- Missing predictions and other errors ---
+
+
+def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An error without it; with it the complete seeds, and how many were left out."""
+    path = write(tmp_path / "p.jsonl", without(predicted("snli"), "snli:a/noun/2", "snli:b/verb/1"))
+    refused = score(path, "--dataset", folder)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "error: snli: predictions are missing for 0 of 3 seeds and 2 of 10" in refused.stderr
+    assert "--allow-missing scores the complete seeds, 1 of 3" in refused.stderr
+    result = score(path, "--dataset", folder, "--allow-missing", "--format", "json")
+    (snli,) = json.loads(result.stdout)["results"].values()
+    assert some_of(snli, "n_seeds", "n_seeds_left_out", "seed_accuracy", "variant_accuracy") == [
+        1, 2, 0.0, 0.5,
+    ]  # fmt: skip
+    assert [m for m in caplog.messages if m.startswith("snli: 2 of 3 seeds are left out")]
+    text = score(path, "--dataset", folder, "--allow-missing").stdout
+    assert "; 2 seeds left out, as predictions are missing\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ct", "0.9"], "expected an integer percent from 1 to 100, got 0.9: did you mean 90?"),
+        (["--ct", "101"], "expected an integer percent from 1 to 100, got 101"),
+        (["--config", "snli"], "expected a dataset folder with --config, got none"),
+        (["--by", "mlms"], "expected a dataset folder with --by, got none"),
+        (["--allow-missing"], "expected a dataset folder with --allow-missing, got none"),
+        (["--dataset", "nowhere"], "nowhere: expected a dataset folder, found no folder there"),
+        (["--n-bootstrap", "-1"], "Invalid value for '--n-bootstrap'"),
+        (["--format", "xml"], "'xml' is not one of"),
+    ],
+)
+def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> None:
+    """Exit code 2, the message on stderr, nothing on stdout."""
+    result = score(predictions, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_errors_in_files(tmp_path: Path, folder: Path) -> None:
+    """What the readers and the metric say reaches stderr, with the file's name."""
+    path = write(tmp_path / "p.jsonl", [{**row, "label": 7} for row in predicted("snli")])
+    result = score(path, "--dataset", folder)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"error: {path}: line 1: label: expected one of 0 to 2" in result.stderr
+    result = score(write(path, without(predicted("snli"), "snli:c")))
+    assert result.exit_code == 2
+    assert f"error: {path}: expected every seed to have a row of its own" in result.stderr
+    assert "'snli:c'" in result.stderr
+
+
+def test_probabilities_in_another_order(
+    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A prediction that is not the most probable label is told, a near tie is not."""
+    rows = predicted("snli")
+    for row in rows:
+        row["probabilities"] = [0.9 if row["prediction"] == i else 0.05 for i in range(3)]
+    rows[0]["probabilities"] = [0.495, 0.5, 0.005]
+    path = write(tmp_path / "p.parquet", rows)
+    score_file(path, folder)
+    assert caplog.messages == []
+    rows[1]["probabilities"] = [0.9, 0.1, 0.0]
+    score_file(write(path, rows), folder)
+    assert caplog.messages == [
+        f"{path}: in 1 of 13 rows another label than the prediction is the most probable one; "
+        "are the probabilities in the order entailment, neutral, contradiction?"
+    ]
+
+
+def test_stdout_is_the_result_only(predictions: Path) -> None:
+    """In a process of its own, warnings go to stderr."""
+    code = "import sys; from generation.cli import app; app(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "score", str(predictions), "--format", "json"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["dataset"] is None
+    assert done.stderr.startswith("Every variant in the file counts once. With --dataset FOLDER")
+
+
+def test_help() -> None:
+    """Examples, and where to find figures of older names."""
+    text = " ".join(score("--help").stdout.split())
+    assert "merge-nli score predictions.parquet --dataset merge-nli" in text
+    assert "pattern accuracy (PA) is now SV accuracy" in text
+    assert "sample accuracy (SA) is variant accuracy" in text

@@ -1,0 +1,737 @@
+"""Worked examples by hand, and the slow oracle on random inputs."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
+
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.scoring import count, score
+
+
+def scored(*lines: str, **options: Any) -> dict[str, Any]:
+    """The result for hand-written problems, without intervals unless asked for."""
+    return score(**columns(problems(*lines)), **{"n_bootstrap": 0, **options})
+
+
+def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any], *, subsampled: bool) -> None:
+    """Every figure: thresholds and counts exactly, others to rounding."""
+    for key, wanted in expected.items():
+        only_with_subsamples = key.endswith("_std") or "mean_curve" in key or key == "n_subsamples"
+        if key == "curve":
+            curve = [float(value) for value in wanted]
+            assert found["sv_curve"]["threshold"] == list(range(1, 101))
+            assert found["sv_curve"]["accuracy"] == pytest.approx(curve, rel=1e-12, abs=1e-15)
+        elif key in ("by_label", "by_group"):
+            continue
+        elif only_with_subsamples and not subsampled:
+            assert key not in found
+        elif wanted is None:
+            assert found[key] is None, key
+        elif key.startswith("n_"):
+            assert found[key] == wanted, key
+            assert type(found[key]) is int, key
+        elif isinstance(wanted, Fraction) and wanted.denominator == 1:
+            assert found[key] == wanted, key
+        else:
+            assert found[key] == pytest.approx(float(wanted), rel=1e-12, abs=1e-12), key
+
+
+def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: Any) -> None:
+    """The whole result equals the oracle's."""
+    expected = oracle.scores(rows, **options)
+    subsampled = "n_subsamples" in found
+    assert_same(found, expected, subsampled=subsampled)
+    assert set(found["by_label"]) == set(expected["by_label"])
+    for label, figures in expected["by_label"].items():
+        assert_same(found["by_label"][label], figures, subsampled=subsampled)
+    if "by_group" in found:
+        assert set(found["by_group"]) == set(expected["by_group"])
+        for name, values in expected["by_group"].items():
+            assert set(found["by_group"][name]) == set(values)
+            for value, figures in values.items():
+                assert_same(found["by_group"][name][value], figures, subsampled=subsampled)
+
+
+# --- SV accuracy ---
+
+
+def test_three_of_four_variants_right() -> None:
+    """Paper, Figure 1: variant accuracy .75 is SV accuracy 1 at CT 50 and 75, 0 at 95."""
+    at = {ct: scored("N N NNNC", correctness_threshold=ct) for ct in (50, 75, 76, 95)}
+    assert at[50]["variant_accuracy"] == 0.75
+    assert {ct: result["seed_variant_accuracy"] for ct, result in at.items()} == {
+        50: 1.0,
+        75: 1.0,
+        76: 0.0,
+        95: 0.0,
+    }
+    curve = at[50]["sv_curve"]["accuracy"]
+    assert curve == [1.0] * 75 + [0.0] * 25
+
+
+def test_nineteen_of_twenty_is_95_percent() -> None:
+    """Paper, footnote 5: of 20 variants, 95 % are 19; of 10 they would be 9.5, so all 10."""
+    nineteen = scored("E E " + "E" * 19 + "N", correctness_threshold=95)
+    assert nineteen["seed_variant_accuracy"] == 1.0
+    assert nineteen["sv_curve"]["accuracy"] == [1.0] * 95 + [0.0] * 5
+    nine = scored("E E " + "E" * 9 + "N", correctness_threshold=95)
+    assert nine["seed_variant_accuracy"] == 0.0
+    assert scored("E E " + "E" * 10, correctness_threshold=95)["seed_variant_accuracy"] == 1.0
+
+
+def test_the_default_threshold_is_90() -> None:
+    """18 of 20 pass by default, 17 do not."""
+    eighteen = scored("C C " + "C" * 18 + "NN")
+    assert (eighteen["seed_variant_accuracy"], eighteen["qt_gap"]) == (1.0, 0.0)
+    seventeen = scored("C C " + "C" * 17 + "NNN")
+    assert (seventeen["seed_variant_accuracy"], seventeen["qt_gap"]) == (0.0, 1.0)
+
+
+def test_floats_fail_at_seven_of_twenty_steps_and_we_do_not() -> None:
+    """With k of 20 variants right CT = 5k is met; `k/20 >= 0.05*k` says no for 7 of the k."""
+    assert [k for k in range(1, 21) if not k / 20 >= 0.05 * k] == [3, 6, 7, 12, 14, 17, 19]
+    for k in range(1, 21):
+        line = "E E " + "E" * k + "C" * (20 - k)
+        curve = scored(line)["sv_curve"]["accuracy"]
+        assert curve == [1.0] * (5 * k) + [0.0] * (100 - 5 * k)
+        at = scored(line, correctness_threshold=5 * k)["seed_variant_accuracy"]
+        assert at == 1.0
+
+
+@pytest.mark.parametrize("n", range(1, 61))
+def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
+    """Of seeds with 0, 1, … n of n right, just those with k/n ≥ CT/100 are counted."""
+    rows = [
+        Row(k, "entailment", "entailment", LABELS[0 if i < k else 2])
+        for k in range(n + 1)
+        for i in range(n)
+    ]
+    found = score(**columns(rows), n_bootstrap=0)["sv_curve"]["accuracy"]
+    assert found == [
+        sum(Fraction(k, n) >= Fraction(ct, 100) for k in range(n + 1)) / (n + 1)
+        for ct in range(1, 101)
+    ]
+
+
+def test_seeds_weigh_alike_variants_weigh_alike() -> None:
+    """SV counts seeds and variant accuracy rows: 3 of 4 right and 0 of 1 are 1/2 and 3/5."""
+    result = scored("N N NNNE", "E C C", correctness_threshold=70)
+    assert result["seed_variant_accuracy"] == 0.5
+    assert result["variant_accuracy"] == 0.6
+    assert result["seed_accuracy"] == 0.5
+    assert (result["n_seeds"], result["n_variants"]) == (2, 5)
+
+
+def test_variants_are_compared_with_gold_not_with_the_seed() -> None:
+    """A seed answered wrong whose variants are answered right counts for SV, not for S."""
+    result = scored("E C EEEE")
+    assert (result["seed_accuracy"], result["variant_accuracy"]) == (0.0, 1.0)
+    assert result["seed_variant_accuracy"] == 1.0
+    assert result["qt_gap"] == -1.0
+
+
+def test_qt_gap_is_at_90_whatever_the_threshold() -> None:
+    """S − SV@90 does not move with `correctness_threshold`."""
+    lines = ("E E EEEEEEEEEN", "N N NNNNNNNNNN", "C C CCCCCCCCNN")
+    for ct in (1, 85, 90, 95, 100):
+        result = scored(*lines, correctness_threshold=ct)
+        assert result["qt_gap"] == pytest.approx(1 / 3)
+    assert scored(*lines, correctness_threshold=95)["seed_variant_accuracy"] == 1 / 3
+
+
+# --- Matching and holding thresholds ---
+
+
+def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
+    """Quoted, low, high and holding threshold, and the gap."""
+    return tuple(
+        result[key]
+        for key in (
+            "matching_threshold",
+            "matching_threshold_low",
+            "matching_threshold_high",
+            "holding_threshold",
+            "matching_gap",
+        )
+    )
+
+
+def test_matching_threshold_of_steps_of_five() -> None:
+    """With 20 variants the interval is 5 wide and its low end ends in 1 or 6, as in Figure 5."""
+    lines = ["E E " + "E" * k + "N" * (20 - k) for k in range(1, 10)]
+    lines += ["E N " + "E" * k + "N" * (20 - k) for k in range(10, 21)]
+    # S = 9/20; SV is 9/20 where 9 of the 20 seeds pass: those with 12, … 20 right.
+    assert thresholds(scored(*lines)) == (56, 56, 60, 60, 0.0)
+
+
+def test_matching_threshold_where_steps_above_and_below_are_as_far() -> None:
+    """S = 1/2 between SV = 3/4 and 1/4: both steps belong to the interval."""
+    lines = ("E E EEEE", "E E ENNN", "E N EENN", "E N EENN")
+    # SV: 1 for CT 1–25, 3/4 for 26–50, 1/4 for 51–100; S = 1/2.
+    assert thresholds(scored(*lines)) == (26, 26, 100, 50, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("right", "above", "below"), [(3, 4, 2), (1, 2, 0), (7, 8, 6), (9, 10, 8), (2, 4, 0)]
+)
+def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
+    right: int, above: int, below: int
+) -> None:
+    """|0.3 − 0.4| and |0.3 − 0.2| differ as floats; counted, they are equal."""
+    lines = []
+    for seed in range(10):
+        own = "E" if seed < right else "N"
+        variants = "EE" if seed < below else "EN" if seed < above else "NN"
+        lines.append(f"E {own} {variants}")
+    # SV: above/10 for CT 1–50, below/10 for 51–100.
+    gap = (above - right) / 10
+    assert thresholds(scored(*lines)) == (1, 1, 100, 50, pytest.approx(gap))
+
+
+def test_matching_threshold_of_a_model_that_is_never_right() -> None:
+    """S = 0 = SV everywhere: every threshold matches and holds."""
+    assert thresholds(scored("E N NNN", "C N EEE")) == (1, 1, 100, 100, 0.0)
+
+
+def test_matching_threshold_of_a_model_that_is_always_right() -> None:
+    """S = 1 = SV everywhere: every threshold matches and holds."""
+    assert thresholds(scored("E E EEE", "C C CCC")) == (1, 1, 100, 100, 0.0)
+
+
+def test_matching_threshold_of_right_seeds_with_wrong_variants() -> None:
+    """S = 1, SV = 0 everywhere: all are equally far, none holds."""
+    assert thresholds(scored("E E NNN", "C C NNN")) == (1, 1, 100, 0, 1.0)
+
+
+def test_matching_threshold_of_wrong_seeds_with_right_variants() -> None:
+    """S = 0, SV = 1 everywhere: all are equally far, all hold."""
+    assert thresholds(scored("E N EEE", "C N CCC")) == (1, 1, 100, 100, 1.0)
+
+
+def test_matching_threshold_where_s_is_one() -> None:
+    """S = 1: SV is 1 up to the worst seed's share."""
+    assert thresholds(scored("E E EEEEN", "C C CNNNN")) == (1, 1, 20, 20, 0.0)
+
+
+def test_matching_threshold_where_s_is_zero() -> None:
+    """S = 0: SV is 0 above the best seed's share; every threshold holds."""
+    assert thresholds(scored("E N EEEEN", "C N CNNNN")) == (81, 81, 100, 100, 0.0)
+
+
+# --- Fooling rates ---
+
+
+def rates(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    return result["relaxed_fooling_rate"], result["strict_fooling_rate"]
+
+
+@pytest.mark.parametrize(
+    ("line", "relaxed", "strict"),
+    [
+        ("E E EEE", 0.0, 0.0),
+        ("E E EEN", 1.0, 0.0),
+        ("E E EEC", 1.0, 1.0),
+        ("C C CCN", 1.0, 0.0),
+        ("C C ECC", 1.0, 1.0),
+        ("N N NNN", 0.0, 0.0),
+        ("N N NNE", 1.0, 1.0),
+        ("N N NNC", 1.0, 1.0),
+        ("E N NNN", None, None),
+        ("N E CCC", None, None),
+    ],
+)
+def test_fooling_of_one_seed(line: str, relaxed: float | None, strict: float | None) -> None:
+    """Any change fools; strictly only the opposite does, but for neutral any change again."""
+    assert rates(scored(line)) == (relaxed, strict)
+
+
+def test_fooling_rates_are_over_seeds_answered_right() -> None:
+    """Four right seeds, three of them fooled, two of those strictly; two wrong ones ignored."""
+    result = scored("E E EN", "C C CE", "N N EN", "E E EE", "E C EN", "N C CC")
+    assert rates(result) == (0.75, 0.5)
+    by_label = result["by_label"]
+    assert rates(by_label["entailment"]) == (0.5, 0.0)
+    assert rates(by_label["contradiction"]) == (1.0, 1.0)
+    assert rates(by_label["neutral"]) == (1.0, 1.0)
+
+
+def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
+    """One changed variant is enough: 3 of 4 seeds are fooled, but only 3 of 40 pairs."""
+    lines = [f"E E {'E' * 9}{last}" for last in "CCNE"]
+    assert oracle.pair_mean_fooling_rate(problems(*lines)) == Fraction(3, 40)
+    assert rates(scored(*lines)) == (0.75, 0.5)
+    # Nor is it the mean over seeds of their shares of changed variants, nor of all seeds.
+    unequal = (*lines, "E E C", "E N CCCC")
+    assert oracle.pair_mean_fooling_rate(problems(*unequal)) == Fraction(4, 41)
+    assert rates(scored(*unequal)) == (0.8, 0.6)
+
+
+def test_other_opposites() -> None:
+    """Pairs given replace the default; labels in no pair have no opposite."""
+    lines = ("E E EN", "E E EC", "N N NE", "C C CE", "C C CC")
+    assert rates(scored(*lines)) == (0.8, 0.6)
+    # Now N is E's opposite: E→N and N→E are strict, C has none so that any change is.
+    opposed = scored(*lines, opposites=[("entailment", "neutral")])
+    assert rates(opposed) == (0.8, 0.6)
+    only = scored("E E EC", opposites=[("entailment", "neutral")])
+    assert rates(only) == (1.0, 0.0)
+    either = scored("N N NC", "N N NE", opposites=[("entailment", "neutral")])
+    assert rates(either) == (1.0, 0.5)
+    none = scored(*lines, opposites=[])
+    assert rates(none) == (0.8, 0.8)
+
+
+def test_fooling_and_other_labels() -> None:
+    """Without both entailment and contradiction among the labels nothing is opposed."""
+    rows = [
+        Row("a", "yes", "yes", "no"),
+        Row("a", "yes", "yes", "yes"),
+        Row("b", "no", "no", "no"),
+    ]
+    kwargs = {**columns(rows), "labels": ["no", "yes"], "n_bootstrap": 0}
+    assert rates(score(**kwargs)) == (0.5, 0.5)
+    paired = score(**kwargs, opposites=[("no", "yes")])
+    assert rates(paired) == (0.5, 0.5)
+    assert set(paired["by_label"]) == {"no", "yes"}
+
+
+def test_own_prediction_alone_decides_which_seeds_count() -> None:
+    """A seed answered wrong is ignored even where its variants are answered right."""
+    assert rates(scored("E C EEEE", "E E EEEE")) == (0.0, 0.0)
+
+
+# --- Labels and groups ---
+
+
+def test_by_label_is_by_gold_label() -> None:
+    """Each label's seeds as if they were all; a label that is nobody's gold is left out."""
+    result = scored("E E EEEE", "E N EENN", "C C CCCN")
+    assert set(result["by_label"]) == {"entailment", "contradiction"}
+    entailment = result["by_label"]["entailment"]
+    assert (entailment["n_seeds"], entailment["n_variants"]) == (2, 8)
+    assert entailment["seed_accuracy"] == 0.5
+    assert entailment["variant_accuracy"] == 0.75
+    assert entailment["seed_variant_accuracy"] == 0.5
+    assert thresholds(entailment) == (51, 51, 100, 100, 0.0)
+    contradiction = result["by_label"]["contradiction"]
+    assert contradiction["seed_variant_accuracy"] == 0.0
+    assert contradiction["qt_gap"] == 1.0
+    assert thresholds(contradiction) == (1, 1, 75, 75, 0.0)
+
+
+def test_groups_select_rows() -> None:
+    """In a group a seed has the variants of the group; a list puts a row into several."""
+    kwargs = columns(problems("E E EENN", "C C CCC"))
+    result = score(
+        **kwargs,
+        n_bootstrap=0,
+        groups={
+            "word_class": ["noun", "noun", "noun", "verb", "noun", "verb", "verb"],
+            "mlms": [["a", "b"], ["a"], ["b"], [], ["b"], ["b"], ["b", "c"]],
+        },
+    )["by_group"]
+    noun, verb = result["word_class"]["noun"], result["word_class"]["verb"]
+    assert (noun["n_seeds"], noun["n_variants"]) == (2, 4)
+    assert noun["variant_accuracy"] == 0.75
+    assert noun["seed_variant_accuracy"] == 0.5
+    assert thresholds(noun) == (1, 1, 66, 66, 0.0)
+    assert (verb["n_seeds"], verb["n_variants"]) == (2, 3)
+    assert verb["variant_accuracy"] == pytest.approx(2 / 3)
+    assert rates(noun) == (0.5, 0.0)
+    assert set(result["mlms"]) == {"a", "b", "c"}
+    assert result["mlms"]["a"]["n_variants"] == 2
+    assert result["mlms"]["a"]["n_seeds"] == 1
+    assert result["mlms"]["b"]["n_variants"] == 5
+    assert result["mlms"]["b"]["variant_accuracy"] == 0.8
+    assert (result["mlms"]["c"]["seed_accuracy"], result["mlms"]["c"]["n_seeds"]) == (1.0, 1)
+
+
+# --- Subsamples ---
+
+
+def test_subsamples_are_scored_apart_and_averaged() -> None:
+    """SV of the union would be 0 here; subsample 0 has it 1, subsample 1 has it 0."""
+    result = score(
+        **columns(problems("E E EENC")), subsamples=[[0], [0, 1], [1], []], n_bootstrap=0
+    )
+    assert result["n_subsamples"] == 2
+    assert (result["n_seeds"], result["n_variants"]) == (1, 3)
+    assert result["seed_variant_accuracy"] == 0.5
+    assert result["seed_variant_accuracy_std"] == pytest.approx(math.sqrt(0.5))
+    assert result["variant_accuracy"] == 0.75
+    assert result["variant_accuracy_std"] == pytest.approx(math.sqrt(0.125))
+    assert result["seed_accuracy"] == 1.0
+    assert result["seed_accuracy_std"] == 0.0
+    assert rates(result) == (0.5, 0.0)
+    assert result["sv_curve"]["accuracy"] == [1.0] * 50 + [0.5] * 50
+    # Subsample 0: every threshold; subsample 1: 1 to 50.
+    assert thresholds(result) == (1, 1, 75, 75, 0.0)
+    assert result["holding_threshold_std"] == pytest.approx(50 / math.sqrt(2))
+    # The mean curve is 1 = S up to 50.
+    assert result["matching_threshold_of_mean_curve"] == 1
+    assert result["matching_threshold_of_mean_curve_low"] == 1
+    assert result["matching_threshold_of_mean_curve_high"] == 50
+    assert result["matching_gap_of_mean_curve"] == 0.0
+
+
+def test_matching_threshold_of_the_mean_curve_is_not_the_mean() -> None:
+    """Subsamples with MC 51 and 1 average to 26, while their mean curve matches at 51."""
+    rows = [
+        *[Row("a", "neutral", "neutral", p, (0,)) for p in ("neutral", "neutral")],
+        *[Row("a", "neutral", "neutral", p, (1,)) for p in ("neutral", "entailment")],
+        *[Row("b", "neutral", "entailment", p, (0,)) for p in ("neutral", "entailment")],
+        *[Row("b", "neutral", "entailment", p, (1,)) for p in ("entailment", "entailment")],
+    ]
+    result = score(**columns(rows, subsamples=True), n_bootstrap=0)
+    # Curves: 1 then ½ | ½ then 0; S = ½. Mean: ¾ to 50, ¼ above.
+    assert thresholds(result) == (26, 26, 75, 75, 0.0)
+    assert result["matching_threshold_std"] == pytest.approx(50 / math.sqrt(2))
+    assert result["matching_threshold_of_mean_curve"] == 1
+    assert result["matching_threshold_of_mean_curve_high"] == 100
+    assert result["matching_gap_of_mean_curve"] == 0.25
+
+
+def test_one_subsample_has_no_spread() -> None:
+    """One subsample holding everything gives the same figures, and 0 as every spread."""
+    lines = ("E E EENN", "C N CCC", "N N NE")
+    plain = scored(*lines)
+    rows = problems(*lines)
+    result = score(**columns(rows), subsamples=[[3]] * len(rows), n_bootstrap=0)
+    for key in oracle.FIGURES:
+        assert result[key] == plain[key], key
+        assert result[f"{key}_std"] == 0.0, key
+        assert f"{key}_std" not in plain
+    assert result["n_subsamples"] == 1
+    assert "n_subsamples" not in plain
+
+
+def test_undefined_in_some_subsamples_of_a_group() -> None:
+    """A rate that a group has in one subsample only is the rate of that one."""
+    rows = [
+        Row("a", "neutral", "neutral", "entailment", (0,)),
+        Row("a", "neutral", "neutral", "neutral", (1,)),
+        Row("b", "neutral", "entailment", "entailment", (0, 1)),
+    ]
+    group = score(**columns(rows, subsamples=True), groups={"g": ["x", "y", "x"]}, n_bootstrap=0)[
+        "by_group"
+    ]["g"]["x"]
+    # Subsample 0: seeds a (right, fooled) and b; subsample 1: b alone, which is wrong.
+    assert rates(group) == (1.0, 1.0)
+    assert group["relaxed_fooling_rate_std"] == 0.0
+    assert group["seed_accuracy"] == 0.25
+    assert (group["n_seeds"], group["n_variants"]) == (2, 2)
+
+
+# --- The oracle ---
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_agrees_with_the_slow_oracle(number: int) -> None:
+    """Unequal numbers of variants, names or positions as labels, groups, any threshold."""
+    rng = random.Random(number)
+    rows = random_problems(rng, seeds=rng.randint(1, 12))
+    threshold = rng.randint(1, 100)
+    result = score(
+        **columns(rows, labels=LABELS if number % 2 else None, groups=True),
+        correctness_threshold=threshold,
+        n_bootstrap=0,
+    )
+    assert_all_same(result, rows, threshold=threshold)
+    assert not [key for key in result if key.endswith(("_ci", "_std"))]
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_agrees_with_the_slow_oracle_in_subsamples(number: int) -> None:
+    """Overlapping subsamples; some rows in none; groups that some subsamples lack."""
+    rng = random.Random(1000 + number)
+    rows = random_problems(rng, seeds=rng.randint(1, 8), subsamples=rng.randint(1, 5))
+    threshold = rng.randint(1, 100)
+    result = score(
+        **columns(rows, labels=LABELS if number % 2 else None, subsamples=True, groups=True),
+        correctness_threshold=threshold,
+        n_bootstrap=0,
+    )
+    assert_all_same(result, rows, threshold=threshold)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
+    """Two to five labels of one's own and opposites of one's own."""
+    rng = random.Random(2000 + number)
+    labels = ["up", "down", "left", "right", "still"][: rng.randint(2, 5)]
+    rng.shuffle(labels)
+    opposites = [("down", "up"), ("left", "right")][: len(set(labels) & {"left", "right"})]
+    rows = random_problems(rng, seeds=10, labels=labels, subsamples=number % 3)
+    result = score(
+        **columns(rows, labels=labels if number % 2 else None, subsamples=number % 3 > 0),
+        labels=labels,
+        opposites=opposites,
+        n_bootstrap=0,
+    )
+    assert_all_same(result, [*_plain(rows)], opposites=opposites)
+
+
+def _plain(rows: Sequence[Row]) -> list[Row]:
+    """Rows without groups; those of no subsample stay out."""
+    return [Row(r.seed_id, r.gold, r.own, r.prediction, r.subsamples) for r in rows]
+
+
+def test_agrees_with_the_slow_oracle_on_realistic_sizes() -> None:
+    """40 seeds, 20 variants in each of 10 subsamples, as the paper has them."""
+    rng = random.Random(7)
+    rows = []
+    for seed in range(30):
+        gold, easy = rng.choice(LABELS), rng.betavariate(4, 1)
+        own = gold if rng.random() < easy else rng.choice(LABELS)
+        drawn: list[list[int]] = [[] for _ in range(60)]
+        for subsample in range(10):
+            for variant in rng.sample(range(60), 20):
+                drawn[variant].append(subsample)
+        for chosen in drawn:
+            prediction = gold if rng.random() < easy else rng.choice(LABELS)
+            groups = (("word", (rng.choice(("noun", "verb")),)),)
+            rows.append(Row(seed, gold, own, prediction, tuple(chosen), groups))
+    result = score(**columns(rows, subsamples=True, groups=True), n_bootstrap=0)
+    assert_all_same(result, rows)
+    assert result["matching_threshold"] * 10 % 5 == 0
+
+
+# --- With probabilities ---
+
+DIVERGENCES = (
+    "jsd_changed",
+    "jsd_unchanged",
+    "ks_changed",
+    "ks_unchanged",
+    "ks_changed_p_value",
+    "ks_unchanged_p_value",
+    "sigma_seeds",
+    "sigma_changed",
+    "sigma_unchanged",
+)
+
+
+def random_probabilities(rng: random.Random, favoured: int, size: int) -> list[float]:
+    """Some distribution whose largest value is at `favoured`."""
+    weights = sorted(rng.random() ** 3 for _ in range(size))
+    largest = weights.pop()
+    rng.shuffle(weights)
+    weights.insert(favoured, largest)
+    return [weight / sum(weights) for weight in weights]
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
+    """Mean JSD, KS and σ of changed and unchanged variants of the seeds answered right."""
+    rng = random.Random(number)
+    rows = random_problems(rng, seeds=12, skill=(0.1, 0.5, 0.95)[number % 3])
+    own = {row.seed_id: random_probabilities(rng, LABELS.index(row.own), 3) for row in rows}
+    seed_probabilities = [own[row.seed_id] for row in rows]
+    probabilities = [random_probabilities(rng, LABELS.index(r.prediction), 3) for r in rows]
+    result = score(
+        **columns(rows),
+        probabilities=probabilities,
+        seed_probabilities=seed_probabilities,
+        n_bootstrap=0,
+    )
+    expected = oracle.divergences(rows, probabilities, seed_probabilities)
+    assert set(expected) == set(DIVERGENCES)
+    for key, wanted in expected.items():
+        approximate = None if wanted is None else pytest.approx(wanted, rel=1e-9, abs=1e-12)
+        assert result[key] == approximate, key
+
+
+def test_divergences_by_hand() -> None:
+    """A right seed with one variant unchanged and one turned round; a wrong seed left out."""
+    result = score(
+        **columns(problems("E E EC", "N E N")),
+        probabilities=[[1, 0, 0], [0, 0, 1], [0.0, 1.0, 0.0]],
+        seed_probabilities=[[1, 0, 0], [1, 0, 0], [0.5, 0.25, 0.25]],
+        n_bootstrap=0,
+    )
+    assert result["jsd_changed"] == pytest.approx(1.0)
+    assert result["jsd_unchanged"] == pytest.approx(0.0, abs=1e-15)
+    assert result["ks_changed"] == 1.0
+    assert result["ks_unchanged"] == 0.0
+    assert result["ks_unchanged_p_value"] == 1.0
+    assert result["sigma_seeds"] == pytest.approx(math.sqrt(2) / 3)
+    assert result["sigma_changed"] == pytest.approx(0.4714, abs=5e-5)
+    assert result["sigma_unchanged"] == pytest.approx(0.4714, abs=5e-5)
+
+
+def test_divergences_where_a_group_is_empty() -> None:
+    """None where nothing changed, where all changed, and where no seed is right."""
+    probabilities = [[0.6, 0.3, 0.1]] * 2
+    own = [[0.8, 0.1, 0.1]] * 2
+
+    def empty(line: str) -> set[str]:
+        result = score(
+            **columns(problems(line)),
+            probabilities=probabilities,
+            seed_probabilities=own,
+            n_bootstrap=0,
+        )
+        return {key for key in DIVERGENCES if result[key] is None}
+
+    changed = {key for key in DIVERGENCES if "_changed" in key}
+    assert empty("E E EE") == changed
+    assert empty("E E NC") == {key for key in DIVERGENCES if "_unchanged" in key}
+    assert empty("E N EE") == set(DIVERGENCES)
+    assert empty("E E EC") == set()
+
+
+def test_without_probabilities_nothing_is_said_of_them() -> None:
+    """The keys are absent, not None."""
+    assert not set(DIVERGENCES) & set(scored("E E EC"))
+
+
+def test_divergences_count_each_row_once_whatever_its_subsamples() -> None:
+    """A row in three subsamples weighs as much as a row in one."""
+    kwargs = columns(problems("E E EEC"))
+    kwargs |= {
+        "probabilities": [[0.9, 0.1, 0.0], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]],
+        "seed_probabilities": [[0.9, 0.1, 0.0]] * 3,
+        "n_bootstrap": 0,
+    }
+    plain = score(**kwargs)
+    subsampled = score(**kwargs, subsamples=[[0, 1, 2], [1], [0, 2]])
+    for key in DIVERGENCES:
+        assert subsampled[key] == plain[key], key
+
+
+# --- Counts ---
+
+
+def test_counts_of_every_seed() -> None:
+    """Per seed: gold and own label, variants, right, changed and opposite ones."""
+    rows = read_rows(
+        **{
+            **columns(problems("E E EENC", "N N NEC", "C E CCE")),
+            "variant_ids": None,
+        }
+    )
+    found = count(rows)
+    assert tuple(found.labels) == LABELS
+    per_seed = {
+        str(seed): (
+            LABELS[found.gold[i]],
+            LABELS[found.own[i]],
+            found.n_variants[i].tolist(),
+            found.n_correct[i].tolist(),
+            found.n_changed[i].tolist(),
+            found.n_opposite[i].tolist(),
+        )
+        for i, seed in enumerate(found.seed_ids)
+    }
+    assert per_seed == {
+        "s:0": ("entailment", "entailment", [4], [2], [2], [1]),
+        "s:1": ("neutral", "neutral", [3], [1], [2], [2]),
+        "s:2": ("contradiction", "entailment", [3], [2], [2], [2]),
+    }
+
+
+def test_counts_in_subsamples_and_of_some_rows() -> None:
+    """One column per subsample; `keep` leaves rows out, `take` leaves seeds out."""
+    kwargs = columns(problems("E E EENC", "N N NEC"))
+    rows = read_rows(**kwargs, subsamples=[[4], [4, 9], [9], [], [4], [9], [4, 9]])
+    found = count(rows)
+    order = [str(seed) for seed in found.seed_ids]
+    assert sorted(order) == ["s:0", "s:1"]
+    at = order.index("s:0"), order.index("s:1")
+    assert found.n_variants[list(at)].tolist() == [[2, 2], [2, 2]]
+    assert found.n_correct[list(at)].tolist() == [[2, 1], [1, 0]]
+    assert found.n_changed[list(at)].tolist() == [[0, 1], [1, 2]]
+    assert found.n_opposite[list(at)].tolist() == [[0, 0], [1, 2]]
+    one = found.take(found.n_changed[:, 0] > 0)
+    assert [str(seed) for seed in one.seed_ids] == ["s:1"]
+    assert one.n_correct.tolist() == [[1, 0]]
+    assert len(one.gold) == len(one.own) == 1
+
+
+# --- The result as a whole ---
+
+
+def plain_types(value: Any) -> bool:
+    """Whether only JSON's own types are in it, no NumPy scalar and no subclass."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain_types(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(plain_types(item) for item in value)
+    return value is None or type(value) in (int, float, str, bool)
+
+
+@pytest.mark.parametrize("line", ["E E EENC", "E N EENC"])
+def test_result_is_plain_json(line: str) -> None:
+    """Every kind of key at once: plain Python types, no NaN, the same after a round trip."""
+    result = score(
+        **columns([*problems(line), Row("t:1", "neutral", "entailment", "neutral")]),
+        subsamples=[[0, 1], [0], [1], [1], [0, 1]],
+        groups={"word": ["noun", "verb", "noun", "verb", "noun"], "n": [1, 2, [1, 2], [], 1]},
+        probabilities=[[0.5, 0.25, 0.25]] * 5,
+        seed_probabilities=[[0.5, 0.25, 0.25]] * 5,
+        n_bootstrap=20,
+    )
+    assert plain_types(result)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["signature"]
+    assert result["signature_short"]
+    assert len(result["signature_short"]) < len(result["signature"])
+
+
+@pytest.mark.parametrize("n_bootstrap", [0, 10])
+@pytest.mark.parametrize("subsamples", [None, [[0, 1]] * 10, [[0]] * 10])
+def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
+    """Which keys there are depends on options alone; labels and groups have them all too."""
+    result = score(
+        **columns(problems("E E EENC", "N N NEC", "C E CCE")),
+        subsamples=subsamples,
+        groups={"g": ["x"] * 10},
+        n_bootstrap=n_bootstrap,
+    )
+    keys = {*oracle.FIGURES, "n_seeds", "n_variants"}
+    of_mean_curve = {f"matching_threshold_of_mean_curve{end}" for end in ("", "_low", "_high")}
+    of_mean_curve.add("matching_gap_of_mean_curve")
+    if n_bootstrap:
+        keys |= {f"{key}_ci" for key in oracle.FIGURES}
+    if subsamples:
+        keys |= {f"{key}_std" for key in oracle.FIGURES} | of_mean_curve | {"n_subsamples"}
+        if n_bootstrap:
+            keys |= {f"{key}_ci" for key in of_mean_curve}
+    keys |= {"sv_curve"}
+    assert set(result) == keys | {"by_label", "by_group", "signature", "signature_short"}
+    for label in LABELS:
+        assert set(result["by_label"][label]) == keys
+    assert set(result["by_group"]["g"]["x"]) == keys
+    bounds = {"low", "high"} if n_bootstrap else set()
+    for each in (result, result["by_label"]["neutral"], result["by_group"]["g"]["x"]):
+        assert set(each["sv_curve"]) == {"threshold", "accuracy"} | bounds
+
+
+def test_groups_absent() -> None:
+    """Without groups there is no `by_group`; a group column without values has none."""
+    assert "by_group" not in scored("E E EE")
+    assert scored("E E EE", groups={"g": [None, []]})["by_group"] == {"g": {}}
+    assert scored("E E EE", groups={})["by_group"] == {}
+
+
+def test_group_values_that_read_alike() -> None:
+    """1 and "1" are one value in the result, which names values by strings."""
+    result = scored("E E EENC", groups={"g": [1, "1", 1, "2"]})["by_group"]["g"]
+    assert {value: figures["n_variants"] for value, figures in result.items()} == {"1": 3, "2": 1}
+
+
+def test_missing_group_values_leave_rows_out() -> None:
+    """None is no group, and neither is the NaN that tables have for it."""
+    nan = float("nan")
+    values = ["noun", None, nan, float("nan")]
+    result = scored("E E EENC", groups={"g": values})["by_group"]["g"]
+    assert {value: figures["n_variants"] for value, figures in result.items()} == {"noun": 1}

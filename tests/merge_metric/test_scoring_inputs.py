@@ -1,0 +1,583 @@
+"""What is accepted as a column or an option, and the message for everything that is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.metric_oracle import LABELS, columns, problems
+
+from merge_metric.seed_variant_accuracy.inputs import split_predictions
+from merge_metric.seed_variant_accuracy.scoring import score
+
+ROWS = problems("E E EENC", "N N NEC", "C E CC")
+NAMES = columns(ROWS)
+INTS = columns(ROWS, labels=LABELS) | {"seed_ids": [int(row.seed_id[2:]) for row in ROWS]}
+COLUMNS = tuple(NAMES)
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    return score(**{**NAMES, "n_bootstrap": 0, **changes})
+
+
+def changed(column: Sequence[Any], at: int, value: Any) -> list[Any]:
+    """A copy with another value in one row."""
+    return [*column[:at], value, *column[at + 1 :]]
+
+
+def assert_refused(*telling: str, **changes: Any) -> None:
+    """A ValueError whose message has all these words, in this order."""
+    with pytest.raises(ValueError, match="(?s)" + ".*".join(map(re.escape, telling))):
+        result(**changes)
+
+
+# --- What is accepted ---
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [tuple, np.array, pd.Series, lambda column: pd.Series(column, index=range(50, 41, -1))],
+    ids=["tuple", "array", "Series", "Series with another index"],
+)
+@pytest.mark.parametrize("source", [NAMES, INTS], ids=["strings", "ints"])
+def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, Any]) -> None:
+    """All score as lists do; an index of rows is ignored."""
+    converted = {name: kind(column) for name, column in source.items()}
+    assert score(**converted, n_bootstrap=0) == score(**source, n_bootstrap=0)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
+def test_ints_of_any_width(dtype: type) -> None:
+    """Small dtypes neither overflow nor compare otherwise."""
+    arrays = {name: np.array(column, dtype) for name, column in INTS.items()}
+    assert score(**arrays, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
+    scalars = {name: [dtype(value) for value in column] for name, column in INTS.items()}
+    assert score(**scalars, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
+
+
+def test_many_variants_in_narrow_ints() -> None:
+    """1000 variants in int8 columns are counted past 127."""
+    zeros = np.zeros(1000, np.int8)
+    predictions = zeros.copy()
+    predictions[:90] = 1
+    found = score(
+        predictions=predictions,
+        references=zeros,
+        seed_ids=zeros,
+        seed_predictions=zeros,
+        n_bootstrap=0,
+    )
+    assert found["variant_accuracy"] == 0.91
+    assert found["matching_threshold_high"] == 91
+
+
+def test_tensors() -> None:
+    """Columns of a model's output, probabilities included."""
+    tensors = {name: torch.tensor(column) for name, column in INTS.items()}
+    probabilities = torch.tensor([[0.5, 0.25, 0.25]] * len(ROWS))
+    found = score(
+        **tensors, probabilities=probabilities, seed_probabilities=probabilities, n_bootstrap=0
+    )
+    assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
+    assert found["seed_accuracy"] == result()["seed_accuracy"]
+
+
+def test_labels_as_an_enumeration() -> None:
+    """Members of a StrEnum or an IntEnum are strings and ints."""
+    names = StrEnum("Label", {label: label for label in LABELS})
+    members = {name: [names(label) for label in NAMES[name]] for name in COLUMNS[:2]}
+    assert result(**members) == result()
+    positions = IntEnum("Label", LABELS, start=0)
+    numbers = {name: [positions(label) for label in INTS[name]] for name in COLUMNS[:2]}
+    assert score(**{**INTS, **numbers}, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
+
+
+def test_seeds_as_ints_and_labels_as_names() -> None:
+    """Ids and labels need not be of one kind; seeds may be any ints."""
+    numbers = [(5, -3, 10**12)[number] for number in INTS["seed_ids"]]
+    found = result(seed_ids=numbers)
+    assert found["n_seeds"] == 3
+    assert found["by_label"] == result()["by_label"]
+
+
+def test_subsamples_as_arrays() -> None:
+    """A table of fixed width, tuples, and lists of NumPy ints."""
+    lists = [[0, 1]] * len(ROWS)
+    expected = result(subsamples=lists)
+    assert result(subsamples=np.array(lists)) == expected
+    assert result(subsamples=[tuple(map(np.int64, each)) for each in lists]) == expected
+    assert result(subsamples=pd.Series(lists)) == expected
+
+
+def test_labels_of_ones_own() -> None:
+    """Names in the order of the ints."""
+    labels = ["no", "yes"]
+    found = score(
+        predictions=[1, 1, 0],
+        references=[1, 1, 0],
+        seed_ids=["a", "a", "b"],
+        seed_predictions=[1, 1, 1],
+        labels=labels,
+        n_bootstrap=0,
+    )
+    assert {label: figures["n_seeds"] for label, figures in found["by_label"].items()} == {
+        "no": 1,
+        "yes": 1,
+    }
+    assert found["by_label"]["yes"]["seed_accuracy"] == 1.0
+
+
+def test_variants_of_different_seeds_may_share_an_id() -> None:
+    """Only a repeated pair of seed and variant is a duplicate."""
+    ids = [0, 1, 2, 3, 0, 1, 2, 0, 1]
+    assert result(variant_ids=ids) == result()
+
+
+@pytest.mark.parametrize("threshold", [1, 100, np.int64(75)])
+def test_thresholds_accepted(threshold: int) -> None:
+    """Both ends, and ints of NumPy."""
+    found = result(correctness_threshold=threshold)
+    assert found["seed_variant_accuracy"] == found["sv_curve"]["accuracy"][threshold - 1]
+
+
+# --- Options ---
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [(0.9, "90"), (0.75, "75"), (0.07, "7"), (0.29, "29"), (1.0, "100"), (0.01, "1"), (90.0, "90")],
+)
+def test_fractions_are_no_thresholds(value: float, hint: str) -> None:
+    """The message says which percent was probably meant."""
+    assert_refused(
+        "expected an integer percent from 1 to 100",
+        f"got {value}",
+        f"did you mean {hint}?",
+        correctness_threshold=value,
+    )
+
+
+@pytest.mark.parametrize("value", [0, -5, 101, "90", None, True, float("nan"), [90]])
+def test_other_thresholds(value: Any) -> None:
+    """Out of range, or no int at all."""
+    assert_refused(
+        "correctness_threshold",
+        "expected an integer percent from 1 to 100",
+        f"got {value!r}",
+        correctness_threshold=value,
+    )
+
+
+@pytest.mark.parametrize("value", [0.004, 0.0])
+def test_the_percent_suggested_can_be_used(value: float) -> None:
+    """No message recommends a threshold of 0."""
+    with pytest.raises(ValueError, match="from 1 to 100") as caught:
+        result(correctness_threshold=value)
+    assert "did you mean 0?" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["n_bootstrap", "rng_seed"])
+@pytest.mark.parametrize("value", [-1, 10.0, "10", None, True])
+def test_counts(name: str, value: Any) -> None:
+    """Replicates and the seed of the generator are ints of 0 or more."""
+    assert_refused(name, "expected an int of 0 or more", f"got {value!r}", **{name: value})
+
+
+@pytest.mark.parametrize(
+    "labels", [[], ["entailment"], ["a", "a"], ["a", 1], "entailment", [0, 1, 2]]
+)
+def test_labels_that_are_no_names(labels: Any) -> None:
+    """Two or more distinct strings."""
+    assert_refused("labels", "expected", "distinct names", f"got {labels!r}", labels=labels)
+
+
+@pytest.mark.parametrize(
+    "opposites",
+    [
+        [("entailment", "refutation")],
+        [("entailment", "neutral", "contradiction")],
+        ["entailment", "contradiction"],
+        [("entailment",)],
+        [("neutral", "neutral")],
+        [("entailment", "neutral"), ("entailment", "contradiction")],
+        [(0, 2)],
+    ],
+)
+def test_opposites_that_are_no_pairs(opposites: Any) -> None:
+    """Pairs of two different known labels, each label once."""
+    assert_refused("opposites", "expected pairs of", f"got {opposites!r}", opposites=opposites)
+
+
+# --- Columns ---
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("value", [None, float("nan"), np.float64("nan")])
+def test_missing_values(name: str, value: Any) -> None:
+    """None and NaN, in any column of either kind, named with the row."""
+    shown = "None" if value is None else "NaN"
+    for source in (NAMES, INTS):
+        broken = {**source, name: changed(source[name], 4, value)}
+        assert_refused(name, "expected ints or strings", f"got {shown} in row 4", **broken)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_missing_values_in_tables(name: str) -> None:
+    """A Series or array with a gap, which makes floats of ints."""
+    gap = changed(INTS[name], 2, np.nan)
+    for column in (pd.Series(gap), np.array(gap), pd.Series(changed(NAMES[name], 2, None))):
+        source = NAMES if column.dtype.kind == "O" or column.dtype == "str" else INTS
+        assert_refused(name, "in row 2", **{**source, name: column})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_floats(name: str) -> None:
+    """Logits or probabilities of one label, or ints that became floats."""
+    for value in (0.5, 1.0, np.float32(0.25)):
+        assert_refused(
+            name,
+            "expected ints or strings",
+            "got the float",
+            "in row 3",
+            "argmax",
+            **{**INTS, name: changed(INTS[name], 3, value)},
+        )
+    array = np.array(INTS[name], float)
+    assert_refused(name, "got the float 0.0 in row 0", "int()", **{**INTS, name: array})
+
+
+@pytest.mark.parametrize("name", ["predictions", "seed_predictions"])
+def test_logits(name: str) -> None:
+    """A table of scores, as array, tensor or lists, gets told of argmax."""
+    logits = np.random.default_rng(0).normal(size=(len(ROWS), 3))
+    for table in (logits, torch.tensor(logits), logits.tolist()):
+        assert_refused(name, "expected", "argmax", **{**INTS, name: table})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_booleans(name: str) -> None:
+    """True is not label 1, neither in a list nor in an array."""
+    assert_refused(name, "expected ints", "True", **{**INTS, name: changed(INTS[name], 0, True)})
+    assert_refused(name, "expected ints", "True", **{**INTS, name: np.ones(len(ROWS), bool)})
+    value = np.True_
+    assert_refused(name, "expected ints", "True", **{**INTS, name: changed(INTS[name], 1, value)})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_strings_mixed_with_ints(name: str) -> None:
+    """Within a column, both are shown with their rows."""
+    mixed = changed(NAMES[name], 5, 1)
+    assert_refused(
+        name, "strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5", **{name: mixed}
+    )
+
+
+@pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
+def test_label_columns_of_different_kinds(name: str) -> None:
+    """Names in one column and positions in another."""
+    assert_refused(
+        "labels",
+        "all ints or all strings",
+        "strings mixed with ints",
+        "convert",
+        **{name: INTS[name]},
+    )
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("value", [b"entailment", ["entailment"], 1j, object()])
+def test_other_types(name: str, value: Any) -> None:
+    """Bytes, lists and whatever else."""
+    assert_refused(
+        name, "expected ints or strings", "row 1", **{name: changed(NAMES[name], 1, value)}
+    )
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("value", ["entailment", 3, None, iter([])])
+def test_no_columns(name: str, value: Any) -> None:
+    """One label for all, or something without a length."""
+    assert_refused(name, "expected one entry per variant", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        ("Entailment", "entailment, neutral, contradiction"),
+        ("1", "entailment, neutral, contradiction"),
+        ("-", "entailment, neutral, contradiction"),
+        ("", "entailment, neutral, contradiction"),
+        (3, "0 to 2 (entailment, neutral, contradiction)"),
+        (-1, "0 to 2 (entailment, neutral, contradiction)"),
+    ],
+)
+def test_labels_outside_the_set(name: str, value: Any, known: str) -> None:
+    """Unknown names, digits as strings, and −1, SNLI's label of problems without gold."""
+    source = NAMES if isinstance(value, str) else INTS
+    rows = changed(changed(source[name], 0, value), 6, value)
+    assert_refused(
+        name,
+        "expected labels out of",
+        known,
+        f"got {value!r} in 2 of 9 rows",
+        "labels=",
+        **{**source, name: rows},
+    )
+
+
+def test_columns_of_strings_for_ints() -> None:
+    """All labels as digits."""
+    digits = {name: [str(v) for v in INTS[name]] for name in COLUMNS if name != "seed_ids"}
+    assert_refused("predictions", "expected labels out of", "got '0', '1', '2'", **digits)
+
+
+def test_empty_columns() -> None:
+    """No rows, no figures."""
+    for empty in ([], np.array([], int), np.array([], str)):
+        assert_refused("expected at least one variant", "empty", **dict.fromkeys(COLUMNS, empty))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_different_lengths(name: str) -> None:
+    """All lengths are named."""
+    assert_refused("same length", f"{name} 8", **{name: NAMES[name][:-1]})
+    assert_refused("same length", f"{name} 0", **{name: []})
+
+
+def test_seeds_with_two_gold_labels() -> None:
+    """The seed and both labels are named."""
+    assert_refused(
+        "references",
+        "expected one gold label per seed",
+        "entailment and neutral",
+        "'s:1'",
+        references=changed(NAMES["references"], 5, "entailment"),
+    )
+
+
+def test_seeds_with_two_predictions_of_their_own() -> None:
+    """As happens where the columns of variants and seeds are confused."""
+    assert_refused(
+        "seed_predictions",
+        "expected one own prediction per seed",
+        "contradiction and entailment",
+        "seed 2",
+        **{**INTS, "seed_predictions": changed(INTS["seed_predictions"], 8, 2)},
+    )
+    assert_refused("seed_predictions", "2 such seeds", seed_predictions=NAMES["predictions"])
+
+
+def test_repeated_variants() -> None:
+    """With ids of variants a row that came twice is noticed; seed and variant are named."""
+    ids = [f"v{number}" for number in range(9)]
+    assert result(variant_ids=ids) == result()
+    assert_refused(
+        "each variant once per seed",
+        "duplicate (seed, variant)",
+        "('s:0', 'v1')",
+        "drop",
+        variant_ids=changed(ids, 2, "v1"),
+    )
+    assert_refused("same length", "variant_ids 8", variant_ids=ids[:-1])
+    assert_refused("variant_ids", "None in row 3", variant_ids=changed(ids, 3, None))
+
+
+# --- Subsamples ---
+
+WHOLE = [[0, 1]] * len(ROWS)
+
+
+def test_a_seed_that_no_subsample_drew() -> None:
+    """Empty lists for all rows of a seed leave it without variants."""
+    lists = [*WHOLE[:4], [], [], [], *WHOLE[7:]]
+    assert_refused(
+        "every seed to have variants", "a seed with no variants", "'s:1'", subsamples=lists
+    )
+
+
+def test_nothing_drawn_at_all() -> None:
+    """Empty lists for all rows."""
+    assert_refused("a seed with no variants", "'s:0'", "3", subsamples=[[]] * len(ROWS))
+
+
+def test_a_seed_absent_from_one_subsample() -> None:
+    """Subsample and seed are named, and how many seeds are like it."""
+    lists = [*WHOLE[:7], [0], [0]]
+    assert_refused("variants in every subsample", "'s:2'", "subsample 1", "1", subsamples=lists)
+    assert_refused("'s:2'", "subsample 7", subsamples=[*[[4, 7]] * 7, [4], [4]])
+
+
+@pytest.mark.parametrize(
+    "value", [[-1], [0, -2], ["0"], [0.5], [None], [True], 0, "01", None, [[0]]]
+)
+def test_subsamples_that_are_no_lists_of_ints(value: Any) -> None:
+    """Negative, strings, floats, missing, booleans, or no list."""
+    assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
+
+
+def test_the_row_of_a_broken_subsample_is_named() -> None:
+    """The row of the column, not a position among all numbers of all lists."""
+    assert_refused("subsamples", "row 3", subsamples=changed(WHOLE, 3, [1, None]))
+
+
+def test_a_row_twice_in_a_subsample() -> None:
+    """A variant is drawn once or not."""
+    assert_refused("subsamples", "once", "twice", subsamples=changed(WHOLE, 2, [1, 0, 1]))
+
+
+def test_subsamples_of_another_length() -> None:
+    """Both lengths are named."""
+    assert_refused("subsamples", "9", "got 8", subsamples=WHOLE[:-1])
+
+
+# --- Probabilities ---
+
+UNIFORM = [[0.5, 0.25, 0.25]] * len(ROWS)
+
+
+@pytest.mark.parametrize("name", ["probabilities", "seed_probabilities"])
+def test_only_one_table_of_probabilities(name: str) -> None:
+    """Variants' and seeds' come together."""
+    assert_refused("probabilities and seed_probabilities together", "only one", **{name: UNIFORM})
+
+
+@pytest.mark.parametrize("name", ["probabilities", "seed_probabilities"])
+@pytest.mark.parametrize(
+    ("row", "telling"),
+    [
+        ([2.0, -1.0, 0.5], "sum to 1"),
+        ([1.5, -0.5, 0.0], "sum to 1"),
+        ([0.4, 0.3, 0.2], "sum to 1"),
+        ([0.0, 0.0, 0.0], "sum to 1"),
+        ([0.5, 0.5, float("nan")], "numbers"),
+        ([float("inf"), 0.0, 0.0], "numbers"),
+        ([0.5, 0.5, None], "numbers"),
+        ([0.5, 0.5], "3 probabilities for each of 9 variants"),
+        ([0.25] * 4, "3 probabilities for each of 9 variants"),
+        (["a", "b", "c"], "3 probabilities for each of 9 variants"),
+    ],
+)
+def test_rows_that_are_no_probabilities(name: str, row: list[Any], telling: str) -> None:
+    """Logits, unnormalised, missing or of another number of labels."""
+    tables = {"probabilities": UNIFORM, "seed_probabilities": UNIFORM}
+    tables[name] = changed(UNIFORM, 4, row)
+    assert_refused(name, "expected", telling, **tables)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [UNIFORM[:-1], [[0.5, 0.5]] * 9, [0.5] * 9, 0.5, [UNIFORM] * 2, []],
+    ids=["a row short", "two labels", "flat", "a number", "three axes", "empty"],
+)
+def test_tables_of_another_shape(table: Any) -> None:
+    """One row per variant, one column per label."""
+    tables = {"probabilities": UNIFORM, "seed_probabilities": table}
+    assert_refused("seed_probabilities", "expected 3 probabilities for each of 9", **tables)
+
+
+def test_softmaxes_of_low_precision() -> None:
+    """Sums off by less than 0.01 are rounding, and are evened out."""
+    rough = [[0.503, 0.25, 0.25]] * len(ROWS)
+    found = result(probabilities=rough, seed_probabilities=rough)
+    assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
+    exact = [[p / 1.003 for p in row] for row in rough]
+    assert found["sigma_seeds"] == pytest.approx(
+        result(probabilities=exact, seed_probabilities=exact)["sigma_seeds"], abs=1e-12
+    )
+    off = [[0.53, 0.25, 0.25]] * len(ROWS)
+    assert_refused("seed_probabilities", "sum to 1", probabilities=UNIFORM, seed_probabilities=off)
+
+
+# --- Groups ---
+
+
+@pytest.mark.parametrize("values", [["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None])
+def test_group_columns_of_another_length(values: Any) -> None:
+    """One value, or list of values, per row; the column is named."""
+    assert_refused("word_class", "expected", "9", groups={"word_class": values})
+
+
+@pytest.mark.parametrize("groups", [["noun"] * 9, "word_class", 3])
+def test_groups_that_are_no_columns(groups: Any) -> None:
+    """A mapping from names to columns."""
+    assert_refused("groups", "expected", groups=groups)
+
+
+# --- Predictions files ---
+
+FILE = {
+    "variant_id": ["a", "a1", "b1", "b", "a2"],
+    "seed_id": ["a", "a", "b", "b", "a"],
+    "label": ["entailment", "entailment", "neutral", "neutral", "entailment"],
+    "prediction": ["entailment", "neutral", "contradiction", "neutral", "entailment"],
+}
+
+
+def test_splitting_a_predictions_file() -> None:
+    """Rows of seeds become the columns of their variants, whatever the order of rows."""
+    found = split_predictions(**FILE)
+    assert {name: list(column) for name, column in found.items()} == {
+        "predictions": ["neutral", "contradiction", "entailment"],
+        "references": ["entailment", "neutral", "entailment"],
+        "seed_ids": ["a", "b", "a"],
+        "seed_predictions": ["entailment", "neutral", "entailment"],
+        "variant_ids": ["a1", "b1", "a2"],
+    }
+    assert score(**found, n_bootstrap=0)["variant_accuracy"] == 1 / 3
+
+
+def test_splitting_ints_and_probabilities() -> None:
+    """Ints stay ints; each variant gets its own and its seed's probabilities."""
+    table = np.arange(10).reshape(5, 2) / 10
+    found = split_predictions(
+        variant_id=[10, 11, 21, 20, 12],
+        seed_id=[10, 10, 20, 20, 10],
+        label=np.array([0, 0, 1, 1, 0]),
+        prediction=[0, 1, 2, 1, 0],
+        probabilities=table.tolist(),
+    )
+    probabilities, of_seeds = found.pop("probabilities"), found.pop("seed_probabilities")
+    assert np.array_equal(probabilities, table[[1, 2, 4]])
+    assert np.array_equal(of_seeds, table[[0, 3, 0]])
+    assert {name: np.asarray(column).tolist() for name, column in found.items()} == {
+        "predictions": [1, 2, 0],
+        "references": [0, 1, 0],
+        "seed_ids": [10, 20, 10],
+        "seed_predictions": [0, 1, 0],
+        "variant_ids": [11, 21, 12],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "telling"),
+    [
+        ({"variant_id": ["a", "a1", "b1", "b", "a1"]}, ["expected one row per id", "'a1'", "drop"]),
+        ({"variant_id": ["a", "a1", "b", "b", "a2"]}, ["expected one row per id", "'b'"]),
+        (
+            {"variant_id": ["a", "a1", "b1", "b2", "a2"]},
+            ["expected every seed", "row of its", "'b'"],
+        ),
+        ({"seed_id": ["a", "a", "a", "b", "a"]}, ["expected every seed to have variants", "'b'"]),
+        ({"label": ["entailment"] * 4 + ["neutral"]}, ["label", "gold label of its seed", "'a2'"]),
+        ({"seed_id": ["a"] * 4}, ["same length"]),
+        ({"label": ["entailment"] * 6, "prediction": ["neutral"] * 6}, ["same length", "5", "6"]),
+        ({"prediction": ["neutral"] * 4}, ["same length"]),
+        ({"prediction": [0, 1, 2, 0, 1]}, ["strings mixed with ints", "convert"]),
+        ({"prediction": [None] * 5}, ["prediction", "got None in row 0"]),
+        ({"variant_id": [1, 2, 3, 4, 5]}, ["ids", "strings mixed with ints"]),
+        ({"label": [float("nan")] * 5}, ["label", "got NaN in row 0"]),
+        ({"probabilities": [[0.5, 0.5]] * 4}, ["probabilities", "expected", "5", "4"]),
+        ({"probabilities": [[0.5, 0.5]] * 6}, ["probabilities", "expected", "5", "6"]),
+    ],
+)
+def test_broken_predictions_files(changes: dict[str, Any], telling: list[str]) -> None:
+    """Each kind of damage and its message."""
+    with pytest.raises(ValueError, match="(?s)" + ".*".join(map(re.escape, telling))):
+        split_predictions(**{**FILE, **changes})

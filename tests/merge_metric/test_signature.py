@@ -1,0 +1,121 @@
+"""The signature says what the numbers depend on, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from helpers.metric_oracle import LABELS, Row, columns, problems
+
+from merge_metric.seed_variant_accuracy.scoring import score
+from merge_metric.seed_variant_accuracy.signature import VERSION
+
+ROWS = problems("E E EENC", "N N NEC", "C E CCE")
+SUBSAMPLES = [[0, 1]] * len(ROWS)
+
+
+def signatures(rows: list[Row] = ROWS, **options: Any) -> tuple[str, str]:
+    result = score(**{**columns(rows), "n_bootstrap": 10, **options})
+    return result["signature"], result["signature_short"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"correctness_threshold": 91},
+        {"n_bootstrap": 11},
+        {"n_bootstrap": 0},
+        {"rng_seed": 1},
+        {"opposites": []},
+        {"opposites": [("entailment", "neutral")]},
+        {"labels": LABELS[::-1]},
+        {"labels": [*LABELS, "other"]},
+        {"subsamples": SUBSAMPLES},
+        {"subsamples": [[0]] * len(ROWS)},
+        {"subsamples": [[0, 1, 2]] * len(ROWS)},
+    ],
+)
+def test_every_option_changes_it(options: dict[str, Any]) -> None:
+    """Both forms, each in another way."""
+    assert all(a != b for a, b in zip(signatures(), signatures(**options), strict=True))
+
+
+def test_options_change_it_differently() -> None:
+    """No two settings share a signature."""
+    settings: list[dict[str, Any]] = [
+        {},
+        *({"correctness_threshold": n} for n in (1, 10, 100)),
+        *({"n_bootstrap": n} for n in (0, 1, 100)),
+        *({"rng_seed": n} for n in (1, 10, 100)),
+        *({"subsamples": [list(range(n))] * len(ROWS)} for n in (1, 2, 10)),
+    ]
+    found = [signatures(**options) for options in settings]
+    for form in zip(*found, strict=True):
+        assert len(set(form)) == len(settings)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS[:-1],
+        ROWS[:4],
+        [replace(row, seed_id=row.seed_id.replace("s:2", "s:3")) for row in ROWS],
+        [replace(row, gold="neutral") if row.seed_id == "s:0" else row for row in ROWS],
+        [*ROWS, ROWS[0]],
+    ],
+    ids=["a variant fewer", "seeds fewer", "another seed", "another gold label", "a variant more"],
+)
+def test_other_data_change_it(rows: list[Row]) -> None:
+    """Seeds, gold labels and numbers of variants are what was scored."""
+    assert all(a != b for a, b in zip(signatures(), signatures(rows), strict=True))
+
+
+def test_another_draw_of_the_same_sizes_changes_it() -> None:
+    """Subsamples of equal sizes that share more or fewer variants are other data."""
+    rows = problems("E E EENC", "N N NECN")
+    one = [[0], [0], [1], [1]] * 2
+    other = [[0, 1], [0], [1], []] * 2
+    assert signatures(rows, subsamples=one)[0] != signatures(rows, subsamples=other)[0]
+
+
+def test_row_order_does_not_change_it() -> None:
+    """Nor do ints for names."""
+    shuffled = list(ROWS)
+    random.Random(0).shuffle(shuffled)
+    assert signatures(shuffled) == signatures()
+    ints = score(**columns(ROWS, labels=LABELS), n_bootstrap=10)
+    assert (ints["signature"], ints["signature_short"]) == signatures()
+
+
+def test_the_model_does_not_change_it() -> None:
+    """Two models are comparable where their signatures are equal."""
+    other = [replace(row, prediction="neutral", own="neutral") for row in ROWS]
+    assert signatures(other) == signatures()
+
+
+def test_without_replicates_the_generator_is_not_mentioned() -> None:
+    """`rng_seed` decides nothing then."""
+    assert signatures(n_bootstrap=0, rng_seed=1) == signatures(n_bootstrap=0, rng_seed=2)
+
+
+def test_what_it_reads_like() -> None:
+    """One line of name:value parts with the threshold, the counts and the version."""
+    long, short = signatures(correctness_threshold=75, rng_seed=42, subsamples=SUBSAMPLES)
+    parts = dict(part.split(":") for part in long.split("|"))
+    assert parts["ct"] == "75"
+    assert parts["subsamples"] == "2"
+    assert parts["bootstrap"] == "10"
+    assert parts["rng_seed"] == "42"
+    assert parts["labels"] == "entailment,neutral,contradiction"
+    assert parts["opposites"] == "entailment-contradiction"
+    assert parts["version"] == VERSION
+    assert "\n" not in long
+    assert [part.split(":")[1] for part in short.split("|")] == list(parts.values())
+
+
+def test_version_is_that_of_the_package() -> None:
+    """One number for the project and its definitions."""
+    assert version("merge-nli") == VERSION
