@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 LEGACY := .venv-legacy
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
-TEST_ENV := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
+TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 .PHONY: demo test lint format bench test-browser test-legacy clean
 

@@ -11,6 +11,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Real data and models; absent in most checkouts."""
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 

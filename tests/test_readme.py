@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from generation.config import Config
@@ -85,6 +87,21 @@ def test_lines_that_demo_prints_load_from_anywhere(
     lines = [line.strip() for line in output.splitlines() if "load_dataset(" in line]
     code = f"from datasets import load_dataset\nprint({lines[-1]})"
     assert "variants: Dataset" in run([sys.executable, "-c", code], tmp_path, home)
+
+
+def test_score_command_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
+    """Predictions that are all gold, over the demo's dataset: everything is 100 %."""
+    cwd, home, _ = demo
+    files = sorted((cwd / "merge-nli/demo").rglob("*.parquet"))
+    tables = [pq.read_table(file, columns=["variant_id", "seed_id", "label"]) for file in files]
+    problems = pa.concat_tables(tables).group_by(["variant_id", "seed_id", "label"]).aggregate([])
+    pq.write_table(
+        problems.append_column("prediction", problems["label"]), cwd / "predictions.parquet"
+    )
+    (command,) = [block for block in blocks("sh") if block.startswith("merge-nli score")]
+    output = run(command.split(), cwd, home)
+    assert re.search(r"all +100.0 +100.0 +100.0 +100.0 +100.0 +100.0 +1.0 +0.0 +0.0\n", output)
+    assert re.search(r"172 / 21,341", output)
 
 
 def test_generate_command_of_the_readme_runs(tmp_path: Path) -> None:
