@@ -15,7 +15,14 @@ import typer
 from generation.config import Config
 from merge_dataset.cli import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME
-from merge_metric.cli import analyse_command, compare_command, score_command
+from merge_metric.cli import (
+    analyse_command,
+    baseline_app,
+    compare_command,
+    predict_command,
+    report_command,
+    score_command,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,9 +33,12 @@ app = typer.Typer(
     epilog="Start with: merge-nli demo",
 )
 app.command("check")(check_command)
+app.command("predict")(predict_command)
+app.add_typer(baseline_app, name="baseline")
 app.command("score")(score_command)
 app.command("compare")(compare_command)
 app.command("analyse")(analyse_command)
+app.command("report")(report_command)
 
 _PROBLEMS, _MODELS, _MACHINE = "Problems", "Masked language models", "Machine"
 

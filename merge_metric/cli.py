@@ -10,8 +10,18 @@ import typer
 
 from merge_dataset.cli import OutputFormat, user_errors
 from merge_metric.analyses.cli import analyse_command, compare_command
+from merge_metric.predict.cli import baseline_app, predict_command
+from merge_metric.report.cli import report_command
 
-__all__ = ["analyse_command", "compare_command", "register_metric", "score_command"]
+__all__ = [
+    "analyse_command",
+    "baseline_app",
+    "compare_command",
+    "predict_command",
+    "register_metric",
+    "report_command",
+    "score_command",
+]
 
 
 def score_command(

@@ -67,7 +67,8 @@ def write_predictions(path: Path, table: pa.Table) -> None:
 
     Args:
         path: Parquet or JSON lines, by its suffix; replaced where it exists.
-        table: At least the required columns; further ones are written as they are.
+        table: At least the required columns; further ones are written as they are, and in
+            Parquet the schema's metadata.
 
     Raises:
         ValueError: the suffix is unknown, or `validate` finds something wrong.
@@ -77,6 +78,7 @@ def write_predictions(path: Path, table: pa.Table) -> None:
     for name in table.column_names:
         if name not in (*REQUIRED, PROBABILITIES):
             checked = checked.append_column(name, table[name])
+    checked = checked.replace_schema_metadata(table.schema.metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_path(path)
     try:
