@@ -160,6 +160,26 @@ def test_intervals_depend_on_rng_seed_alone() -> None:
     assert score(**kwargs, n_bootstrap=60) == score(**kwargs, n_bootstrap=60, rng_seed=0)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("E E EN", "E E EC"),  # differ in the opposite alone
+        ("E E NN", "E C NN"),  # in the seed's own prediction
+        ("E C NN", "N C EE"),  # in the gold label
+        ("E E EN", "E E EE"),
+        ("E E EN", "E E EENN"),
+    ],
+)
+def test_names_of_seeds_decide_no_interval(lines: tuple[str, str]) -> None:
+    """Whichever of two nearly equal kinds of seeds is named first."""
+    one = problems(*[line for line in lines for _ in range(8)])
+    other = problems(*[line for line in reversed(lines) for _ in range(8)])
+    first, second = (score(**columns(rows), n_bootstrap=25) for rows in (one, other))
+    for result in (first, second):
+        del result["signature"], result["signature_short"]
+    assert first == second
+
+
 def test_a_thousand_replicates_by_default() -> None:
     """Leaving `n_bootstrap` out is asking for 1000."""
     kwargs = columns(random_problems(random.Random(2), seeds=20))
@@ -227,7 +247,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         "relaxed_fooling_rate": 1 - expectation(lambda p: p * p**VARIANTS) / mean,
         "strict_fooling_rate": 1 - expectation(lambda p: p * ((1 + p) / 2) ** VARIANTS) / mean,
     }
-    simulations, covered, by_rows = 250, dict.fromkeys(truth, 0), 0
+    simulations, covered, by_rows = 200, dict.fromkeys(truth, 0), 0
     rng = np.random.default_rng(11)
     for number in range(simulations):
         data = simulated(rng, rng.beta(*BETA.args, 200))

@@ -594,6 +594,28 @@ def test_without_probabilities_nothing_is_said_of_them() -> None:
     assert not set(DIVERGENCES) & set(scored("E E EC"))
 
 
+def test_divergences_are_of_the_variants_drawn() -> None:
+    """A row that no subsample drew is left out of them as of everything else."""
+    kwargs = columns(problems("E E EEC"))
+    probabilities = [[0.9, 0.1, 0.0], [0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]
+    own = [[0.9, 0.1, 0.0]] * 3
+    whole = score(
+        **kwargs,
+        subsamples=[[0], [], [1, 0]],
+        probabilities=probabilities,
+        seed_probabilities=own,
+        n_bootstrap=0,
+    )
+    drawn = score(
+        **{name: [column[0], column[2]] for name, column in kwargs.items()},
+        probabilities=[probabilities[0], probabilities[2]],
+        seed_probabilities=own[:2],
+        n_bootstrap=0,
+    )
+    for key in DIVERGENCES:
+        assert whole[key] == drawn[key], key
+
+
 def test_divergences_count_each_row_once_whatever_its_subsamples() -> None:
     """A row in three subsamples weighs as much as a row in one."""
     kwargs = columns(problems("E E EEC"))
@@ -727,6 +749,15 @@ def test_group_values_that_read_alike() -> None:
     """1 and "1" are one value in the result, which names values by strings."""
     result = scored("E E EENC", groups={"g": [1, "1", 1, "2"]})["by_group"]["g"]
     assert {value: figures["n_variants"] for value, figures in result.items()} == {"1": 3, "2": 1}
+
+
+def test_a_group_named_twice_for_a_row_holds_it_once() -> None:
+    """As where two MLMs of one family are both called by its name."""
+    values = [["bert", "bert"], ["bert"], ["roberta", "bert"], [1, "1"]]
+    result = scored("E E EENC", groups={"mlms": values})["by_group"]["mlms"]
+    counts = {value: figures["n_variants"] for value, figures in result.items()}
+    assert counts == {"1": 1, "bert": 3, "roberta": 1}
+    assert result["bert"]["variant_accuracy"] == pytest.approx(2 / 3)
 
 
 def test_missing_group_values_leave_rows_out() -> None:
