@@ -35,7 +35,7 @@ test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,app,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,predict,report,app,dev]'
 	touch $@
 
 $(LEGACY)/.ready: Makefile

@@ -53,7 +53,7 @@ def read_predictions(path: Path) -> pa.Table:
         FileNotFoundError: there is no such file.
         ValueError: it is not a predictions file; the message says where and why.
     """
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
     if suffix == ".parquet":
@@ -73,7 +73,7 @@ def write_predictions(path: Path, table: pa.Table) -> None:
     Raises:
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     checked = validate(table, "predictions to write")
     for name in table.column_names:
         if name not in (*REQUIRED, PROBABILITIES):
@@ -127,7 +127,12 @@ def validate(table: pa.Table, where: str, place: _Place | None = None) -> pa.Tab
     return pa.table(columns)
 
 
-def _suffix(path: Path) -> str:
+def suffix_of(path: Path) -> str:
+    """The suffix of a predictions file's name, out of `SUFFIXES`.
+
+    Raises:
+        ValueError: it has another one.
+    """
     for suffix in SUFFIXES:
         if path.name.endswith(suffix):
             return suffix

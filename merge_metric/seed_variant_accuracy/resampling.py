@@ -173,7 +173,10 @@ def _resampled_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterato
 
 
 def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Seeds by what was counted of them, so that their names decide nothing."""
+    """Seeds by what was counted of them, so that their names decide nothing.
+
+    Numbers are compared, as big-endian bytes, so that doubling all counts changes nothing.
+    """
     columns = (
         counts.gold[:, None],
         counts.own[:, None],
@@ -182,7 +185,7 @@ def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
         counts.n_changed,
         counts.n_opposite,
     )
-    table = np.ascontiguousarray(np.concatenate(columns, axis=1))
+    table = np.concatenate(columns, axis=1).astype(">i8")
     return np.argsort(table.view(np.dtype((np.void, table[0].nbytes))).ravel(), kind="stable")
 
 
@@ -236,5 +239,7 @@ def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
     same_shape = a.n_variants.shape == b.n_variants.shape
     if a.labels != b.labels or not np.array_equal(a.gold, b.gold):
         raise ValueError(f"{expected}, got other gold labels")
+    if a.has_subsamples != b.has_subsamples:
+        raise ValueError(f"{expected}, got subsamples for only one of them")
     if not same_shape or not np.array_equal(a.n_variants, b.n_variants):
         raise ValueError(f"{expected}, got other numbers of variants")

@@ -1,0 +1,258 @@
+"""Groups of variants compared on the same seeds: nothing but the variants differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.analyses.drawing import (
+    DASHES,
+    PALETTE,
+    curve_axes,
+    distinct,
+    draw_curve,
+    legend_below,
+    panels,
+)
+from merge_metric.analyses.measures import measures
+from merge_metric.analyses.tables import Column, Table
+from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
+from merge_metric.seed_variant_accuracy.figures import figures
+from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.seed_variant_accuracy.resampling import interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DRAWN: Final = 2**22
+"""Weights of a bootstrap held in memory at a time."""
+
+
+def on_shared_seeds(
+    rows: Rows, group: NDArray[np.int64], n_groups: int, *, matched: bool = False, rng_seed: int = 0
+) -> list[SeedCounts]:
+    """Counts of each group of variants, on the seeds that have variants in every group.
+
+    In each subsample the seeds are those that have variants of every group *there*, so in
+    each of them every group is measured on the same seeds.
+
+    Args:
+        rows: Of one run.
+        group: (n,) group of each row, from 0; -1 for rows of none.
+        n_groups: How many groups there are.
+        matched: Also take, per seed and subsample, equally many variants of each group, at
+            random: SV accuracy at high thresholds is lower where there are more variants.
+        rng_seed: Of that choice.
+
+    Returns:
+        One per group, of the same seeds; without any seed where none has all groups.
+    """
+    n_subsamples = rows.n_subsamples or 1
+    n_cells = len(rows.seed_ids) * n_subsamples
+    cell = rows.seed[rows.draw_row] * n_subsamples + rows.draw_subsample
+    of_draw = group[rows.draw_row]
+    grouped = of_draw >= 0
+    key = of_draw * n_cells + cell
+    sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
+    least = sizes.min(axis=0)[cell]
+    kept = grouped & (least > 0)
+    if matched:
+        kept &= _random_ranks(key, rng_seed) < least
+    return [
+        count(rows, draws=np.flatnonzero(kept & (of_draw == number))) for number in range(n_groups)
+    ]
+
+
+def _random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
+    """(m,) the place of each entry among those with the same key, in random order."""
+    shuffled = np.random.default_rng(rng_seed).permutation(len(key))
+    order = shuffled[np.argsort(key[shuffled], kind="stable")]
+    starts = np.searchsorted(key[order], key[order])
+    ranks = np.empty_like(key)
+    ranks[order] = np.arange(len(key)) - starts
+    return ranks
+
+
+def difference(
+    a: SeedCounts, b: SeedCounts, *, correctness_threshold: int, n_bootstrap: int, rng_seed: int
+) -> dict[str, Any]:
+    """SV accuracy of `a` less that of `b`, which have the same seeds, and its interval.
+
+    Returns:
+        `difference` and, with a bootstrap (paired, over seeds), `difference_ci`.
+    """
+    key, n_seeds = "seed_variant_accuracy", len(a.seed_ids)
+
+    def less(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        of_a, of_b = (figures(x, correctness_threshold, weights).means()[key] for x in (a, b))
+        return of_a - of_b
+
+    result: dict[str, Any] = {"difference": float(less(None)[0])}
+    if n_bootstrap:
+        parts = [less(weights) for weights in _weights(n_seeds, n_bootstrap, rng_seed)]
+        result["difference_ci"] = interval(np.concatenate(parts)).tolist()
+    return result
+
+
+def _weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDArray[np.float64]]:
+    """How often each seed is drawn with replacement, (b, S) at a time."""
+    rng = np.random.default_rng(rng_seed)
+    size = max(1, _DRAWN // n_seeds)
+    for start in range(0, n_bootstrap, size):
+        rows = min(size, n_bootstrap - start)
+        yield rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), rows).astype(np.float64)
+
+
+def contrast_rows(
+    identity: Mapping[str, Any],
+    rows: Rows,
+    groups: Mapping[str, NDArray[np.bool_]],
+    *,
+    matched: bool,
+    correctness_threshold: int,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> list[dict[str, Any]]:
+    """A row per group, or none where no seed has variants of every group.
+
+    Args:
+        identity: What each row begins with.
+        rows: Of one run.
+        groups: Name → (n,) mask of its rows; no row in two of them.
+        matched: See `on_shared_seeds`.
+        correctness_threshold: CT of the differences.
+        n_bootstrap: Replicates for intervals of the differences to the first group.
+        rng_seed: Of the bootstrap, and of the choice of matched variants.
+    """
+    codes = np.full(len(rows.seed), -1)
+    for number, mask in enumerate(groups.values()):
+        codes[mask] = number
+    counts = on_shared_seeds(rows, codes, len(groups), matched=matched, rng_seed=rng_seed)
+    if not counts[0].seed_ids:
+        return []
+    found = []
+    for name, each in zip(groups, counts, strict=True):
+        row = {**identity, "group": name} | measures(each)
+        if each is counts[0]:
+            row |= {"difference": None, "difference_ci": None}
+        else:
+            row |= difference(
+                each,
+                counts[0],
+                correctness_threshold=correctness_threshold,
+                n_bootstrap=n_bootstrap,
+                rng_seed=rng_seed,
+            )
+        found.append(row)
+    return found
+
+
+def contrast_table(
+    name: str,
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    group: str,
+    matched: bool,
+    correctness_threshold: int,
+    notes: Sequence[str],
+) -> Table:
+    """The table of such rows.
+
+    Args:
+        name: Of the analysis.
+        title: Of the table.
+        rows: Of `contrast_rows`, with `config`, `model` and `contrast`.
+        group: Heading of the groups.
+        matched: Whether groups have equally many variants.
+        correctness_threshold: CT of the differences.
+        notes: Put first.
+    """
+    ct = correctness_threshold
+    several = len({row["contrast"] for row in rows}) > 1
+    chosen = (
+        "Per seed and subsample equally many variants of each group were drawn."
+        if matched
+        else "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
+        "their number; --matched draws equally many."
+    )
+    changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
+    unequal = any(
+        len({round(row["variants_per_seed"], 9) for row in rows if _is_of(row, each)}) > 1
+        for each in rows
+    )
+    return Table(
+        name=name,
+        title=title,
+        columns=(
+            Column("config", "source"),
+            Column("model", "model"),
+            *([Column("contrast", "seeds with")] if several else []),
+            Column("group", group),
+            Column("n_seeds", "seeds", "count"),
+            *([Column("seeds_per_subsample", "at once", "threshold")] if changing else []),
+            Column("variants_per_seed", "per seed", "threshold"),
+            Column("seed_accuracy", "S", "share"),
+            Column("variant_accuracy", "var.acc", "share"),
+            *(Column(f"sv_at_{at}", f"SV@{at}", "share") for at in (50, 80, 90, 100)),
+            Column("matching_threshold", "MC", "threshold"),
+            Column("difference", f"SV@{ct} diff.", "points", interval="difference_ci"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            *notes,
+            f"In percent, averaged over subsamples; in each subsample on the seeds that have "
+            f"variants of every group there. SV@{ct} diff.: less that of the first group, with "
+            f"its 95 % interval by paired bootstrap over seeds.",
+            *(["At once: seeds in a subsample, on average."] if changing else []),
+            *([chosen] if matched or unequal else []),
+        ),
+    )
+
+
+def _is_of(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(row[key] == other[key] for key in ("config", "model", "contrast"))
+
+
+def plot_contrasts(table: Table) -> Figure:
+    """A panel per model (row) and configuration (column).
+
+    With several contrasts a colour for each and dashes for its second group, else a
+    colour and dashes for each group.
+    """
+    models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
+    contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
+    figure, axes_of = panels(len(models), len(configs))
+    for model, row_of_axes in zip(models, axes_of, strict=True):
+        for config, axes in zip(configs, row_of_axes, strict=True):
+            axes.set_title(f"{model} on {config}", fontsize="medium")
+            rows = [r for r in table.rows if r["model"] == model and r["config"] == config]
+            for row in rows:
+                within = [r["group"] for r in rows if r["contrast"] == row["contrast"]]
+                number = within.index(row["group"])
+                label, colour = f"{row['group']} (of {row['contrast']})", row["contrast"]
+                if len(contrasts) == 1:
+                    label, colour = row["group"], row["group"]
+                scale = contrasts if len(contrasts) > 1 else groups
+                style = {
+                    "color": PALETTE[scale.index(colour) % len(PALETTE)],
+                    "linestyle": DASHES[number % len(DASHES)],
+                    "linewidth": 1.6,
+                }
+                draw_curve(axes, row, label, style)
+            _tell_seeds(axes, rows)
+            curve_axes(axes, left=axes is row_of_axes[0], bottom=row_of_axes is axes_of[-1])
+    legend_below(figure, [axes for row in axes_of for axes in row])
+    return figure
+
+
+def _tell_seeds(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """How many seeds, in the corner that SV curves leave free."""
+    seeds = {row["contrast"]: row["n_seeds"] for row in rows}
+    lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
+    if len(seeds) == 1:
+        lines = [f"{n:,} seeds" for n in seeds.values()]
+    axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="x-small")

@@ -1,0 +1,162 @@
+"""The seeds that models fail on (paper, section 5.4 and table 11)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.schema import LABELS
+from merge_metric.analyses.drawing import GREY, PALETTE
+from merge_metric.analyses.measures import accuracy_per_seed
+from merge_metric.analyses.tables import Column, Table
+from merge_metric.runs import Run, by_config, on_common_seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
+
+TEXTS: Final = ("seed_id", "premise", "hypothesis", "label", "annotator_labels")
+"""Columns of the split `seeds` that the table shows."""
+
+_SHOWN: Final = 40
+"""Seeds in a plot."""
+
+_DECIMALS: Final = 12
+"""Averages that differ by less are rounding errors of equal ones."""
+
+
+def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | None = None) -> Table:
+    """A row per seed, the one with the lowest variant accuracy over all models first.
+
+    Args:
+        runs: Models on configurations.
+        seeds: Configuration → its split `seeds`, with the columns `TEXTS`.
+        top: How many seeds of each configuration; by default those that every model
+            answers wrong.
+    """
+    rows: list[dict[str, Any]] = []
+    notes = []
+    for config, group in by_config(runs).items():
+        found = _seeds(config, group, seeds[config])
+        wrong = [row for row in found if not row["n_right"]]
+        rows += wrong if top is None else found[:top]
+        notes.append(_summary(config, len(group), wrong, len(found)))
+    what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
+    return Table(
+        name="hardest",
+        title=f"{what}, by variant accuracy averaged over models",
+        columns=(
+            Column("seed_id", "seed"),
+            Column("gold", "gold"),
+            Column("votes", "votes"),
+            Column("variant_accuracy", "var.acc", "share"),
+            Column("answers", "answers"),
+            Column("premise", "P", "passage"),
+            Column("hypothesis", "H", "passage"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Variant accuracy in percent, averaged over subsamples and models. Votes of the "
+            "annotators, where known, and answers of the models to the seed itself: "
+            "E(ntailment), N(eutral), C(ontradiction).",
+            *notes,
+        ),
+    )
+
+
+def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, Any]]:
+    counts = on_common_seeds([run.counts for run in runs], config)
+    by_model = np.stack([accuracy_per_seed(each) for each in counts])
+    mean = by_model.mean(axis=0)
+    n_right = np.sum([each.right for each in counts], axis=0)
+    ids = counts[0].seed_ids
+    text_of = {text["seed_id"]: text for text in texts.select(TEXTS).to_pylist()}
+    order = sorted(range(len(ids)), key=lambda n: (mean[n].round(_DECIMALS), n_right[n], ids[n]))
+    return [
+        {
+            "config": config,
+            "seed_id": ids[n],
+            "gold": LABELS[counts[0].gold[n]],
+            "votes": _tally(text_of[ids[n]]["annotator_labels"]),
+            "answers": _tally([int(each.own[n]) for each in counts]),
+            "variant_accuracy": float(mean[n]),
+            "n_right": int(n_right[n]),
+            "n_models": len(runs),
+            "by_model": {
+                run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
+            },
+            "premise": text_of[ids[n]]["premise"],
+            "hypothesis": text_of[ids[n]]["hypothesis"],
+            "annotator_labels": [LABELS[v] for v in text_of[ids[n]]["annotator_labels"] or ()],
+        }
+        for n in order
+    ]
+
+
+def _tally(labels: Sequence[int] | None) -> str | None:
+    """Such as "E3 N2 C0"; None where there are none."""
+    if not labels:
+        return None
+    times = Counter(labels)
+    return " ".join(f"{name[0].upper()}{times[code]}" for code, name in enumerate(LABELS))
+
+
+def _summary(config: str, n_models: int, wrong: Sequence[Mapping[str, Any]], n_seeds: int) -> str:
+    """How many seeds every model answers wrong, and how much annotators disagree on them."""
+    note = (
+        f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) are "
+        f"answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
+        f"model{'s' * (n_models > 1)}"
+    )
+    voted = [row for row in wrong if len(row["annotator_labels"]) > 1]
+    split = [row for row in voted if len(set(row["annotator_labels"])) > 1]
+    if voted:
+        note += f"; annotators disagree on {len(split):,} of {len(voted):,} with several votes"
+    return f"{note}."
+
+
+def plot_hardest(table: Table) -> Figure:
+    """A line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
+    from matplotlib.figure import Figure
+
+    rows = table.rows[:_SHOWN]
+    figure = Figure(figsize=(7, 1.2 + 0.24 * max(1, len(rows))), layout="constrained", dpi=150)
+    axes = figure.subplots()
+    models = list(dict.fromkeys(model for row in rows for model in row["by_model"]))
+    for number, model in enumerate(models):
+        few = len(models) <= len(PALETTE)
+        axes.plot(
+            [row["by_model"].get(model, np.nan) for row in rows],
+            range(len(rows)),
+            linestyle="none",
+            marker="os^Dv<>"[number % 7] if few else "o",
+            markersize=5,
+            color=PALETTE[number] if few else GREY,
+            alpha=0.9 if few else 0.4,
+            label=model if few else "a model" if not number else None,
+        )
+    axes.plot(
+        [row["variant_accuracy"] for row in rows],
+        range(len(rows)),
+        linestyle="none",
+        marker="|",
+        markersize=11,
+        markeredgewidth=2,
+        color="black",
+        label="mean",
+    )
+    axes.set_yticks(range(len(rows)), [row["seed_id"] for row in rows], fontsize="x-small")
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_xticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    axes.set_xlabel("variant accuracy, %")
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    return figure

@@ -1,0 +1,220 @@
+"""A small table: what an analysis found, as text, Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, Final, Literal
+
+Value = Any
+"""A string, number or None, or lists and dictionaries of them: what JSON knows."""
+
+Kind = Literal["text", "passage", "count", "share", "points", "threshold", "gain", "p_value"]
+"""How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
+a threshold is in percent already, gain a signed difference of thresholds. A passage is a longer
+text, which in plain text goes below its row."""
+
+_UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
+"""How the bounds of signed differences are shown: shorter."""
+
+WIDTH: Final = 100
+"""Of wrapped plain text, in characters."""
+
+_GAP: Final = "  "
+_NONE: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which value of a row is shown, and how."""
+
+    key: str
+    heading: str
+    kind: Kind = "text"
+    interval: str | None = None
+    """Key of the [low, high] that belongs to the value; None or absent where there is none."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values stand at the left of their column."""
+        return self.kind in ("text", "passage")
+
+    def show(self, row: Mapping[str, Value]) -> str:
+        """The value of a row, without its interval."""
+        return _shown(row.get(self.key), self.kind)
+
+    def show_interval(self, row: Mapping[str, Value]) -> str:
+        """Such as "[79.9, 83.4]"; empty where the row has none."""
+        bounds = row.get(self.interval) if self.interval else None
+        if bounds is None or None in bounds:
+            return ""
+        kind = _UNSIGNED.get(self.kind, self.kind)
+        return f"[{', '.join(_shown(bound, kind) for bound in bounds)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of plain values. What no column shows, such as whole curves, is in the JSON only."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Mapping[str, Value], ...]
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """Columns of characters, each interval below its value."""
+        shown = [column for column in self.columns if column.kind != "passage"]
+        passages = [column for column in self.columns if column.kind == "passage"]
+        lines = [[column.heading for column in shown]]
+        below: dict[int, list[str]] = {}
+        for row in self.rows:
+            lines.append([column.show(row) for column in shown])
+            if any(intervals := [column.show_interval(row) for column in shown]):
+                lines.append(intervals)
+            below[len(lines) - 1] = [
+                line for column in passages for line in _passage(column.heading, column.show(row))
+            ]
+        heading, *aligned = _aligned(lines, [column.is_text for column in shown])
+        text = [*wrap(self.title, WIDTH), "", heading.rstrip(), "-" * len(heading)]
+        for number, line in enumerate(aligned, start=1):
+            text += [line.rstrip(), *below.get(number, [])]
+        return "\n".join([*text, *_paragraphs(self.notes)])
+
+    def to_markdown(self) -> str:
+        """A pipe table, with its title above and its notes below."""
+
+        def line(cells: Sequence[str]) -> str:
+            return f"| {' | '.join(cells)} |"
+
+        text = [f"**{_one_line(self.title)}**", ""]
+        text.append(line([_markdown(column.heading) for column in self.columns]))
+        text.append(line([":--" if column.is_text else "--:" for column in self.columns]))
+        text += [
+            line([_markdown(_with_interval(column, row)) for column in self.columns])
+            for row in self.rows
+        ]
+        for note in self.notes:
+            text += ["", _one_line(note)]
+        return "\n".join(text)
+
+    def to_latex(self) -> str:
+        """A floating table for the packages `booktabs` and, for longer texts, `array`."""
+        letters = {"text": "l", "passage": "p{0.3\\linewidth}"}
+        format_ = "".join(letters.get(column.kind, "r") for column in self.columns)
+        headings = " & ".join(_latex(column.heading) for column in self.columns)
+        body = [
+            " & ".join(_latex(_with_interval(column, row)) for column in self.columns) + r" \\"
+            for row in self.rows
+        ]
+        caption = " ".join(map(_latex, (self.title, *self.notes)))
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\begin{{tabular}}{{{format_}}}",
+                r"\toprule",
+                headings + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                rf"\caption{{{caption}}}",
+                rf"\label{{tab:{self.name}}}",
+                r"\end{table}",
+            ]
+        )
+
+    def to_json(self) -> str:
+        """Everything: shares as fractions of 1, thresholds in percent."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def as_dict(self) -> dict[str, Value]:
+        """What `to_json` writes."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "columns": {column.key: column.heading for column in self.columns},
+            "rows": [dict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+
+# --- Values ---
+
+
+def _shown(value: Value, kind: Kind) -> str:
+    if value is None:
+        return _NONE
+    if kind == "p_value":
+        return "<0.001" if value < 0.001 else f"{value:.3f}"
+    if kind == "count":
+        return f"{value:,}"
+    if kind in ("share", "points"):
+        value = 100 * value
+    if kind in ("points", "gain"):
+        return f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no "-0.0"
+    if kind in ("share", "threshold"):
+        return f"{round(value, 1) + 0.0:.1f}"
+    return str(value)
+
+
+def _with_interval(column: Column, row: Mapping[str, Value]) -> str:
+    return f"{column.show(row)} {column.show_interval(row)}".rstrip()
+
+
+# --- Plain text ---
+
+
+def _aligned(lines: Sequence[Sequence[str]], at_left: Sequence[bool]) -> Iterator[str]:
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for cells in lines:
+        yield _GAP.join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(cells, widths, at_left, strict=True)
+        )
+
+
+def _passage(heading: str, text: str) -> list[str]:
+    indent = " " * (len(heading) + 4)
+    lines = wrap(_one_line(text), WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return [f"  {heading}: {''.join(lines[:1]).lstrip()}", *lines[1:]]
+
+
+def _paragraphs(notes: Sequence[str]) -> list[str]:
+    return ["", *(line for note in notes for line in wrap(note, WIDTH))] if notes else []
+
+
+# --- Escapes ---
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<\[\]#])", r"\\\1", _one_line(text))
+
+
+_LATEX: Final = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "Δ": r"$\Delta$",
+    "→": r"$\rightarrow$",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in _one_line(text))

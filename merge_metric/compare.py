@@ -1,0 +1,218 @@
+"""Models compared on the same seeds: paired differences, corrected p-values, ranks with ties."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from merge_metric.comparison import ALPHA, FIGURES, Comparison, models_table, pairs_table
+from merge_metric.runs import Run, by_config, on_common_seeds, parse_source, read_runs
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
+from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, compare_all, holm
+from merge_metric.seed_variant_accuracy.scoring import summarise
+from merge_metric.seed_variant_accuracy.signature import render, signature
+
+log = logging.getLogger(__name__)
+
+_MARGIN: Final = 5
+"""How many replicates may contradict a difference that is still significant, about."""
+
+
+def compare_files(
+    predictions: Sequence[str],
+    dataset: str | Path,
+    configs: Sequence[str] = (),
+    *,
+    allow_missing: bool = False,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> list[Comparison]:
+    """Compare models on the configurations that all of them have predictions for.
+
+    Args:
+        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.parse_source`).
+        dataset: The dataset folder.
+        configs: Configurations; by default what the files are for.
+        allow_missing: Compare on the seeds of which no model's prediction is missing.
+        correctness_threshold: CT of the SV accuracy that models are ranked by.
+        n_bootstrap: Replicates for intervals, at least 1; see `compare_models`.
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        ValueError: fewer than two models, one twice, no configuration that all have, or
+            a file cannot be used.
+    """
+    check_threshold(correctness_threshold)
+    sources = [parse_source(text) for text in predictions]
+    names = list(dict.fromkeys(source.model for source in sources))
+    if len(sources) < 2:
+        raise ValueError(f"expected predictions of two models or more, got only {names}")
+    found = by_config(read_runs(sources, Path(dataset), configs, allow_missing=allow_missing))
+    if len(names) < 2:
+        raise ValueError(f"expected predictions of two models or more, got only {names}")
+    return [
+        compare_models(
+            {run.model: run.counts for run in found[config]},
+            config=config,
+            correctness_threshold=correctness_threshold,
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        for config in _shared(found, names)
+    ]
+
+
+def compare_models(
+    counts: Mapping[str, SeedCounts],
+    *,
+    config: str = "",
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Comparison:
+    """Compare models on the seeds that all of them have.
+
+    Two tests per pair, each corrected by Holm's method over all pairs: McNemar's exact
+    test on which seeds are answered right, and the paired bootstrap of the difference in
+    SV accuracy.
+
+    Args:
+        counts: Model → counts of its seeds, of two models or more.
+        config: Name of what they were counted on.
+        correctness_threshold: CT of the SV accuracy that models are ranked by.
+        n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
+            correction needs them (see `replicates_for`).
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        ValueError: fewer than two models, or not the same data (see `resampling.compare`).
+    """
+    if len(counts) < 2:
+        raise ValueError(f"expected two models or more, got {list(counts)}")
+    common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
+    names = sorted(common, key=lambda name: -_sv(common[name], correctness_threshold))
+    options = {"correctness_threshold": correctness_threshold, "rng_seed": rng_seed}
+    replicates = max(n_bootstrap, replicates_for(len(names)))
+    compared = compare_all([common[name] for name in names], n_bootstrap=replicates, **options)
+    pairs = _pair_rows(names, compared)
+    models = _model_rows(common, names, pairs, n_bootstrap=n_bootstrap, **options)
+    some = common[names[0]]
+    parts = signature(
+        some,
+        correctness_threshold=correctness_threshold,
+        opposites=check_opposites(None, some.labels),
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+        confidence=CONFIDENCE,
+    )
+    title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
+    return Comparison(
+        config=config,
+        models=models_table(title, models, correctness_threshold),
+        pairs=pairs_table(pairs, correctness_threshold, replicates),
+        signature=render(parts),
+    )
+
+
+def replicates_for(n_models: int) -> int:
+    """Bootstrap replicates that the smallest p-value needs to survive Holm's correction.
+
+    With B replicates no p-value is below 2 / (B + 1), and Holm multiplies the smallest by
+    the number of pairs: with 1,000 replicates no difference among eight models could be
+    significant at the 5 % level.
+
+    >>> [replicates_for(n) for n in (2, 5, 8, 19)]
+    [1000, 2000, 6000, 35000]
+    """
+    pairs = math.comb(n_models, 2)
+    return 1000 * max(1, math.ceil(_MARGIN * 2 * pairs / ALPHA / 1000))
+
+
+def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Best and worst rank of each model, given which differences are significant.
+
+    Args:
+        n_models: Number of models.
+        significant: Pairs (better, worse) of positions.
+
+    >>> rank_ranges(3, [(0, 2)])  # the one in the middle ties with both
+    [(1, 2), (1, 3), (2, 3)]
+    """
+    better = [sum(worse == model for _, worse in significant) for model in range(n_models)]
+    worse = [sum(best == model for best, _ in significant) for model in range(n_models)]
+    return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
+
+
+def _shared(runs: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
+    """The configurations of which all models have runs."""
+    if shared := [config for config in runs if len(runs[config]) == len(names)]:
+        for config in runs.keys() - shared:
+            log.warning("%s is not compared: not all models have predictions for it", config)
+        return shared
+    answered = "; ".join(
+        f"{name}: {', '.join(c for c in runs if name in [run.model for run in runs[c]])}"
+        for name in names
+    )
+    raise ValueError(
+        f"expected a configuration that all models have predictions for, got {answered}; "
+        "--config asks for one"
+    )
+
+
+def _sv(counts: SeedCounts, correctness_threshold: int) -> float:
+    summary = summarise(counts, correctness_threshold=correctness_threshold, n_bootstrap=0)
+    return float(summary["seed_variant_accuracy"])
+
+
+def _pair_rows(
+    names: Sequence[str], compared: Mapping[tuple[int, int], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    results = list(compared.values())
+    mcnemar = holm([result["mcnemar"]["p_value"] for result in results])
+    sv = holm([result["seed_variant_accuracy"]["p_value"] for result in results])
+    rows = []
+    for (i, j), p_mcnemar, p_sv in zip(compared, mcnemar, sv, strict=True):
+        result = compared[i, j]
+        row: dict[str, Any] = {"a": names[i], "b": names[j]}
+        for key in FIGURES:
+            row |= {key: result[key]["difference"], f"{key}_ci": _bounds(result[key]["ci"])}
+        rows.append(
+            row
+            | {f"mcnemar_{key}": value for key, value in result["mcnemar"].items()}
+            | {
+                "mcnemar_p_value_holm": p_mcnemar,
+                "seed_variant_accuracy_p_value": result["seed_variant_accuracy"]["p_value"],
+                "seed_variant_accuracy_p_value_holm": p_sv,
+                "tie": p_sv > ALPHA,
+            }
+        )
+    return rows
+
+
+def _model_rows(
+    counts: Mapping[str, SeedCounts],
+    names: Sequence[str],
+    pairs: Sequence[Mapping[str, Any]],
+    **options: Any,
+) -> list[dict[str, Any]]:
+    significant = [
+        (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
+    ]
+    rows = []
+    for name, ranks in zip(names, rank_ranges(len(names), significant), strict=True):
+        summary = summarise(counts[name], **options)
+        row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
+        row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
+        for key in FIGURES:
+            row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
+        rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
+    return rows
+
+
+def _bounds(bounds: list[float | None]) -> list[float | None] | None:
+    return None if None in bounds else bounds

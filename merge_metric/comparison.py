@@ -1,0 +1,110 @@
+"""What a comparison of models found, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from merge_metric.analyses.tables import Column, Kind, Table
+
+ALPHA: Final = 0.05
+"""Level of the tests, over all pairs of models together."""
+
+RULE: Final = (
+    "Ranks by SV@{ct}: two models tie where their difference is not significant. A model's best "
+    "rank is one more than there are significantly better models; its worst rank leaves room "
+    "for the significantly worse ones alone."
+)
+
+FIGURES: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Of the metric, those that are compared."""
+
+_HEADINGS: Final = ("S", "var.acc", "SV@{ct}", "MC", "r_r", "r_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models on one configuration."""
+
+    config: str
+    models: Table
+    """Best first."""
+    pairs: Table
+    """The better of two first."""
+    signature: str
+
+    def to_text(self) -> str:
+        """Both tables and the signature."""
+        parts = (self.models.to_text(), self.pairs.to_text(), f"signature: {self.signature}")
+        return "\n\n".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "config": self.config,
+            "models": self.models.as_dict(),
+            "pairs": self.pairs.as_dict(),
+            "signature": self.signature,
+        }
+
+
+def models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int) -> Table:
+    """A row per model, the best first: figures with `_ci`, `rank`."""
+    return Table(
+        name="models",
+        title=title,
+        columns=(
+            Column("rank", "rank"),
+            Column("model", "model"),
+            *_figure_columns(ct, "share", "threshold"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "In percent, with 95 % intervals by bootstrap over seeds; r_r and r_s: lower is "
+            "better.",
+            RULE.format(ct=ct),
+        ),
+    )
+
+
+def pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int) -> Table:
+    """A row per pair: differences with `_ci`, p-values after `replicates` of the bootstrap."""
+    return Table(
+        name="pairs",
+        title="Differences: the first model less the second",
+        columns=(
+            Column("a", "first"),
+            Column("b", "second"),
+            *_figure_columns(ct, "points", "gain"),
+            Column("mcnemar_p_value_holm", "p of S", "p_value"),
+            Column("seed_variant_accuracy_p_value_holm", f"p of SV@{ct}", "p_value"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"In percentage points, with 95 % intervals: paired bootstrap over seeds, "
+            f"{replicates:,} replicates.",
+            f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
+            f"paired bootstrap. Two-sided{_corrected(len(rows))}; significant at {ALPHA} or less.",
+        ),
+    )
+
+
+def _corrected(n_pairs: int) -> str:
+    if n_pairs == 1:
+        return ""
+    return f", each corrected by Holm's method over all {n_pairs} pairs, which intervals are not"
+
+
+def _figure_columns(ct: int, share: Kind, threshold: Kind) -> list[Column]:
+    return [
+        Column(key, heading.format(ct=ct), threshold if heading == "MC" else share, f"{key}_ci")
+        for key, heading in zip(FIGURES, _HEADINGS, strict=True)
+    ]

@@ -1,0 +1,148 @@
+"""Which models are run on which problems, into which files."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from merge_metric.predict.models import ModelRequest, find_kind, open_model
+from merge_metric.predict.presets import read_presets
+from merge_metric.predict.run import Outcome, PairModel, run
+from merge_metric.problems import description_of, part_of_source, sources_of
+
+PREDICTIONS: Final = Path("predictions")
+"""Folder of the predictions files that no name is given for."""
+
+log = logging.getLogger(__name__)
+
+
+def run_preset(
+    request: ModelRequest,
+    preset: str,
+    only: Sequence[str],
+    problems: pa.Table,
+    *,
+    folder: Path | None = None,
+) -> tuple[list[Outcome], list[str]]:
+    """Run the models of a list one after another; one that fails does not stop the others.
+
+    Args:
+        request: Settings; `model` and `kind` are the list's. `label_order` applies to
+            classifiers.
+        preset: Name of the list.
+        only: Names of models or groups; by default all.
+        problems: What they are asked about.
+        folder: Where predictions files go, one per model and source.
+
+    Returns:
+        What was done, and for each model that failed why.
+
+    Raises:
+        ValueError: there is no such list, model or group.
+    """
+    outcomes: list[Outcome] = []
+    failed = []
+    for entry in read_presets(preset, only):
+        log.info("%s (%s)", entry.name, entry.model)
+        order = request.label_order if entry.kind == "classifier" else None
+        chosen = replace(request, model=entry.model, kind=entry.kind, label_order=order)
+        extra = {"preset": preset, "short_name": entry.name, "group": entry.group}
+        try:
+            for outcome in run_request(chosen, problems, folder=folder, extra=extra):
+                outcomes.append(outcome)
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            failed.append(f"{entry.name} ({entry.model}): {error}")
+            log.warning("failed: %s", failed[-1])
+    return outcomes, failed
+
+
+def run_request(
+    request: ModelRequest,
+    problems: pa.Table,
+    *,
+    out: Path | None = None,
+    folder: Path | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Iterator[Outcome]:
+    """Open a model and run it.
+
+    Args:
+        request: The model and its settings.
+        problems: What it is asked about.
+        out: The predictions file; by default one per source, in `folder`.
+        folder: By default `PREDICTIONS`.
+        extra: More for the metadata.
+
+    Yields:
+        What was done, file by file.
+    """
+    kind = request.kind or find_kind(request)
+    request = replace(request, kind=kind)
+    if kind == "classifier" or out is not None:
+        with _closing(open_model(request, problems)) as model:
+            yield from run_model(model, problems, out=out, folder=folder, extra=extra)
+        return
+    # The few-shot examples are those of the source.
+    for part in _by_source(problems):
+        with _closing(open_model(request, part)) as model:
+            yield from run_model(model, part, folder=folder, extra=extra)
+
+
+def run_model(
+    model: PairModel,
+    problems: pa.Table,
+    *,
+    out: Path | None = None,
+    folder: Path | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Iterator[Outcome]:
+    """Run a model that is open; as `run_request`."""
+    if out is not None:
+        yield run(model, problems, out, extra=extra)
+        return
+    for part in _by_source(problems):
+        name = file_name(model.describe(), part, (extra or {}).get("short_name"))
+        yield run(model, part, (folder or PREDICTIONS) / name, extra=extra)
+
+
+def file_name(
+    description: Mapping[str, Any], problems: pa.Table, short_name: str | None = None
+) -> str:
+    """Name of the predictions file of a model, as it describes itself, for problems.
+
+    Models, few-shot examples, configurations and samples of seeds have files of their own.
+
+    >>> problems = pa.table({}).replace_schema_metadata({"merge_nli": '{"configs": ["snli"]}'})
+    >>> file_name({"name": "google/gemma-2-9b", "shots": "mix"}, problems)
+    'gemma-2-9b-mix-snli.parquet'
+    """
+    parts = [short_name or str(description["name"]).rsplit("/", 1)[-1]]
+    if "shots" in description:
+        parts.append(description["shots"])
+    source = description_of(problems)
+    parts.append("+".join(source.get("configs", [])) or "problems")
+    if "limit_seeds" in source:
+        parts.append(f"{source['limit_seeds']}-seeds")
+    if source.get("all_problems"):
+        parts.append("all")
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", "-".join(parts)) + ".parquet"
+
+
+def _by_source(problems: pa.Table) -> Iterator[pa.Table]:
+    sources = sources_of(problems)
+    if len(sources) < 2:
+        yield problems
+    else:
+        yield from (part_of_source(problems, source) for source in sources)
+
+
+def _closing(model: PairModel) -> AbstractContextManager[Any]:
+    """A context that closes the model, if it is of those that want it."""
+    return model if isinstance(model, AbstractContextManager) else nullcontext(model)

@@ -1,0 +1,91 @@
+"""What a model has answered so far, on disk: an interrupted run goes on from it."""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_HEAD: Final = struct.Struct("<II")
+"""Number of answers in a batch, and CRC-32 of what follows."""
+_POSITION: Final = np.dtype("<i8")
+_NUMBER: Final = np.dtype("<f8")
+_WIDTH: Final = 3
+_ANSWER: Final = _POSITION.itemsize + _WIDTH * _NUMBER.itemsize
+
+
+class Journal:
+    """Answers by position, each batch whole or not at all."""
+
+    def __init__(self, file: BinaryIO, answers: NDArray[np.float64]) -> None:
+        """Use `open_journal`."""
+        self._file = file
+        self.answers = answers
+        """(n, 3), NaN where there is no answer yet."""
+
+    @property
+    def missing(self) -> list[int]:
+        """Positions without an answer, ascending."""
+        found: list[int] = np.flatnonzero(np.isnan(self.answers[:, 0])).tolist()
+        return found
+
+    def add(self, positions: Sequence[int], answers: NDArray[np.float64]) -> None:
+        """Keep a batch of answers, in memory and on disk.
+
+        Args:
+            positions: Each without an answer yet.
+            answers: (number of positions, 3), no NaN.
+        """
+        where = np.asarray(positions, _POSITION)
+        content = where.tobytes() + answers.astype(_NUMBER).tobytes()
+        self._file.write(_HEAD.pack(len(where), zlib.crc32(content)) + content)
+        self._file.flush()
+        self.answers[where] = answers
+
+
+@contextmanager
+def open_journal(path: Path, size: int) -> Iterator[Journal]:
+    """Open a journal, made where there is none; what a kill left half-written is dropped.
+
+    Args:
+        path: The file. Its name must stand for the run: nothing in it says whose it is.
+        size: Number of answers that the run will have.
+
+    Raises:
+        BlockingIOError: another process is at the same run.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                f"{path}: expected to be the only process at this run, another one has the "
+                f"journal open; wait for it, or write to another file"
+            ) from error
+        answers = np.full((size, _WIDTH), np.nan)
+        file.seek(0)
+        file.truncate(_replay(file, answers))
+        yield Journal(file, answers)
+
+
+def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:
+    """Fill in the answers of a journal; bytes up to its last whole batch."""
+    good = 0
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        count, checksum = _HEAD.unpack(head)
+        content = file.read(count * _ANSWER)
+        if len(content) < count * _ANSWER or zlib.crc32(content) != checksum:
+            break
+        positions = np.frombuffer(content, _POSITION, count)
+        numbers = np.frombuffer(content, _NUMBER, offset=count * _POSITION.itemsize)
+        answers[positions] = numbers.reshape(-1, _WIDTH)
+        good = file.tell()
+    return good

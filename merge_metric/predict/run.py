@@ -1,0 +1,273 @@
+"""The driver: a model is asked about each distinct pair, and its answers become a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from merge_dataset.schema import LABELS
+from merge_metric.predict.journal import Journal, open_journal
+from merge_metric.predict.labels import OrderCheck, check_order
+from merge_metric.predictions import suffix_of, write_predictions
+
+METADATA_KEY: Final = b"merge_nli"
+"""Of the Parquet metadata of a predictions file: a JSON object that says what made it."""
+
+Pair = tuple[str, str]
+
+log = logging.getLogger(__name__)
+
+
+class PairModel(Protocol):
+    """A model that gives label probabilities for premise–hypothesis pairs."""
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that determines its answers; JSON-able.
+
+        `kind`, `name` and `revision` at least. Goes into the predictions file and decides
+        whether a partial run may be gone on with.
+        """
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Batches of positions in `pairs` and probabilities over `LABELS`, (b, 3).
+
+        Each position once, in whatever order is fastest. A model may also have a method
+        `notes(pairs) -> dict` that says what metadata should tell about the pairs
+        themselves, such as how many it had to shorten.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did."""
+
+    path: Path
+    problems: int
+    pairs: int
+    """Distinct ones among the problems."""
+    inferred: int
+    """Pairs that the model was asked about this time."""
+    seconds: float
+    """For these; loading the model not counted."""
+    metadata: dict[str, Any]
+
+
+def predict(model: PairModel, problems: pa.Table, out: Path, *, progress: bool = True) -> Path:
+    """As `run`, for callers that want the file only."""
+    return run(model, problems, out, progress=progress).path
+
+
+def run(
+    model: PairModel,
+    problems: pa.Table,
+    out: Path,
+    *,
+    progress: bool = True,
+    extra: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Ask a model about each distinct pair of the problems, and write a predictions file.
+
+    Answers go to a journal beside `out` as they come, so the same call goes on from where
+    it was interrupted. Model, settings and problems are part of the journal's name: a
+    run with others starts afresh and leaves it alone. A finished file is not made again.
+
+    Args:
+        model: The model.
+        problems: From `problems.read_problems`.
+        out: The predictions file, .parquet, .jsonl or .jsonl.gz; written at the end,
+            whole or not at all. Parquet has metadata under `METADATA_KEY`: what the model
+            says of itself, and what is known of the run.
+        progress: Show a bar on stderr.
+        extra: More for the metadata, which does not determine the answers.
+
+    Raises:
+        BlockingIOError: another process is at the same run.
+        ValueError: no problems, a file name with another suffix, or the model gave
+            something else than probabilities.
+    """
+    suffix_of(out)
+    if not len(problems):
+        raise ValueError("expected problems to ask the model about, got none")
+    pairs, pair_of_row = distinct_pairs(problems)
+    description = model.describe()
+    fingerprint = _fingerprint(description, problems)
+    if (metadata := read_metadata(out)) and metadata.get("fingerprint") == fingerprint:
+        log.info("%s: complete already", out)
+        return Outcome(out, len(problems), len(pairs), 0, 0.0, metadata)
+    if out.exists():
+        log.info("%s: there is one of another run, which this one will replace", out)
+    journal_path = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
+    with open_journal(journal_path, len(pairs)) as journal:
+        missing = journal.missing
+        start = time.perf_counter()
+        _ask(model, pairs, journal, missing, description["name"] if progress else None)
+        seconds = time.perf_counter() - start
+        probabilities = journal.answers[pair_of_row]
+        check = _check_labels(problems, probabilities)
+        metadata = {
+            **description,
+            **(extra or {}),
+            "problems": _description_of(problems),
+            "rows": len(problems),
+            "distinct_pairs": len(pairs),
+            **_notes(model, pairs),
+            "label_order_check": check and asdict(check),
+            "fingerprint": fingerprint,
+        }
+        _warn(description, check)
+        write_predictions(out, _table(problems, probabilities, metadata))
+        journal_path.unlink()
+    return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
+
+
+def read_metadata(path: Path) -> dict[str, Any] | None:
+    """What made a predictions file; None where there is no file, or it does not say."""
+    if path.suffix != ".parquet" or not path.is_file():
+        return None
+    try:
+        found = (pq.read_schema(path).metadata or {}).get(METADATA_KEY)
+    except (pa.ArrowException, OSError):
+        return None
+    metadata: dict[str, Any] | None = json.loads(found) if found else None
+    return metadata
+
+
+def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
+    """The distinct (premise, hypothesis) in order of appearance, and each row's place there."""
+    places: dict[Pair, int] = {}
+    texts = zip(problems["premise"].to_pylist(), problems["hypothesis"].to_pylist(), strict=True)
+    of_row = np.fromiter(
+        (places.setdefault(pair, len(places)) for pair in texts), np.int64, len(problems)
+    )
+    return list(places), of_row
+
+
+# --- Asking ---
+
+
+def _ask(
+    model: PairModel, pairs: Sequence[Pair], journal: Journal, missing: list[int], name: str | None
+) -> None:
+    """Put the answers for the missing pairs into the journal.
+
+    Args:
+        model: The model.
+        pairs: All pairs.
+        journal: Where answers go.
+        missing: Positions without an answer.
+        name: What the progress bar says; None for no bar.
+    """
+    if missing and len(missing) < len(pairs):
+        log.info("going on after %s of %s pairs", f"{len(pairs) - len(missing):,}", len(pairs))
+    answered = np.zeros(len(missing), bool)
+    done = len(pairs) - len(missing)
+    with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
+        for positions, answers in model.probabilities([pairs[i] for i in missing]):
+            _check_answers([pairs[missing[i]] for i in positions], answers)
+            answered[positions] = True
+            journal.add([missing[i] for i in positions], answers)
+            bar.update(len(positions))
+    if not answered.all():
+        raise ValueError(
+            f"expected an answer for each of {len(missing):,} pairs, the model gave "
+            f"{answered.sum():,}"
+        )
+
+
+def _check_answers(pairs: Sequence[Pair], answers: NDArray[np.float64]) -> None:
+    if answers.shape != (len(pairs), len(LABELS)):
+        raise ValueError(
+            f"expected probabilities of shape {(len(pairs), len(LABELS))}, got {answers.shape}"
+        )
+    good = np.isfinite(answers).all(axis=1)
+    if not good.all():
+        premise, hypothesis = pairs[int((~good).argmax())]
+        raise ValueError(
+            f"expected probabilities, got {answers[~good][0].tolist()} for the premise "
+            f"{premise!r} and hypothesis {hypothesis!r}; numbers too large for float16 do "
+            f"this: try --dtype bfloat16 or float32"
+        )
+
+
+# --- What is written ---
+
+
+def _table(
+    problems: pa.Table, probabilities: NDArray[np.float64], metadata: dict[str, Any]
+) -> pa.Table:
+    flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
+    table = pa.table(
+        {
+            "variant_id": problems["variant_id"],
+            "seed_id": problems["seed_id"],
+            "label": problems["label"],
+            "prediction": pa.array(probabilities.argmax(axis=1)),
+            "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(LABELS)),
+        }
+    )
+    return table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, ensure_ascii=False)})
+
+
+def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
+    """Digest of what determines a predictions file."""
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    names = ("variant_id", "seed_id", "label", "premise", "hypothesis")
+    for batch in problems.select(names).to_batches(max_chunksize=10_000):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            digest.update(json.dumps(row).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _description_of(problems: pa.Table) -> Any:
+    return json.loads((problems.schema.metadata or {}).get(METADATA_KEY, b"null"))
+
+
+def _notes(model: PairModel, pairs: Sequence[Pair]) -> dict[str, Any]:
+    notes = getattr(model, "notes", None)
+    return notes(pairs) if notes else {}
+
+
+# --- Labels ---
+
+
+def _check_labels(problems: pa.Table, probabilities: NDArray[np.float64]) -> OrderCheck | None:
+    """Whether the seeds' gold labels agree with the order of labels; None without seeds."""
+    seeds = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
+    if not seeds.any():
+        return None
+    gold = problems["label"].to_numpy()[seeds]
+    return check_order(probabilities[seeds].argmax(axis=1), gold)
+
+
+def _warn(description: dict[str, Any], check: OrderCheck | None) -> None:
+    if check is None or not check.suspicious:
+        return
+    advice = "are its labels the right way round?"
+    if order := description.get("label_order"):
+        better = ",".join(LABELS[check.best[LABELS.index(label)]][0] for label in order)
+        taken = ",".join(label[0] for label in order)
+        advice = f"its classes are taken for {taken}: try --label-order {better}"
+    log.warning(
+        "warning: %s is right on %.0f %% of %s seeds, and would be on %.0f %% under another "
+        "order of labels; %s",
+        description["name"],
+        100 * check.accuracy,
+        f"{check.seeds:,}",
+        100 * check.best_accuracy,
+        advice,
+    )

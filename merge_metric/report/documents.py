@@ -1,0 +1,134 @@
+"""The report as Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from merge_metric.analyses.tables import Table
+from merge_metric.report.columns import DEFINITIONS
+from merge_metric.report.evidence import Configuration, Evidence
+from merge_metric.report.facts import dataset_facts, model_text
+from merge_metric.report.findings import findings
+from merge_metric.report.seeds import SourceSeeds
+from merge_metric.report.tables import seed_rows, tables
+from merge_metric.seed_variant_accuracy.signature import VERSION
+
+_WIDE: Final = 6
+"""Columns with intervals that fit across a printed page."""
+
+
+def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """Tables, findings and how it was measured, in GitHub's Markdown."""
+    parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence)]
+    parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
+    parts += ["## Definitions", _list(DEFINITIONS), "## How it was measured"]
+    for configuration in evidence.configurations:
+        parts.append(f"### {configuration.name}")
+        parts += [f"`{signature}`" for signature in configuration.signatures]
+        if len(configuration.signatures) > 1:
+            parts.append("The models were not all scored on the same seeds: do not compare them.")
+    for source, facts in evidence.provenance.items():
+        parts += [f"### Data of {source}", _list(dataset_facts(facts))]
+    parts += ["### Models", _list(_models(evidence)), f"Made by merge-nli {VERSION}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """The tables, to be put into a document that loads booktabs and array."""
+    head = [
+        f"% MERGE report: {_comment(evidence.title)}",
+        f"% Made by merge-nli {VERSION}; needs \\usepackage{{booktabs,array}}.",
+    ]
+    for configuration in evidence.configurations:
+        head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
+    narrow = [part for table in tables(evidence, sources) for part in _narrow(table)]
+    return "\n\n".join(["\n".join(head), *(_small(table.to_latex()) for table in narrow)]) + "\n"
+
+
+def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """Everything: results as `scoring.score` gives them, and every seed, hardest first."""
+    whole = {
+        "title": evidence.title,
+        "version": VERSION,
+        "models": [
+            {"name": model.name, "files": list(model.files), "description": dict(model.description)}
+            for model in evidence.models
+        ],
+        "configurations": [
+            {"name": c.name, "results": _by_model(evidence, c)} for c in evidence.configurations
+        ],
+        "provenance": evidence.provenance,
+        "seeds": [row for source in sources for row in seed_rows(evidence, source)],
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _by_model(evidence: Evidence, configuration: Configuration) -> dict[str, Mapping[str, Any]]:
+    pairs = zip(evidence.names, configuration.results, strict=True)
+    return {name: result for name, result in pairs if result}
+
+
+# --- Markdown ---
+
+
+def _markdown_findings(evidence: Evidence) -> Iterator[str]:
+    for configuration in evidence.configurations:
+        yield f"## {configuration.name}"
+        sentences = findings(evidence.names, configuration.results)
+        yield "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
+
+
+def _list(pairs: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{_plain(term)}**: {_plain(text)}" for term, text in pairs)
+
+
+def _models(evidence: Evidence) -> list[tuple[str, str]]:
+    return [
+        (
+            model.name,
+            f"predictions {', '.join(model.files)}; "
+            + (model_text(model.description) or "the file does not say what made it"),
+        )
+        for model in evidence.models
+    ]
+
+
+def _plain(text: str) -> str:
+    r"""Text in which Markdown sees no marks.
+
+    >>> print(_plain("a_b <i>"))
+    a\_b \<i\>
+    """
+    return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
+
+
+# --- LaTeX ---
+
+
+def _narrow(table: Table) -> Iterator[Table]:
+    """A table as it is, or the columns with intervals of a wide one in two parts."""
+    wide = [column for column in table.columns if column.interval]
+    if len(wide) <= _WIDE:
+        yield table
+        return
+    names = [column for column in table.columns if not column.interval]
+    middle = (len(wide) + 1) // 2
+    for number, columns in enumerate((wide[:middle], wide[middle:]), start=1):
+        yield replace(
+            table,
+            name=f"{table.name}-{number}",
+            title=f"{table.title} ({number} of 2)",
+            columns=(*names, *columns),
+        )
+
+
+def _small(latex: str) -> str:
+    setting = (r"\centering", r"\footnotesize", r"\setlength{\tabcolsep}{3pt}")
+    return latex.replace(r"\centering", "\n".join(setting))
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,227 @@
+"""What a report is about: models, the dataset, and every model's figures on it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from merge_dataset.layout import PROVENANCE, require_dataset
+from merge_dataset.schema import LABELS, WORD_CLASSES, parse_config_name
+from merge_metric.coverage import check_configurations, choose
+from merge_metric.join import join
+from merge_metric.report.columns import Result
+from merge_metric.report.models import Model, read_models
+from merge_metric.seed_variant_accuracy.scoring import score
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a configuration's variants: all, of a word class, or with a gold label."""
+
+    key: str
+    title: str
+    kind: str
+    """all, word_class or label."""
+    results: tuple[Result | None, ...]
+    """Of each model; None where it has none."""
+
+    @property
+    def some_result(self) -> Result:
+        """A result that says how much there is: that of most seeds."""
+        return max((r for r in self.results if r), key=lambda r: int(r["n_seeds"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration and the models' results on it."""
+
+    name: str
+    results: tuple[Result | None, ...]
+    """Of each model what `scoring.score` gives, with `n_seeds_left_out`; None where a
+    model has no predictions for it."""
+
+    @property
+    def source(self) -> str:
+        """The source that it is of."""
+        return parse_config_name(self.name)[0]
+
+    @property
+    def scored(self) -> list[Result]:
+        """The results that there are."""
+        return [result for result in self.results if result]
+
+    @property
+    def signatures(self) -> list[str]:
+        """Distinct signatures: one, unless models were scored on different seeds."""
+        return list(dict.fromkeys(result["signature"] for result in self.scored))
+
+    def parts(self) -> list[Part]:
+        """All variants, then by word class where there are several, then by label."""
+        word_classes = [(r or {}).get("by_group", {}).get("word_class", {}) for r in self.results]
+        labels = [r["by_label"] if r else {} for r in self.results]
+        found = {name for classes in word_classes for name in classes}
+        names = [name for name in WORD_CLASSES if name in found]
+        whole = Part("all", "all", "all", self.results)
+        return [
+            whole,
+            *(_parts("word_class", names, word_classes) if len(names) > 1 else ()),
+            *_parts("label", LABELS, labels),
+        ]
+
+    def parts_by(self, kind: str) -> list[Part]:
+        """Those of `word_class` or `label`."""
+        return [part for part in self.parts() if part.kind == kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a report shows, but for the texts of problems."""
+
+    title: str
+    folder: Path
+    models: tuple[Model, ...]
+    configurations: tuple[Configuration, ...]
+    provenance: Mapping[str, Mapping[str, Any]]
+    """Source → how its data was made."""
+    n_bootstrap: int
+
+    @property
+    def names(self) -> list[str]:
+        """Of the models, in the order given."""
+        return [model.name for model in self.models]
+
+
+def gather(
+    files: Sequence[str],
+    folder: Path,
+    configs: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    allow_missing: bool = False,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Evidence:
+    """Read predictions and score them.
+
+    Args:
+        files: Predictions files, each as FILE or NAME=FILE; see `models.read_models`.
+        folder: The dataset folder.
+        configs: Configurations to score; by default what each file is complete for.
+        title: Of the report.
+        allow_missing: Score the seeds of which no prediction is missing.
+        n_bootstrap: Replicates for intervals; 0 for no intervals.
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+        ValueError: a file is unusable, or predictions are missing for a configuration that
+            was asked for.
+    """
+    require_dataset(folder)
+    models = read_models(files, folder)
+    chosen = check_configurations(folder, configs) or _chosen(models)
+    scored = {
+        (config, position): _score(
+            models[position],
+            config,
+            allow_missing=allow_missing,
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        for config, position in tqdm(
+            list(_pairs(chosen, models, required=bool(configs))), desc="scoring", unit="result"
+        )
+    }
+    configurations = tuple(
+        Configuration(config, tuple(scored.get((config, i)) for i in range(len(models))))
+        for config in chosen
+    )
+    for configuration in configurations:
+        if len(configuration.signatures) > 1:
+            log.warning(
+                "%s: the models are not scored on the same seeds; the report says so",
+                configuration.name,
+            )
+    return Evidence(
+        title=title or _title(models, configurations),
+        folder=folder,
+        models=tuple(models),
+        configurations=configurations,
+        provenance={
+            source: _read_provenance(folder / source / PROVENANCE)
+            for source in dict.fromkeys(c.source for c in configurations)
+        },
+        n_bootstrap=n_bootstrap,
+    )
+
+
+def _read_provenance(path: Path) -> dict[str, Any]:
+    """Whatever it says: other programs than MERE make datasets too."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _chosen(models: Sequence[Model]) -> list[str]:
+    """What any of the files is for, in the order of the first that is."""
+    return list(dict.fromkeys(config for model in models for config in choose(model.coverage)))
+
+
+def _pairs(
+    configs: Sequence[str], models: Sequence[Model], *, required: bool
+) -> Iterator[tuple[str, int]]:
+    """Configurations and models to score on them: all if required, else where meant."""
+    meant = [choose(model.coverage) for model in models]
+    for config in configs:
+        for i, model in enumerate(models):
+            if required or config in meant[i] or model.coverage.is_complete(config):
+                yield config, i
+            else:
+                log.warning("%s has no complete predictions for %s", model.name, config)
+
+
+def _score(
+    model: Model, config: str, *, allow_missing: bool, n_bootstrap: int, rng_seed: int
+) -> Result:
+    (joined,) = join(
+        model.predictions, model.coverage.folder, [config], allow_missing=allow_missing
+    )
+    result = score(**joined.columns, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    return result | {"n_seeds_left_out": joined.n_seeds_left_out}
+
+
+def _parts(
+    kind: str, names: Sequence[str], results: Sequence[Mapping[str, Result]]
+) -> Iterator[Part]:
+    for name in names:
+        of_models = tuple(groups.get(name) for groups in results)
+        if any(of_models):
+            yield Part(f"{kind}:{name}", name, kind, of_models)
+
+
+def _title(models: Sequence[Model], configurations: Sequence[Configuration]) -> str:
+    """Such as: 4 models on snli and mnli-m."""
+    who = models[0].name if len(models) == 1 else f"{len(models)} models"
+    return f"{who} on {joined([c.name for c in configurations])}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

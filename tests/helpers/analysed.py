@@ -1,0 +1,140 @@
+"""Models on the same random problems: as rows of the slow oracle, as runs, and as files."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from helpers.metric_oracle import LABELS, Row, columns
+from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+from merge_metric.runs import Run, run_of
+
+MLMS = ("bert", "bert-large", "roberta", "albert")
+
+
+def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> list[Row]:
+    """Problems as MERE makes them: each class that a seed has, it has in every subsample."""
+    rows = []
+    for number in range(seeds):
+        gold = rng.choice(LABELS)
+        for word in rng.sample(("noun", "verb", "adjective"), rng.randint(1, 3)):
+            for place in range(rng.randint(2, 5)):
+                chosen = [n for n in range(subsamples) if rng.random() < 0.5 or not place]
+                mlms = tuple(sorted(rng.sample(MLMS, rng.choice((1, 1, 1, 2)))))
+                groups = (("word", (word,)), ("mlm", mlms))
+                rows.append(Row(f"s:{number}", gold, gold, gold, tuple(chosen), groups))
+    rng.shuffle(rows)
+    return rows
+
+
+def answered(rows: Sequence[Row], rng: random.Random, skill: float) -> list[Row]:
+    """The same problems, answered by another model: right as often as `skill` says."""
+
+    def answer(gold: str) -> str:
+        return gold if rng.random() < skill else rng.choice(LABELS)
+
+    own = {row.seed_id: answer(row.gold) for row in sorted(rows, key=lambda row: row.seed_id)}
+    return [replace(row, own=own[row.seed_id], prediction=answer(row.gold)) for row in rows]
+
+
+def run(
+    rows: Sequence[Row],
+    model: str = "a",
+    config: str = "snli",
+    *,
+    subsamples: bool = True,
+    dataset: str = "merge-nli",
+) -> Run:
+    """The run of such rows; groups `word` and `mlm` are the dataset's `word_class`, `mlms`."""
+    given = columns(rows, subsamples=subsamples)
+    groups = [dict(row.groups) for row in rows]
+    if rows[0].groups:
+        given["groups"] = {
+            "word_class": [group["word"][0] for group in groups],
+            "mlms": [list(group["mlm"]) for group in groups],
+        }
+    return run_of(model, config, given, dataset=dataset)
+
+
+def text_of(seed: str) -> dict[str, Any]:
+    """Premise, hypothesis and votes of a seed."""
+    return {
+        "premise": f"The {seed} & its premise.",
+        "hypothesis": f"A {seed}.",
+        "annotator_labels": [0, 0, 1, 0, 2] if seed.endswith("0") else [],
+    }
+
+
+def seeds_table(rows: Sequence[Row]) -> pa.Table:
+    """The split `seeds` of such rows."""
+    gold = {row.seed_id: LABELS.index(row.gold) for row in rows}
+    return pa.Table.from_pylist(
+        [
+            {"variant_id": seed, "seed_id": seed, "label": label, **text_of(seed)}
+            for seed, label in sorted(gold.items())
+        ],
+        schema=arrow_schema(),
+    )
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """An id for each row: its seed, word class and place."""
+    return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
+
+
+def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
+    """A dataset folder of one source, whose seeds are called `source:…`."""
+    (folder / source).mkdir(parents=True)
+    (folder / source / "provenance.json").write_text("{}")
+    seeds = seeds_table(rows)
+    pq.write_table(seeds, folder / source / "seeds.parquet")
+    for word_class, ending in CONFIG_SUFFIXES.items():
+        mine = [
+            (name, row)
+            for name, row in zip(_names(rows), rows, strict=True)
+            if dict(row.groups)["word"] == (word_class,)
+        ]
+        if not mine:
+            continue
+        variants = [
+            {
+                "variant_id": name,
+                "seed_id": row.seed_id,
+                "label": LABELS.index(row.gold),
+                "word_class": word_class,
+                "mlms": list(dict(row.groups)["mlm"]),
+                "subsamples": list(row.subsamples),
+            }
+            for name, row in mine
+        ]
+        there = pa.array([row.seed_id for _, row in mine])
+        (folder / source / ending).mkdir()
+        for split, table in (
+            ("seeds", seeds.filter(pa.compute.is_in(seeds["seed_id"], value_set=there))),
+            ("variants", pa.Table.from_pylist(variants, schema=arrow_schema())),
+        ):
+            pq.write_table(table, folder / source / ending / f"{split}.parquet")
+    return folder
+
+
+def write_predictions(path: Path, rows: Sequence[Row], name: str | None = None) -> Path:
+    """The predictions file of such rows, which says what the model is called, if given."""
+    answers = [
+        {"variant_id": id_, "seed_id": row.seed_id, "label": row.gold, "prediction": row.prediction}
+        for id_, row in zip(_names(rows), rows, strict=True)
+    ]
+    for seed, (gold, own) in {row.seed_id: (row.gold, row.own) for row in rows}.items():
+        answers.append({"variant_id": seed, "seed_id": seed, "label": gold, "prediction": own})
+    table = pa.Table.from_pylist(answers)
+    if name is not None:
+        table = table.replace_schema_metadata({b"merge_nli": json.dumps({"name": name}).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path

@@ -1,0 +1,99 @@
+"""A small server that answers as OpenAI-compatible servers do, well or badly, on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Reply:
+    """One answer."""
+
+    body: Any = None
+    """What is sent: JSON of it, or bytes as they are."""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: bool = False
+    """Promise more bytes than are sent, then hang up."""
+
+
+@dataclass
+class Request:
+    """One question."""
+
+    path: str
+    payload: dict[str, Any]
+    headers: dict[str, str]
+
+
+class Server:
+    """What was asked, and where.
+
+    Attributes:
+        url: The base URL, with /v1.
+        requests: All that came in.
+        most_at_once: The largest number of requests that were being answered together.
+    """
+
+    def __init__(self, answer: Callable[[Request, int], Reply]) -> None:
+        """Answer with `answer`."""
+        self._answer = answer
+        self._lock = threading.Lock()
+        self._open = 0
+        self.requests: list[Request] = []
+        self.most_at_once = 0
+        self.url = ""
+
+    def reply(self, request: Request) -> Reply:
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(request)
+            self._open += 1
+            self.most_at_once = max(self.most_at_once, self._open)
+        try:
+            return self._answer(request, number)
+        finally:
+            with self._lock:
+                self._open -= 1
+
+
+@contextmanager
+def serving(answer: Callable[[Request, int], Reply]) -> Iterator[Server]:
+    """Run a server; `answer` gets each request and how many came before it."""
+    server = Server(answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            payload = json.loads(self.rfile.read(length))
+            reply = server.reply(Request(self.path, payload, dict(self.headers)))
+            body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body) + 10 * reply.cut))
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = reply.cut
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

@@ -1,0 +1,174 @@
+"""A dataset folder with texts, and models' predictions for it, for tests of the report."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+
+Row = dict[str, Any]
+
+NOUNS = ("dog", "cat", "horse", "child", "monk", "pilot", "cook", "queen")
+VERBS = ("runs", "sleeps", "waits", "sings", "reads")
+
+EVIL = "</script><img src=x onerror=\"document.title='owned'\">"
+"""What must never become part of the page."""
+
+PROVENANCE = {
+    "source": "snli",
+    "config": {"recipe": "paper-v2", "subsamples": 3, "masking": "single", "limit": None},
+    "mlms": [
+        {
+            "name": "some/mlm",
+            "revision": "0123456789abcdef",
+            "architecture": "BertForMaskedLM",
+            "dtype": "float32",
+            "device": "cpu",
+        }
+    ],
+    "tagger": "en_core_web_sm 3.8.0",
+    "packages": {"numpy": "2"},
+    "fingerprint": "f00d",
+    "problems": {"read": 1200, "unlabelled": 0, "kept": 1100},
+    "source_data": {"description": "snli_test.jsonl", "sha256": "beef"},
+    "funnel": [],
+    "eligible": {"noun": 20},
+    "ablation": None,
+}
+
+
+@dataclass
+class Problems:
+    """Rows of a source's seeds and variants."""
+
+    source: str = "snli"
+    seeds: list[Row] = field(default_factory=list)
+    variants: list[Row] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        premise: str,
+        hypothesis: str,
+        label: int,
+        words: Mapping[tuple[str, str], Sequence[str]],
+        *,
+        votes: Sequence[int] = (),
+    ) -> None:
+        """A seed and its variants.
+
+        Args:
+            name: Of the seed.
+            premise: Text in which `[word]` stands where it is replaced.
+            hypothesis: The same.
+            label: Gold.
+            words: (class, word) → what replaces it.
+            votes: Of annotators.
+        """
+        seed_id = f"{self.source}:{name}"
+        shared = {"seed_id": seed_id, "source": self.source, "label": label}
+        shared["annotator_labels"] = list(votes)
+        original = {word: word for _, word in words}
+        texts = [_fill(text, original)[0] for text in (premise, hypothesis)]
+        self.seeds.append(_row(shared, seed_id, *texts))
+        for (word_class, word), replacements in words.items():
+            for number, new in enumerate(replacements):
+                filled = [_fill(text, original | {word: new}) for text in (premise, hypothesis)]
+                row = _row(shared, f"{seed_id}/{word_class}/{word}/{new}", *(t for t, _ in filled))
+                row |= {"word_class": word_class, "original": word, "replacement": new}
+                row |= {"premise_spans": filled[0][1][word], "mlms": ["some/mlm"]}
+                row |= {"hypothesis_spans": filled[1][1][word]}
+                row |= {"subsamples": sorted({number % 3, (number + 1) % 3})}
+                self.variants.append(row)
+
+    def write(self, folder: Path, provenance: Mapping[str, Any] = PROVENANCE) -> Path:
+        """Write the source into a dataset folder."""
+        (folder / self.source).mkdir(parents=True)
+        text = json.dumps({**provenance, "source": self.source})
+        (folder / self.source / "provenance.json").write_text(text)
+        write_rows(folder / self.source / "seeds.parquet", self.seeds)
+        for word_class, ending in CONFIG_SUFFIXES.items():
+            mine = [row for row in self.variants if row["word_class"] == word_class]
+            if mine:
+                ids = {row["seed_id"] for row in mine}
+                (folder / self.source / ending).mkdir()
+                eligible = [row for row in self.seeds if row["seed_id"] in ids]
+                write_rows(folder / self.source / ending / "seeds.parquet", eligible)
+                write_rows(folder / self.source / ending / "variants.parquet", mine)
+        return folder
+
+    def predictions(self, ability: float, key: str) -> list[Row]:
+        """Rows of a predictions file: right more often the higher the ability, 0 to 1."""
+        return [self.prediction(row, ability, key) for row in (*self.seeds, *self.variants)]
+
+    def prediction(self, row: Row, ability: float, key: str) -> Row:
+        """One of them: easy seeds are easy for all models, some words are hard for all."""
+        draws = random.Random(f"{row['seed_id']}"), random.Random(f"{key}{row['variant_id']}")
+        right = 0.6 * draws[0].random() + 0.4 * draws[1].random() < ability
+        answer = row["label"] if right else (row["label"] + draws[1].choice((1, 2))) % 3
+        rest = (1 - 0.7) / 2
+        return {
+            **{name: row[name] for name in ("variant_id", "seed_id", "label")},
+            "prediction": answer,
+            "probabilities": [0.7 if label == answer else rest for label in range(3)],
+        }
+
+
+def problems(n: int, source: str = "snli") -> Problems:
+    """Seeds with nouns, every second with verbs too; texts of all sorts of characters."""
+    made = Problems(source)
+    for i in range(n):
+        noun, verb = NOUNS[i % len(NOUNS)], VERBS[i % len(VERBS)]
+        words: dict[tuple[str, str], Sequence[str]]
+        words = {("noun", noun): [w for w in NOUNS if w != noun][: 4 + i % 4]}
+        if i % 2:
+            words["verb", verb] = [w for w in VERBS if w != verb]
+        made.add(
+            f"p{i:03d}",
+            f"A [{noun}] “{i}” 😀 & another [{noun}] [{verb}] in the park{EVIL if i == 3 else ''}.",
+            f"The [{noun}] [{verb}] outside, number {i}.",
+            i % 3,
+            words,
+            votes=[i % 3, i % 3, (i + 1) % 3] if i % 4 == 0 else (),
+        )
+    return made
+
+
+def write_predictions(path: Path, rows: Iterable[Row], description: Any = None) -> Path:
+    """Write a predictions file that says, if given, what its model is."""
+    table = pa.Table.from_pylist(list(rows))
+    if description is not None:
+        table = table.replace_schema_metadata({b"merge_nli": json.dumps(description).encode()})
+    pq.write_table(table, path)
+    return path
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows in the columns of the dataset."""
+    table = pa.Table.from_pylist(sorted(rows, key=lambda r: r["variant_id"]), schema=arrow_schema())
+    pq.write_table(table, path)
+
+
+def _row(shared: Row, variant_id: str, premise: str, hypothesis: str) -> Row:
+    return {**shared, "variant_id": variant_id, "premise": premise, "hypothesis": hypothesis}
+
+
+def _fill(text: str, words: Mapping[str, str]) -> tuple[str, dict[str, list[list[int]]]]:
+    """Text with `[word]` replaced, and where each word's replacement stands."""
+    made = ""
+    spans: dict[str, list[list[int]]] = {word: [] for word in words}
+    for piece in text.replace("]", "[").split("["):
+        if piece in words:
+            spans[piece].append([len(made), len(made) + len(words[piece])])
+            made += words[piece]
+        else:
+            made += piece
+    return made, spans

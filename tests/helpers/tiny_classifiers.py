@@ -1,0 +1,185 @@
+"""Small random sequence classifiers of every kind the project must cope with.
+
+Nothing here knows the project's code. Weights are random but far from zero, so that answers
+depend on both texts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import torch
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BartConfig,
+    GPT2Config,
+    OPTConfig,
+    PreTrainedConfig,
+    XLNetConfig,
+)
+
+from helpers.tiny_language_models import byte_level
+from helpers.tiny_models import MAX_TOKENS, save, tiny_model
+
+NAMED: Final[Mapping[int, str]] = MappingProxyType(
+    {0: "entailment", 1: "neutral", 2: "contradiction"}
+)
+_SIZE: Final = 32
+
+
+def _of_mlm(kind: str) -> tuple[PreTrainedConfig, Any]:
+    folder = tiny_model(kind)
+    config = AutoConfig.from_pretrained(folder, num_labels=3, initializer_range=0.3)
+    return config, AutoTokenizer.from_pretrained(folder)
+
+
+def _xlnet() -> tuple[PreTrainedConfig, Any]:
+    """The mark that the head reads comes last, and padding, if any, first."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("albert"), padding_side="left")
+    ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A [SEP] [CLS]:2", pair="$A [SEP] $B:1 [SEP]:1 [CLS]:2", special_tokens=ids
+    )
+    config = XLNetConfig(
+        vocab_size=len(tokenizer),
+        d_model=_SIZE,
+        n_layer=2,
+        n_head=2,
+        d_inner=2 * _SIZE,
+        initializer_range=0.3,
+        num_labels=3,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return config, tokenizer
+
+
+def _bart() -> tuple[PreTrainedConfig, Any]:
+    """The head reads the last end of sequence, of which a pair has several."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("roberta"))
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=_SIZE,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=2 * _SIZE,
+        decoder_ffn_dim=2 * _SIZE,
+        max_position_embeddings=MAX_TOKENS,
+        init_std=0.3,
+        num_labels=3,
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.eos_token_id,
+        forced_eos_token_id=tokenizer.eos_token_id,
+    )
+    return config, tokenizer
+
+
+def _gpt2() -> tuple[PreTrainedConfig, Any]:
+    """Neither the model nor the tokenizer has a token for padding."""
+    tokenizer = byte_level()
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_embd=_SIZE,
+        n_layer=2,
+        n_head=2,
+        n_positions=MAX_TOKENS,
+        initializer_range=0.3,
+        num_labels=3,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return config, tokenizer
+
+
+def _opt() -> tuple[PreTrainedConfig, Any]:
+    tokenizer = byte_level(start="<|end|>")
+    config = OPTConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=_SIZE,
+        word_embed_proj_dim=_SIZE,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        ffn_dim=2 * _SIZE,
+        max_position_embeddings=MAX_TOKENS,
+        init_std=0.3,
+        num_labels=3,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    return config, tokenizer
+
+
+_KINDS: Final[Mapping[str, Callable[[], tuple[PreTrainedConfig, Any]]]] = {
+    **{
+        kind: lambda kind=kind: _of_mlm(kind)
+        for kind in ("bert-uncased", "roberta", "albert", "electra", "distilbert", "deberta")
+    },
+    "xlnet": _xlnet,
+    "bart": _bart,
+    "gpt2": _gpt2,
+    "opt": _opt,
+}
+
+KINDS: Final = tuple(_KINDS)
+
+
+@lru_cache
+def _root() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="tiny-classifiers-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
+
+
+@lru_cache
+def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
+    """The folder of one of `KINDS`, made on first use; loads with the Auto classes.
+
+    Args:
+        kind: One of `KINDS`.
+        labels: What its configuration calls its classes.
+    """
+    config, tokenizer = _KINDS[kind]()
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    folder = _root() / "-".join([kind, *labels])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(KINDS.index(kind))
+        model = AutoModelForSequenceClassification.from_config(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() == 1:
+                    parameter.add_(torch.randn_like(parameter) * 0.2)
+    save(model, tokenizer, folder)
+    return folder
+
+
+def one_by_one(folder: Path, pairs: Sequence[tuple[str, str]], limit: int) -> np.ndarray:
+    """Probabilities of the model's own classes, each pair in a forward pass of its own."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    for premise, hypothesis in pairs:
+        inputs = tokenizer(
+            premise, hypothesis, truncation=True, max_length=limit, return_tensors="pt"
+        )
+        if "token_type_ids" not in tokenizer.model_input_names:
+            inputs.pop("token_type_ids", None)
+        with torch.inference_mode():
+            rows.append(model(**inputs).logits[0].double().softmax(0).numpy())
+    return np.array(rows)

@@ -1,0 +1,299 @@
+"""Small random causal LMs with tokenizers of every kind, trained here.
+
+Nothing here knows the project's code. Weights are random but far from zero, so that answers
+depend on the whole prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from tokenizers.trainers import BpeTrainer, UnigramTrainer
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    FalconH1Config,
+    Gemma2Config,
+    GPT2Config,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    OPTConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+
+from helpers.tiny_models import sentences
+
+CONTEXT: Final = 640
+"""Longest input of every tiny model, in tokens."""
+
+_BLOCK: Final = (
+    "Premise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\nAnswer:{}{}\n\n"
+)
+
+
+def _corpus(space: str) -> list[str]:
+    """Prompts such as the models see, so that their words become tokens.
+
+    Without a space before the answer, no letter stands after one anywhere.
+    """
+    made = sentences(900) if space else [sentence.lower() for sentence in sentences(900)]
+    return [
+        _BLOCK.format(premise, hypothesis, space, "ABC"[i % 3])
+        for i, (premise, hypothesis) in enumerate(zip(made[::2], made[1::2], strict=False))
+    ]
+
+
+def _wrapped(tokenizer: Tokenizer, **special: str) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def byte_level(*, space: str = " ", start: str | None = None) -> PreTrainedTokenizerFast:
+    """As GPT-2's; with a start token, as OPT's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=700,
+        show_progress=False,
+        special_tokens=["<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(_corpus(space), trainer)
+    if start:
+        tokenizer.post_processor = _template(f"{start} $A", tokenizer)
+    return _wrapped(tokenizer, bos_token="<|end|>", eos_token="<|end|>")
+
+
+def _template(single: str, tokenizer: Tokenizer) -> processors.TemplateProcessing:
+    special = [(t, tokenizer.token_to_id(t)) for t in single.split() if not t.startswith("$")]
+    return processors.TemplateProcessing(single=single, special_tokens=special)
+
+
+def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizerFast:
+    """As Llama 2's: SentencePiece's spaces, and a start token.
+
+    Args:
+        letters: Whether "▁A" and its like are pieces, or two.
+        end: Also put an end token after every text, as some do.
+    """
+    special = ["<unk>", "<s>", "</s>"]
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = _metaspace()
+    trainer = UnigramTrainer(
+        vocab_size=900,
+        show_progress=False,
+        special_tokens=special,
+        unk_token="<unk>",
+        initial_alphabet=["\n"],
+    )
+    tokenizer.train_from_iterator(_corpus(" "), trainer)
+    scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
+    wanted = {f"▁{letter}": -1.0 for letter in "ABC" if letters}
+    pieces = {piece: round(score, 1) for piece, score in scores.items()} | wanted
+    pieces = {p: s for p, s in pieces.items() if p in wanted or p not in {"▁A", "▁B", "▁C"}}
+    known = [(piece, 0.0) for piece in special] + sorted(
+        item for item in pieces.items() if item[0] not in special
+    )
+    tokenizer = Tokenizer(models.Unigram(known, unk_id=0))
+    tokenizer.pre_tokenizer = _metaspace()
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    tokenizer.add_special_tokens(special)
+    tokenizer.post_processor = _template("<s> $A </s>" if end else "<s> $A", tokenizer)
+    return _wrapped(tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+def _metaspace() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+            pre_tokenizers.Punctuation(),
+        ]
+    )
+
+
+def words_and_spaces() -> PreTrainedTokenizerFast:
+    """Every space is a token of its own."""
+    text = " ".join(_corpus(" "))
+    split = pre_tokenizers.Split(" ", "isolated")
+    breaks = pre_tokenizers.Split("\n", "isolated")
+    pieces = pre_tokenizers.Sequence([breaks, split, pre_tokenizers.Punctuation()])
+    vocabulary = {"<unk>": 0}
+    for piece, _ in pieces.pre_tokenize_str(text):
+        vocabulary.setdefault(piece, len(vocabulary))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pieces
+    return _wrapped(tokenizer, unk_token="<unk>")
+
+
+def uncased_words() -> PreTrainedTokenizerFast:
+    """Knows no capital letters and not every small one: B and C are both unknown."""
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "answer": 2}, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return _wrapped(tokenizer, unk_token="<unk>")
+
+
+_SIZES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": CONTEXT,
+        "initializer_range": 0.2,
+    }
+)
+
+
+@dataclass(frozen=True)
+class TinyLM:
+    """A kind of model."""
+
+    tokenizer: Callable[[], PreTrainedTokenizerFast]
+    config: Callable[..., PreTrainedConfig]
+    letters: tuple[tuple[str, ...], ...]
+    """What a person reads off the vocabulary: the tokens that count for A, B and C."""
+    answer_after: str = ""
+    """What of the template's space is a token by itself."""
+    cached: bool = True
+    """Whether its state is keys and values, and nothing else."""
+
+
+_BYTES: Final = (("ĠA", "A"), ("ĠB", "B"), ("ĠC", "C"))
+_PIECES: Final = (("▁A", "A"), ("▁B", "B"), ("▁C", "C"))
+_SEPARATE: Final = (("A",), ("B",), ("C",))
+
+KINDS: Final[Mapping[str, TinyLM]] = MappingProxyType(
+    {
+        "gpt2": TinyLM(
+            byte_level,
+            lambda **ids: GPT2Config(
+                n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.2, **ids
+            ),
+            _BYTES,
+        ),
+        "opt": TinyLM(
+            lambda: byte_level(start="<|end|>"),
+            lambda **ids: OPTConfig(
+                hidden_size=32,
+                word_embed_proj_dim=32,
+                ffn_dim=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                max_position_embeddings=CONTEXT,
+                init_std=0.2,
+                **ids,
+            ),
+            _BYTES,
+        ),
+        "llama": TinyLM(metaspace, lambda **ids: LlamaConfig(**_SIZES, **ids), _PIECES),
+        "llama-separate": TinyLM(
+            lambda: metaspace(letters=False),
+            lambda **ids: LlamaConfig(**_SIZES, **ids),
+            _SEPARATE,
+            answer_after=" ",
+        ),
+        "llama-end": TinyLM(
+            lambda: metaspace(end=True), lambda **ids: LlamaConfig(**_SIZES, **ids), _PIECES
+        ),
+        "llama-bytes": TinyLM(
+            lambda: byte_level(space=""),  # "ĠA" is no token: the space stands alone
+            lambda **ids: LlamaConfig(**_SIZES, **ids),
+            _SEPARATE,
+            answer_after=" ",
+        ),
+        "llama-words": TinyLM(
+            words_and_spaces,
+            lambda **ids: LlamaConfig(**_SIZES, **ids),
+            _SEPARATE,
+            answer_after=" ",
+        ),
+        # Windows far shorter than the few-shot examples.
+        "mistral": TinyLM(
+            metaspace, lambda **ids: MistralConfig(**_SIZES, sliding_window=24, **ids), _PIECES
+        ),
+        "gemma2": TinyLM(
+            metaspace,
+            lambda **ids: Gemma2Config(
+                **_SIZES, head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **ids
+            ),
+            _PIECES,
+        ),
+        "bloom": TinyLM(
+            byte_level,
+            lambda **ids: BloomConfig(
+                hidden_size=32, n_layer=2, n_head=4, initializer_range=0.2, **ids
+            ),
+            _BYTES,
+        ),
+        "mamba": TinyLM(
+            byte_level,
+            lambda **ids: MambaConfig(
+                hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.2, **ids
+            ),
+            _BYTES,
+            cached=False,
+        ),
+        "falcon-h1": TinyLM(
+            byte_level,
+            lambda **ids: FalconH1Config(
+                **_SIZES,
+                mamba_d_ssm=32,
+                mamba_n_heads=4,
+                mamba_d_head=8,
+                mamba_d_state=8,
+                mamba_n_groups=1,
+                mamba_chunk_size=8,
+                **ids,
+            ),
+            _BYTES,
+            cached=False,
+        ),
+    }
+)
+
+
+@lru_cache
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """The tokenizer of one of `KINDS`."""
+    return KINDS[kind].tokenizer()
+
+
+@lru_cache
+def tiny_lm(kind: str) -> Any:
+    """The model of one of `KINDS`, in float32 on the CPU."""
+    tokenizer = tiny_tokenizer(kind)
+    config = KINDS[kind].config(
+        vocab_size=len(tokenizer),
+        pad_token_id=None,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(sorted(KINDS).index(kind))
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def next_token_probabilities(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """One prompt, one forward pass over all of it, no cache; shape (vocabulary,), float64."""
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits
+    return logits[0, -1].double().softmax(-1)

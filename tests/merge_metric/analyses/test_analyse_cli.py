@@ -1,0 +1,170 @@
+"""`merge-nli analyse`: from files to tables and plots, options, errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, random_dataset, write_dataset, write_predictions
+from helpers.metric_oracle import Row
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.analyses.catalogue import ANALYSES
+from merge_metric.analyses.cli import AnalysisName
+
+MAP = '[a]\nequivalent = ["bert"]\nsize = ["bert-large"]\n[b]\nequivalent = ["albert"]\nsize = []\n'
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, list[Row]]:
+    """Two models on 60 seeds."""
+    rng = random.Random(8)
+    rows = random_dataset(rng, seeds=60)
+    return {"a": answered(rows, rng, 0.3), "b": answered(rows, rng, 0.6)}
+
+
+@pytest.fixture(scope="module")
+def folder(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two dataset folders, predictions for each, test predictions, a mapping to MLMs."""
+    folder = tmp_path_factory.mktemp("analysed")
+    for name in ("merge-nli", "merge-nli-union"):
+        write_dataset(folder / name, models["a"])
+    for name, rows in models.items():
+        write_predictions(folder / f"{name}.parquet", rows)
+        write_predictions(folder / f"{name}-union.parquet", rows, name=name)
+        answers = {row.seed_id: (row.gold, row.own) for row in rows}
+        answers |= {f"s:other-{n}": ("neutral", "neutral") for n in range(40)}
+        table = [
+            {"variant_id": seed, "seed_id": seed, "label": gold, "prediction": own}
+            for seed, (gold, own) in answers.items()
+        ]
+        pq.write_table(pa.Table.from_pylist(table), folder / f"{name}-test.parquet")
+    (folder / "mlms.toml").write_text(MAP)
+    return folder
+
+
+def analyse(folder: Path, name: str, *more: str) -> Result:
+    """Run the command on both models; `more` may name files in braces of the folder."""
+    files = [str(folder / "a.parquet"), str(folder / "b.parquet")]
+    options = [text.replace("{}", str(folder)) for text in more]
+    arguments = ["analyse", name, *files, *options, "--dataset", str(folder / "merge-nli")]
+    return CliRunner().invoke(app, arguments)
+
+
+EXTRA: dict[str, list[str]] = {
+    "accuracy": ["--test", "a={}/a-test.parquet", "--test", "b={}/b-test.parquet"],
+    "mlms": ["--mlm-map", "{}/mlms.toml"],
+    "ablations": [
+        "{}/a-union.parquet@{}/merge-nli-union",
+        "b={}/b-union.parquet@{}/merge-nli-union",
+    ],
+    "hardest": ["--top", "5"],
+    "classes": ["--n-bootstrap", "20"],
+    "curves": ["--n-bootstrap", "20", "--rng-seed", "3"],
+}
+
+
+@pytest.mark.parametrize("name", list(ANALYSES))
+def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
+    """From files, in every format; the text is that of the same rows."""
+    plot = folder / f"{name}.svg"
+    extra = EXTRA.get(name, [])
+    told = analyse(folder, name, *extra, "--format", "json", "--out", str(plot))
+    assert told.exit_code == 0, told.output
+    table = json.loads(told.stdout)
+    assert table["name"] == name
+    assert table["rows"]
+    assert plot.read_text().startswith("<?xml")
+    text = analyse(folder, name, *extra)
+    assert text.stdout.splitlines()[0] == table["title"]
+    assert analyse(folder, name, *extra, "--format", "latex").stdout.startswith(r"\begin{table}")
+    lines = analyse(folder, name, *extra, "--format", "markdown").stdout.splitlines()
+    assert sum(line.startswith("| ") for line in lines) == 2 + len(table["rows"])
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    """Rows of a table in JSON."""
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout)["rows"])
+
+
+def test_figures_come_from_the_dataset_and_the_files(
+    folder: Path, models: dict[str, list[Row]]
+) -> None:
+    """Subsamples, word classes and MLMs of the dataset, answers of the file."""
+    for row in rows_of(analyse(folder, "curves", "--format", "json")):
+        exact = oracle.averaged(models[row["model"]])
+        assert row["curve"] == pytest.approx([float(v) for v in exact["curve"]], abs=1e-12)
+    nouns = [r for r in models["b"] if dict(r.groups)["word"] == ("noun",)]
+    _, row = rows_of(analyse(folder, "curves", "--config", "s_nouns", "--format", "json"))
+    exact = oracle.averaged(nouns)
+    assert row["variant_accuracy"] == pytest.approx(float(exact["variant_accuracy"]), abs=1e-12)
+    assert (row["model"], row["config"], row["n_seeds"]) == ("b", "s_nouns", exact["n_seeds"])
+
+
+def test_texts_and_test_problems_are_read(folder: Path) -> None:
+    """Premises and votes from the dataset; all test problems from their files."""
+    rows = rows_of(analyse(folder, "hardest", "--top", "60", "--format", "json"))
+    assert {row["premise"] for row in rows} == {f"The s:{n} & its premise." for n in range(60)}
+    rows = rows_of(analyse(folder, "accuracy", *EXTRA["accuracy"], "--format", "json"))
+    assert [row["n_test"] for row in rows] == [100, 100]
+    assert [row["higher_share"] for row in rows] == [1.0, 1.0]  # forty more, all right
+
+
+def test_the_help_lists_the_analyses() -> None:
+    """Each by its name, with what it is."""
+    assert [name.value for name in AnalysisName] == list(ANALYSES)
+    shown = CliRunner().invoke(app, ["analyse", "--help"], env={"COLUMNS": "100"}).stdout
+    flat = " ".join(shown.split())
+    for analysis in ANALYSES.values():
+        assert f"{analysis.name} {analysis.summary}" in flat
+    assert "[mine]" in flat
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        (
+            "curves",
+            ["--top", "3"],
+            "expected options out of n_bootstrap, rng_seed, got top",
+        ),
+        ("matching", ["--matched"], "matching: expected options out of none, got matched"),
+        ("classes", ["--ct", "0.9"], "did you mean 90"),
+        ("classes", ["--config", "s_nouns"], "expected a configuration of several word classes"),
+        ("curves", ["--out", "plot.jpg"], "expected a plot's file to end in .png, .svg, .pdf"),
+        ("curves", ["{}/a-union.parquet@{}/merge-nli-union"], "FILE@DATASET only for ablations"),
+        ("curves", ["{}/a-union.parquet"], "both of 'a' for s; name them apart"),
+        ("ablations", [], "expected predictions for two data sets or more"),
+        ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
+        ("mlms", [], "got none of a, b among BERT-B-S"),
+        ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
+        ("hardest", ["--config", "other"], "expected configurations out of s, s_nouns"),
+        ("curves", ["{}/x.parquet"], "expected a predictions file, as FILE, NAME=FILE"),
+    ],
+)
+def test_errors_are_one_line(name: str, more: list[str], message: str, folder: Path) -> None:
+    """Exit code 2 and what was expected; no table."""
+    result = analyse(folder, name, *more)
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[-1]
+    assert result.stdout == ""
+
+
+def test_a_missing_matplotlib_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables do without it; a plot says what to install."""
+    import sys
+
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert analyse(folder, "matching").exit_code == 0
+    result = analyse(folder, "matching", "--out", str(folder / "x.png"))
+    assert result.exit_code == 2
+    assert "pip install 'merge-nli[plots]'" in result.stderr

@@ -1,0 +1,320 @@
+"""Figures 6 and 7: groups of variants on the same seeds, against a slow oracle and by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import MLMS, answered, random_dataset, run
+from helpers.metric_oracle import LETTERS, Row, random_problems
+
+from merge_metric.analyses.contrasts import difference, on_shared_seeds
+from merge_metric.analyses.source_mlms import (
+    GROUPS,
+    PAPER,
+    Counterparts,
+    origin,
+    read_counterparts,
+    source_mlms,
+)
+from merge_metric.analyses.word_classes import word_classes
+
+GroupOf = Callable[[Row], str | None]
+
+
+def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> dict[str, Any]:
+    """Group → figures, curve, seeds, on the seeds that have all groups in a subsample."""
+    parts: dict[str, list[list[Row]]] = {group: [] for group in groups}
+    for part in oracle.parts(rows):
+        shared = [
+            seed
+            for seed, variants in oracle.by_seed(part).items()
+            if {group_of(row) for row in variants} >= set(groups)
+        ]
+        for group in groups:
+            parts[group].append(
+                [row for row in part if row.seed_id in shared and group_of(row) == group]
+            )
+    found = {}
+    for group, of_group in parts.items():
+        each = [oracle.figures(part) for part in of_group if part]
+        curves = [oracle.curve(part) for part in of_group if part]
+        found[group] = {
+            key: oracle.mean(one[key] for one in each)
+            for key in ("seed_accuracy", "variant_accuracy", "matching_threshold")
+        }
+        found[group]["curve"] = [oracle.mean(values) for values in zip(*curves, strict=True)]
+        found[group]["seeds"] = {row.seed_id for part in of_group for row in part}
+        per_seed = sum(map(len, of_group)), sum(len(oracle.by_seed(part)) for part in of_group)
+        found[group]["variants_per_seed"] = Fraction(*per_seed)
+    return found
+
+
+def assert_row(row: Mapping[str, Any], exact: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """A row of the table against the oracle."""
+    assert row["n_seeds"] == len(exact["seeds"])
+    for key in ("seed_accuracy", "variant_accuracy", "matching_threshold", "variants_per_seed"):
+        assert row[key] == pytest.approx(float(exact[key]), abs=1e-12), key
+    assert row["curve"] == pytest.approx([float(value) for value in exact["curve"]], abs=1e-12)
+    if row["difference"] is not None:
+        expected = exact["curve"][89] - first["curve"][89]
+        assert row["difference"] == pytest.approx(float(expected), abs=1e-12)
+
+
+def word_of(row: Row) -> str:
+    """The class of the replaced word."""
+    return str(dict(row.groups)["word"][0])
+
+
+# --- Word classes ---
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_word_classes_against_the_oracle(regular: bool) -> None:
+    """Also where a class is missing in some of a seed's subsamples."""
+    rng = random.Random(13)
+    rows = (
+        random_dataset(rng, seeds=30, subsamples=3)
+        if regular
+        else random_problems(rng, seeds=30, variants=(3, 9), subsamples=3)
+    )
+    rows = answered(rows, rng, 0.6)
+    table = word_classes([run(rows)], n_bootstrap=0)
+    pairs = ["noun & verb", "noun & adjective", "verb & adjective"]
+    assert [row["contrast"] for row in table.rows] == [pair for pair in pairs for _ in range(2)]
+    for row in table.rows:
+        groups = row["contrast"].split(" & ")
+        exact = contrast(rows, groups, word_of)
+        assert_row(row, exact[row["group"]], exact[groups[0]])
+    assert any(row["seeds_per_subsample"] < row["n_seeds"] for row in table.rows) != regular
+
+
+def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Row]:
+    """Rows of one seed and word class."""
+    return [
+        Row(f"s:{seed}", LETTERS[gold], LETTERS[own], LETTERS[p], (0,),
+            (("word", (word,)), ("mlm", ("m",))))
+        for p in predictions
+    ]  # fmt: skip
+
+
+def test_word_classes_by_hand() -> None:
+    """Only the seeds with both classes count: 0 and 1 of nouns and verbs, none with adjectives."""
+    rows = [
+        *hand(0, "noun", "E", "E", "EE"),
+        *hand(0, "verb", "E", "E", "EN"),
+        *hand(1, "noun", "N", "E", "NN"),
+        *hand(1, "verb", "N", "E", "NNNE"),
+        *hand(2, "noun", "C", "C", "NN"),  # nouns only: would lower their accuracy
+        *hand(3, "adjective", "C", "C", "CC"),
+    ]
+    table = word_classes([run(rows)], n_bootstrap=0)
+    noun, verb = table.rows
+    assert (noun["contrast"], noun["group"], noun["n_seeds"]) == ("noun & verb", "noun", 2)
+    assert (noun["seed_accuracy"], noun["variant_accuracy"]) == (0.5, 1.0)
+    assert (verb["seed_accuracy"], verb["variant_accuracy"]) == (0.5, 4 / 6)
+    assert [verb[f"sv_at_{ct}"] for ct in (50, 60, 70, 80, 90)] == [1, 0.5, 0.5, 0, 0]
+    assert verb["difference"] == -1.0
+    assert verb["difference_ci"] is None if "difference_ci" in verb else True
+    assert (noun["variants_per_seed"], verb["variants_per_seed"]) == (2, 3)
+    assert "--matched draws equally many" in table.notes[-1]
+
+
+def test_single_classes_cannot_be_contrasted() -> None:
+    """A configuration of one class, and seeds that never have two, are errors."""
+    rows = hand(0, "noun", "E", "E", "EE")
+    with pytest.raises(ValueError, match="several word classes, such as 'snli', got 'snli_nouns'"):
+        word_classes([run(rows, config="snli_nouns")])
+    apart = rows + hand(1, "verb", "N", "N", "N")
+    with pytest.raises(ValueError, match="expected seeds with variants of two word classes"):
+        word_classes([run(apart)])
+
+
+# --- Equally many variants ---
+
+
+def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
+    """In every subsample as many as the smaller group has, chosen among its own."""
+    rng = random.Random(17)
+    rows = answered(random_problems(rng, seeds=20, variants=(4, 10), subsamples=2), rng, 0.5)
+    coded = run(rows).rows
+    group = np.array([{"noun": 0, "verb": 1, "adjective": -1}[word_of(row)] for row in rows])
+    whole = on_shared_seeds(coded, group, 2)
+    matched = on_shared_seeds(coded, group, 2, matched=True, rng_seed=1)
+    least = np.minimum(whole[0].n_variants, whole[1].n_variants)
+    for before, after in zip(whole, matched, strict=True):
+        assert after.seed_ids == before.seed_ids
+        assert (after.n_variants == least).all()
+        wrong_before = before.n_variants - before.n_correct
+        assert (after.n_correct <= before.n_correct).all()
+        assert (after.n_variants - after.n_correct <= wrong_before).all()
+    again = on_shared_seeds(coded, group, 2, matched=True, rng_seed=1)
+    other = on_shared_seeds(coded, group, 2, matched=True, rng_seed=2)
+    assert (again[0].n_correct == matched[0].n_correct).all()
+    assert (other[0].n_correct != matched[0].n_correct).any()
+
+
+def test_matched_variants_are_drawn_evenly() -> None:
+    """Of four variants, one of them wrong, each is drawn as often as another."""
+    rows = [*hand(0, "noun", "E", "E", "EEEN"), *hand(0, "verb", "E", "E", "E")]
+    coded, group = run(rows).rows, np.array([0, 0, 0, 0, 1])
+    draws = [
+        on_shared_seeds(coded, group, 2, matched=True, rng_seed=seed)[0].n_correct.sum()
+        for seed in range(400)
+    ]
+    assert abs(np.mean(draws) - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 400)
+
+
+def test_matching_undoes_the_effect_of_numbers() -> None:
+    """Groups answered alike, one with more variants, differ at CT 100 only where unmatched."""
+    rng = random.Random(23)
+    rows = []
+    for seed in range(300):
+        for word, n in (("noun", 12), ("verb", 3)):
+            predictions = "".join("E" if rng.random() < 0.9 else "N" for _ in range(n))
+            rows += hand(seed, word, "E", "E", predictions)
+    plain = word_classes([run(rows)], n_bootstrap=0, correctness_threshold=100).rows[1]
+    matched = word_classes(
+        [run(rows)], n_bootstrap=0, correctness_threshold=100, matched=True
+    ).rows[1]
+    assert plain["difference"] > 0.3  # .9 ** 3 − .9 ** 12
+    assert abs(matched["difference"]) < 0.12
+
+
+# --- The interval of a difference ---
+
+
+def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
+    """Five seeds can be resampled in 126 ways; both groups are resampled together."""
+    a = [row for n, p in enumerate(("EEE", "ENE", "EEN", "EEE", "NNE"))
+         for row in hand(n, "noun", "E", "E", p)]  # fmt: skip
+    b = [row for n, p in enumerate(("EEE", "NNE", "ENE", "NEE", "NNN"))
+         for row in hand(n, "noun", "E", "E", p)]  # fmt: skip
+    outcomes = []
+    for times, probability in oracle.every_resample([f"s:{n}" for n in range(5)]):
+        of_a, of_b = (
+            oracle.seed_variant_accuracy(oracle.resampled(rows, times), 60) for rows in (a, b)
+        )
+        outcomes.append((float(of_a - of_b), float(probability)))
+    found = difference(
+        run(a).counts, run(b).counts, correctness_threshold=60, n_bootstrap=20_000, rng_seed=1
+    )
+    assert found["difference"] == pytest.approx(0.2)
+    far = 4 * math.sqrt(0.025 * 0.975 / 20_000)  # that much a share of replicates may be off
+    for bound, at in zip(found["difference_ci"], (0.025, 0.975), strict=True):
+        low, high = oracle.quantile(outcomes, at - far), oracle.quantile(outcomes, at + far)
+        assert low - 1e-12 <= bound <= high + 1e-12
+        assert high - low <= 0.2 + 1e-12
+
+
+# --- Source MLMs ---
+
+BERT = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
+
+
+def origin_of(row: Row) -> str | None:
+    """The group again, from a table of all cases."""
+    mlms = dict(row.groups)["mlm"]
+    return (
+        "multi" if len(mlms) == 2 else {"bert": "equiv", "bert-large": "size"}.get(mlms[0], "one")
+    )
+
+
+def test_source_mlms_against_the_oracle() -> None:
+    """On the seeds that have all four groups in a subsample."""
+    rng = random.Random(5)
+    rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
+    table = source_mlms([run(rows, "model")], {"model": BERT}, n_bootstrap=0)
+    assert [row["group"] for row in table.rows] == list(GROUPS)
+    exact = contrast(rows, GROUPS, origin_of)
+    assert exact["equiv"]["seeds"]
+    for row in table.rows:
+        assert_row(row, exact[row["group"]], exact["equiv"])
+
+
+def test_origins_of_every_list_of_mlms() -> None:
+    """One of the model's own, of its kind, of others; several whatever they are; none."""
+    assert {mlm: origin([mlm], BERT) for mlm in MLMS} == {
+        "bert": "equiv",
+        "bert-large": "size",
+        "roberta": "one",
+        "albert": "one",
+    }
+    assert origin(["bert", "bert-large"], BERT) == origin(["albert", "roberta"], BERT) == "multi"
+    assert origin([], BERT) is None
+
+
+def test_groups_and_models_that_are_not_there_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With MLMs of two kinds and one size three groups remain, which is told."""
+    rng = random.Random(6)
+    rows = [
+        replace(row, groups=(row.groups[0], ("mlm", ("albert", "roberta"))))
+        if dict(row.groups)["mlm"] == ("bert-large",)
+        else row
+        for row in answered(random_dataset(rng, seeds=60), rng, 0.6)
+    ]
+    runs = [run(rows, "model"), run(rows, "other")]
+    table = source_mlms(runs, {"model": BERT}, n_bootstrap=0)
+    assert [row["group"] for row in table.rows] == ["equiv", "multi", "one"]
+    assert "model, snli: left out, as there are no variants of it: size" in caplog.text
+    assert "not in the mapping to MLMs: other" in caplog.text
+    with pytest.raises(ValueError, match="got none of other among model, …; name a model as in"):
+        source_mlms(runs[1:], {"model": BERT})
+    alone = [replace(row, groups=(row.groups[0], ("mlm", ("albert",)))) for row in rows]
+    with pytest.raises(ValueError, match="only one; the MLMs of the dataset are albert"):
+        source_mlms([run(alone, "model")], {"model": BERT})
+
+
+def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
+    """Further names of a model lead to the same MLMs."""
+    file = tmp_path / "mlms.toml"
+    file.write_text('[a]\nnames = ["org/a"]\nequivalent = ["x"]\nsize = ["y", "z"]\n[b]\nsize = []')
+    expected = Counterparts(frozenset("x"), frozenset("yz"))
+    nothing = Counterparts(frozenset(), frozenset())
+    assert read_counterparts(file) == {"a": expected, "org/a": expected, "b": nothing}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a", "expected TOML, got an error"),
+        ('a = "x"', "expected for each model a table of lists of names"),
+        ('[a]\nequivalents = ["x"]', "expected for each model a table"),
+        ('[a]\nnames = ["b"]', "with one or both of the last two"),
+        ('[a]\nsize = "x"', "expected for each model a table"),
+        ('[a]\nsize = ["x"]\nequivalent = ["x"]', "got both for 'a': x"),
+        ('[a]\nsize = []\n[b]\nnames = ["a"]\nsize = []', "each model once, got 'a' twice"),
+    ],
+)
+def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> None:
+    """What was expected, with the file's name."""
+    file = tmp_path / "mlms.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_counterparts(file)
+    assert str(file) in str(error.value)
+
+
+def test_the_papers_mapping_names_the_papers_mlms() -> None:
+    """Of the eight MLMs of its table 4 without BART, each model has one of each size."""
+    import tomllib
+
+    recipe = Path(__file__).parents[3] / "generation" / "recipes" / "paper-v2.toml"
+    known = set(tomllib.loads(recipe.read_text())["mlms"])
+    mapping = read_counterparts(PAPER)
+    assert {"BERT-B-S", "ALBERT-XXL-SMFA", "roberta-large-mnli"} <= set(mapping)
+    for mlms in mapping.values():
+        assert len(mlms.equivalent) == len(mlms.size) == 1
+        assert mlms.equivalent | mlms.size <= known
+        (own,), (other,) = mlms.equivalent, mlms.size
+        assert own.partition("/")[0] == other.partition("/")[0]

@@ -1,0 +1,303 @@
+"""Figures 3, 4, 5, 8, section 5.4 against the slow oracle of the metric."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, run
+from helpers.metric_oracle import Row, problems, random_problems
+from scipy import stats
+
+from merge_metric.analyses.ablations import ablations
+from merge_metric.analyses.accuracy import accuracy, answered_right, subsample_scores
+from merge_metric.analyses.curves import curves
+from merge_metric.analyses.first_answers import first_answers
+from merge_metric.analyses.matching import matching
+from merge_metric.analyses.measures import accuracy_per_seed
+from merge_metric.runs import Run
+
+SOURCES = ("snli", "mnli-m")
+MODELS = ("a", "b", "c")
+
+Data = dict[tuple[str, str], list[Row]]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    """(model, source) → rows: three models on two sources of 25 seeds in three subsamples."""
+    rng = random.Random(7)
+    found = {}
+    for source in SOURCES:
+        rows = random_problems(rng, seeds=25, variants=(2, 7), subsamples=3)
+        for model, skill in zip(MODELS, (0.4, 0.6, 0.8), strict=True):
+            found[model, source] = answered(rows, rng, skill)
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(data: Data) -> list[Run]:
+    """The same as runs."""
+    return [run(rows, model, source) for (model, source), rows in data.items()]
+
+
+def close(found: Any, expected: Any) -> bool:
+    """Equal up to rounding, None only to None."""
+    if found is None or expected is None:
+        return found is expected
+    return bool(np.allclose(found, np.array(expected, float), rtol=0, atol=1e-12))
+
+
+# --- Figures 4 and 18, 5 and 17 ---
+
+
+def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) -> None:
+    """Every value of every row, computed from the rows with fractions."""
+    table = curves(runs)
+    assert [(row["model"], row["config"]) for row in table.rows] == list(data)
+    for row in table.rows:
+        rows = data[row["model"], row["config"]]
+        exact = oracle.averaged(rows)
+        assert close(row["curve"], exact["curve"])
+        for ct in (50, 60, 70, 80, 90, 100):
+            assert close(row[f"sv_at_{ct}"], exact["curve"][ct - 1])
+        for key in ("seed_accuracy", "variant_accuracy", "matching_threshold", "n_variants"):
+            assert close(row[key], exact[key])
+        assert row["n_seeds"] == row["seeds_per_subsample"] == 25
+        drawn = sum(len(r.subsamples) for r in rows)
+        assert close(row["variants_per_seed"], Fraction(drawn, 25 * 3))
+        assert "curve_low" not in row
+
+
+def test_curves_have_the_band_of_the_metric(runs: list[Run]) -> None:
+    """With a bootstrap, and the same for the same seed of its generator."""
+    (row,) = curves(runs[:1], n_bootstrap=200, rng_seed=3).rows
+    (again,) = curves(runs[:1], n_bootstrap=200, rng_seed=3).rows
+    assert row == again
+    for low, middle, high in zip(row["curve_low"], row["curve"], row["curve_high"], strict=True):
+        assert low <= middle <= high
+    assert row["curve_low"] != row["curve_high"]
+
+
+def test_matching_thresholds_are_averages_of_the_lowest(data: Data, runs: list[Run]) -> None:
+    """Models × sources; the highest equally good threshold is in the JSON."""
+    table = matching(runs)
+    assert [column.heading for column in table.columns] == ["model", *SOURCES]
+    assert [row["model"] for row in table.rows] == list(MODELS)
+    for row in table.rows:
+        for source in SOURCES:
+            exact = oracle.averaged(data[row["model"], source])
+            assert close(row[source], exact["matching_threshold_low"])
+            assert close(row[f"{source}_high"], exact["matching_threshold_high"])
+
+
+def test_a_model_without_a_source_has_no_value_there(runs: list[Run]) -> None:
+    """A dash, not a zero and not a missing row."""
+    table = matching([runs[0], runs[-1]])  # a on snli, c on mnli-m
+    assert table.rows[0]["mnli-m"] is None
+    assert table.rows[1]["snli"] is None
+    assert "–" in table.to_text()
+
+
+def test_matching_threshold_by_hand() -> None:
+    """S is 1/2; of two seeds with four variants one is solved up to 75, the other up to 25."""
+    rows = problems("E E EEEN", "N E NEEE")
+    (row,) = matching([run(rows, subsamples=False)]).rows
+    assert (row["snli"], row["snli_high"]) == (26, 75)
+
+
+# --- Figures 3 and 16 ---
+
+
+def test_accuracy_on_seeds_and_variants(data: Data, runs: list[Run]) -> None:
+    """Without test predictions their columns are empty."""
+    for row in accuracy(runs).rows:
+        exact = oracle.averaged(data[row["model"], row["config"]])
+        assert close(row["seed_accuracy"], exact["seed_accuracy"])
+        assert close(row["variant_accuracy"], exact["variant_accuracy"])
+        assert row["test_accuracy"] is row["higher_share"] is row["n_test"] is None
+
+
+def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
+    """The seeds' own answers, and so many other test problems; those of others do not count."""
+    answers = {str(row.seed_id): row.own == row.gold for row in rows}
+    answers |= {f"s:more-{n}": n < right for n in range(right + wrong)}
+    return answers | {f"t:{n}": False for n in range(50)}
+
+
+def test_accuracy_on_all_test_problems() -> None:
+    """Of ten seeds six are right, of twenty others nineteen: the seeds are harder."""
+    rows = problems(*["E E E"] * 6, *["E N E"] * 4)
+    table = accuracy([run(rows, config="s")], {"a": with_test(rows, 19, 1)}, n_subsamples=500)
+    (row,) = table.rows
+    assert (row["n_test"], row["n_seeds"]) == (30, 10)
+    assert row["test_accuracy"] == 25 / 30
+    assert row["seed_accuracy"] == 0.6
+    exact = stats.hypergeom(30, 25, 10).sf(6)  # more than six right of ten drawn
+    assert abs(row["higher_share"] - exact) < 4 * np.sqrt(exact * (1 - exact) / 500)
+    assert "500 random sets" in table.notes[0]
+
+
+def test_share_of_higher_subsamples_is_of_all_sets() -> None:
+    """Drawn without replacement: every set of three out of six is as likely as another."""
+    right = np.array([True, True, False, True, False, False])
+    sets = [int(right[list(chosen)].sum()) for chosen in combinations(range(6), 3)]
+    scores = subsample_scores(right, 3, 4000, rng_seed=1)
+    for value in range(4):
+        expected = sets.count(value) / len(sets)
+        error = 4 * np.sqrt(expected * (1 - expected) / 4000)
+        assert abs((scores == value).mean() - expected) <= error
+
+
+def test_the_same_sets_are_drawn_for_every_model() -> None:
+    """Two models that are right on the same test problems get the same share."""
+    rows = problems(*["E E E"] * 5, *["E N E"] * 3)
+    test = with_test(rows, 12, 6)
+    shuffled = dict(sorted(test.items(), reverse=True))
+    table = accuracy(
+        [run(rows, "a", "s"), run(rows, "b", "s")], {"a": test, "b": shuffled}, rng_seed=4
+    )
+    first, second = (row["higher_share"] for row in table.rows)
+    assert first == second
+    assert 0 < first < 1
+    assert table.notes[1] == f"s: higher in {100 * first:.1f} on average."
+
+
+def test_seeds_must_be_among_the_test_problems() -> None:
+    """Other ids are an error; seeds answered otherwise than before are a warning."""
+    rows = problems("E E E", "E N E")
+    with pytest.raises(ValueError, match=r"without 1 of 2 seeds: 's:1'"):
+        accuracy([run(rows, config="s")], {"a": {"s:0": True, "s:2": False}})
+
+
+def test_answers_that_changed_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The same seed right here and wrong there: another model, or another precision."""
+    rows = problems("E E E", "E N E")
+    accuracy([run(rows, config="s")], {"a": {"s:0": True, "s:1": True, "s:2": False}})
+    assert "1 of 2 seeds are right in only one" in caplog.text
+
+
+def test_right_answers_of_a_predictions_table() -> None:
+    """Rows of variants are no test problems."""
+    table = pa.table(
+        {
+            "variant_id": ["s:0", "s:1", "s:0/noun/x"],
+            "seed_id": ["s:0", "s:1", "s:0"],
+            "label": [0, 1, 0],
+            "prediction": [0, 2, 0],
+        }
+    )
+    assert answered_right(table) == {"s:0": True, "s:1": False}
+
+
+# --- Section 5.4 ---
+
+
+def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run]) -> None:
+    """Each half of the seeds as if it were the data."""
+    table = first_answers(runs)
+    for row in table.rows:
+        rows = data[row["model"], row["config"]]
+        for which, wanted in (("right", True), ("wrong", False)):
+            half = [r for r in rows if (r.own == r.gold) == wanted]
+            exact = oracle.averaged(half)
+            assert row[f"n_{which}"] == exact["n_seeds"]
+            assert close(row[f"variant_accuracy_{which}"], exact["variant_accuracy"])
+            assert close(row[f"sv_at_50_{which}"], exact["curve"][49])
+            assert close(row[f"sv_at_100_{which}"], exact["curve"][99])
+    mean = np.mean([row["variant_accuracy_right"] for row in table.rows if row["config"] == "snli"])
+    assert (
+        f"snli: variant accuracy over models on average {100 * mean:.1f} where right"
+        in (table.notes[1])
+    )
+
+
+def test_without_wrong_seeds_there_is_nothing_to_say() -> None:
+    """A perfect model has no variants of wrong seeds: dashes."""
+    (row,) = first_answers([run(problems("E E EN", "N N N"), subsamples=False)]).rows
+    assert (row["n_right"], row["variant_accuracy_right"]) == (2, pytest.approx(2 / 3))
+    assert (row["n_wrong"], row["variant_accuracy_wrong"], row["sv_at_50_wrong"]) == (0, None, None)
+
+
+# --- Figure 8 ---
+
+
+@pytest.fixture(scope="module")
+def filters() -> dict[tuple[str, str], list[Row]]:
+    """(dataset, model) → rows: the same ten seeds, variants made with other filters."""
+    rng = random.Random(9)
+    found = {}
+    for dataset in ("merge-nli", "merge-nli-union"):
+        rows = [
+            oracle.Row(row.seed_id, "neutral", "neutral", "neutral", row.subsamples)
+            for row in random_problems(rng, seeds=10, variants=(2, 5), subsamples=2)
+        ]
+        for model in MODELS:
+            found[dataset, model] = answered(rows, rng, 0.6)
+    return found
+
+
+def test_ablations_are_averages_over_models(filters: dict[tuple[str, str], list[Row]]) -> None:
+    """The mean of the models' curves, each the mean of its subsamples."""
+    table = ablations(run(rows, model, dataset=name) for (name, model), rows in filters.items())
+    assert [row["dataset"] for row in table.rows] == ["merge-nli", "merge-nli-union"]
+    for row in table.rows:
+        exact = [oracle.averaged(filters[row["dataset"], model]) for model in MODELS]
+        for key in ("curve", "seed_accuracy", "variant_accuracy"):
+            assert close(row[key], np.mean([np.array(e[key], float) for e in exact], axis=0))
+        assert row["models"] == list(MODELS)
+        assert row["n_seeds"] == 10
+        assert not any("threshold" in key for key in row)
+
+
+def test_ablations_are_compared_on_the_seeds_that_all_have(
+    filters: dict[tuple[str, str], list[Row]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A seed that one data set lacks is left out of the others, and that is told."""
+    runs = [
+        run(
+            [row for row in rows if name != "merge-nli-union" or row.seed_id != "s:3"],
+            model,
+            dataset=name,
+        )
+        for (name, model), rows in filters.items()
+    ]
+    table = ablations(runs)
+    assert [row["n_seeds"] for row in table.rows] == [9, 9]
+    assert "only the 9 seeds that all have are used, out of 10" in caplog.text
+    rest = [row for row in filters["merge-nli", "a"] if row.seed_id != "s:3"]
+    alone = ablations([run(rest, dataset="x"), run(rest, dataset="y")]).rows[
+        0
+    ]  # one model on two data sets
+    assert close(alone["curve"], oracle.averaged(rest)["curve"])
+
+
+def test_ablations_need_several_data_sets_with_the_same_models(
+    filters: dict[tuple[str, str], list[Row]],
+) -> None:
+    """Both errors say how to give the files."""
+    runs = [run(rows, model, dataset=name) for (name, model), rows in filters.items()]
+    with pytest.raises(ValueError, match=r"got only .* FILE@DATASET"):
+        ablations(runs[:3])
+    with pytest.raises(ValueError, match="merge-nli: a, b, c; merge-nli-union: a, b; name the"):
+        ablations(runs[:-1])
+
+
+# --- One seed at a time ---
+
+
+def test_accuracy_per_seed_is_each_seed_as_if_it_were_the_data(data: Data) -> None:
+    """Averaged over the subsamples, as every other figure is."""
+    rows = data["a", "snli"]
+    counts = run(rows).counts
+    found = accuracy_per_seed(counts)
+    for seed, value in zip(counts.seed_ids, found, strict=True):
+        alone = oracle.averaged([row for row in rows if row.seed_id == seed])
+        assert close(value, alone["variant_accuracy"])

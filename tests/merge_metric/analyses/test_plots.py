@@ -1,0 +1,344 @@
+"""What the plots draw is what the tables say; files open; nothing global is touched."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from helpers.analysed import answered, random_dataset, run, seeds_table
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from merge_metric.analyses.ablations import ablations, plot_ablations
+from merge_metric.analyses.accuracy import accuracy, plot_accuracy
+from merge_metric.analyses.contrasts import plot_contrasts
+from merge_metric.analyses.curves import curves, plot_curves
+from merge_metric.analyses.drawing import DASHES, PALETTE, check_output, line_style, save
+from merge_metric.analyses.first_answers import first_answers, plot_first_answers
+from merge_metric.analyses.hardest import hardest, plot_hardest
+from merge_metric.analyses.matching import matching, plot_matching
+from merge_metric.analyses.source_mlms import Counterparts, source_mlms
+from merge_metric.analyses.tables import Table
+from merge_metric.analyses.word_classes import word_classes
+from merge_metric.runs import Run
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    """Two models on two sources."""
+    rng = random.Random(1)
+    found = []
+    for source in ("snli", "mnli-m"):
+        rows = random_dataset(rng, seeds=40)
+        found += [
+            run(answered(rows, rng, skill), m, source) for m, skill in (("a", 0.5), ("b", 0.8))
+        ]
+    return found
+
+
+def lines(axes: Axes) -> list[np.ndarray[Any, Any]]:
+    """Heights of the lines with a label, which are no dots."""
+    return [
+        np.asarray(line.get_ydata(), float)
+        for line in axes.get_lines()
+        if line.get_linestyle() != "None"
+    ]
+
+
+def drawn(figure: Figure) -> Figure:
+    """The figure, laid out as for a file."""
+    figure.savefig(io.BytesIO(), format="png", dpi=30)
+    return figure
+
+
+def legend(figure: Figure) -> list[str]:
+    """Its labels."""
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def bar_heights(axes: Axes) -> list[list[float]]:
+    """Series by series."""
+    return [[bar.get_height() for bar in series] for series in axes.containers]
+
+
+# --- One by one ---
+
+
+def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
+    """A panel per source; a step function over 1..100; MC and S marked."""
+    table = curves(runs, n_bootstrap=50)
+    figure = drawn(plot_curves(table))
+    assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
+    for axes in figure.axes:
+        rows = [row for row in table.rows if row["config"] == axes.get_title()]
+        assert [list(y) for y in lines(axes)] == [row["curve"] for row in rows]
+        steps = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
+        assert all(line.get_drawstyle() == "steps-pre" for line in steps)
+        assert all((line.get_xdata() == np.arange(1, 101)).all() for line in steps)
+        dots = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
+        assert [(dot.get_xdata()[0], dot.get_ydata()[0]) for dot in dots] == [
+            (row["matching_threshold"], row["seed_accuracy"]) for row in rows
+        ]
+        assert len(axes.collections) == 2  # the bands
+    assert legend(figure) == ["a", "b", "SV = S, at MC"]
+
+
+def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
+    """Cell by cell, in colours within the scale; what is missing is a dash."""
+    table = matching(runs[:3])  # b is not on mnli-m
+    figure = drawn(plot_matching(table))
+    axes = figure.axes[0]
+    image = np.ma.filled(axes.images[0].get_array().astype(float), np.nan)
+    expected = [[row["snli"], row["mnli-m"]] for row in table.rows]
+    assert np.allclose(image, np.array(expected, float), equal_nan=True)
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == ["–" if v is None else f"{v:.0f}" for row in expected for v in row]
+    low, high = axes.images[0].get_clim()
+    assert low <= np.nanmin(image) <= np.nanmax(image) <= high
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+
+
+def test_numbers_in_the_heat_map_can_be_read() -> None:
+    """Black or white, whichever contrasts with its cell: at least 4.5 to 1 (WCAG)."""
+    rows = tuple({"model": str(n), "snli": float(n)} for n in range(1, 101, 3))
+    template = matching([run(random_dataset(random.Random(0), seeds=5))])
+    axes = drawn(plot_matching(Table("m", "M", template.columns, rows))).axes[0]
+    image = axes.images[0]
+    for row, text in zip(rows, axes.texts, strict=True):
+        ground = luminance(image.to_rgba(row["snli"])[:3])
+        ink = luminance(to_rgb(text.get_color()))
+        assert (max(ground, ink) + 0.05) / (min(ground, ink) + 0.05) >= 4.5, row
+
+
+def luminance(rgb: tuple[float, ...]) -> float:
+    """Relative luminance (WCAG 2)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def test_accuracy_bars(runs: list[Run]) -> None:
+    """Seeds and variants, and test problems where they are known."""
+    table = accuracy(runs)
+    figure = drawn(plot_accuracy(table))
+    assert legend(figure) == ["seeds", "variants"]
+    for axes in figure.axes:
+        rows = [row for row in table.rows if row["config"] == axes.get_title()]
+        assert bar_heights(axes) == [
+            [row[key] for row in rows] for key in ("seed_accuracy", "variant_accuracy")
+        ]
+    answers = {f"snli:{n}": n % 2 == 0 for n in range(99)}
+    seeds = {str(seed): True for each in runs for seed in each.counts.seed_ids}
+    named = [run_ for run_ in runs if run_.config == "snli"]
+    table = accuracy(
+        [Run(r.model, "s", r.rows, r.counts) for r in named],
+        {"a": {**seeds, **{f"s:x{k}": v for k, v in answers.items()}}},
+    )
+    (axes,) = drawn(plot_accuracy(table)).axes
+    first, *_ = bar_heights(axes)
+    assert first[0] == table.rows[0]["test_accuracy"]
+    assert np.isnan(first[1])
+    assert legend(axes.figure) == ["test problems", "seeds", "variants"]
+
+
+def test_first_answers_bars(runs: list[Run]) -> None:
+    """Two bars per model."""
+    table = first_answers(runs)
+    figure = drawn(plot_first_answers(table))
+    for axes in figure.axes:
+        rows = [row for row in table.rows if row["config"] == axes.get_title()]
+        assert bar_heights(axes) == [
+            [row[f"variant_accuracy_{which}"] for row in rows] for which in ("right", "wrong")
+        ]
+    assert [label.get_text() for label in figure.axes[-1].get_xticklabels()] == ["a", "b"]
+
+
+def test_bars_stand_at_their_model(runs: list[Run]) -> None:
+    """A model without a source has no bars there, and others keep their places."""
+    table = first_answers([runs[0], *runs[2:]])  # b is not on snli
+    top, bottom = drawn(plot_first_answers(table)).axes
+    assert [bar.get_x() for bar in top.patches] == [bar.get_x() for bar in bottom.patches]
+    assert [np.isnan(height) for height in bar_heights(top)[0]] == [False, True]
+    assert bar_heights(bottom)[0] == [
+        row["variant_accuracy_right"] for row in table.rows if row["config"] == "mnli-m"
+    ]
+
+
+def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
+    """A colour per pair, whose second class is dashed; a panel per model and source."""
+    table = word_classes(runs, n_bootstrap=0)
+    figure = drawn(plot_contrasts(table))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["a on snli", "a on mnli-m", "b on snli", "b on mnli-m"]
+    for axes in figure.axes:
+        model, _, config = axes.get_title().partition(" on ")
+        rows = [row for row in table.rows if (row["model"], row["config"]) == (model, config)]
+        assert [list(y) for y in lines(axes)] == [row["curve"] for row in rows]
+        colours = [line.get_color() for line in axes.get_lines()]
+        assert colours == [colour for colour in PALETTE[:3] for _ in range(2)]
+        assert [line.is_dashed() for line in axes.get_lines()] == [False, True] * 3
+        assert f"noun & verb: {rows[0]['n_seeds']} seeds" in axes.texts[0].get_text()
+    assert legend(figure)[:2] == ["noun (of noun & verb)", "verb (of noun & verb)"]
+
+
+def test_source_mlms_are_drawn(runs: list[Run]) -> None:
+    """A line per group, each of its own colour and dashes."""
+    bert = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
+    table = source_mlms(runs[:1], {"a": bert}, n_bootstrap=0)
+    (axes,) = drawn(plot_contrasts(table)).axes
+    assert [list(y) for y in lines(axes)] == [row["curve"] for row in table.rows]
+    assert legend(axes.figure) == [row["group"] for row in table.rows]
+    assert len({to_hex(line.get_color()) for line in axes.get_lines()}) == len(table.rows)
+    assert len({str(line._dash_pattern) for line in axes.get_lines()}) == len(table.rows)  # type: ignore[attr-defined]
+    assert axes.texts[0].get_text() == f"{table.rows[0]['n_seeds']} seeds"
+
+
+def test_ablations_are_drawn(runs: list[Run]) -> None:
+    """A line per data set."""
+    some = [
+        Run(r.model, r.config, r.rows, r.counts, dataset=name)
+        for name in ("all", "union")
+        for r in runs[:2]
+    ]
+    table = ablations(some)
+    (axes,) = drawn(plot_ablations(table)).axes
+    assert [list(y) for y in lines(axes)] == [row["curve"] for row in table.rows]
+    assert legend(axes.figure) == ["all", "union"]
+
+
+def test_hardest_seeds_are_drawn_from_above() -> None:
+    """A dot per model and a bar at their mean."""
+    rng = random.Random(2)
+    rows = random_dataset(rng, seeds=30)
+    some = [run(answered(rows, rng, 0.2), model) for model in "abc"]
+    table = hardest(some, {"snli": seeds_table(rows)}, top=9)
+    (axes,) = drawn(plot_hardest(table)).axes
+    *models, mean = axes.get_lines()
+    for line, model in zip(models, "abc", strict=True):
+        assert list(line.get_xdata()) == [row["by_model"][model] for row in table.rows]
+    assert list(mean.get_xdata()) == [row["variant_accuracy"] for row in table.rows]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [row["seed_id"] for row in table.rows]
+    assert axes.yaxis_inverted()
+    drawn(plot_hardest(hardest(some, {"snli": seeds_table(rows)}, top=None)))
+
+
+# --- Readable ---
+
+
+def test_legends_stay_inside_the_figure() -> None:
+    """Also with 19 models of long names, and with one panel or three."""
+    rng = random.Random(4)
+    for sources in (["snli"], ["snli", "mnli-m", "mnli-mm"]):
+        rows = random_dataset(rng, seeds=4)
+        names = [f"organisation/some-large-model-{n}-snli" for n in range(19)]
+        figure = drawn(plot_curves(curves(run(rows, n, s) for s in sources for n in names)))
+        box = figure.legends[0].get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert all(axes.get_position().height > 0.2 for axes in figure.axes)
+
+
+def test_lines_can_be_told_apart() -> None:
+    """28 different looks; the dashes differ from one to the next, for readers in grey."""
+    looks = [(style["color"], style["linestyle"]) for style in map(line_style, range(28))]
+    assert len(set(looks)) == 28
+    assert all(one != other for (_, one), (_, other) in pairwise(looks))
+    assert {dashes for _, dashes in looks} == set(DASHES)
+
+
+def test_colours_can_be_seen_on_white() -> None:
+    """At least 1.9 to 1; the lightest are never used without hatching or dashes of their own."""
+    for colour in PALETTE:
+        assert 1.05 / (luminance(to_rgb(colour)) + 0.05) >= 1.9
+
+
+# --- Files ---
+
+Plots = dict[str, Callable[[], Figure]]
+
+
+@pytest.fixture(scope="module")
+def figure(runs: list[Run]) -> Callable[[], Figure]:
+    """Draws the same plot again and again."""
+    table = matching(runs)
+    return lambda: plot_matching(table)
+
+
+def test_png_files_open(figure: Callable[[], Figure], tmp_path: Path) -> None:
+    """As an image of some size that is not blank."""
+    save(figure(), tmp_path / "new" / "plot.png")
+    image = imread(tmp_path / "new" / "plot.png")
+    assert min(image.shape[:2]) > 100
+    assert image.std() > 0.05
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["plot.png"]
+
+
+def test_svg_files_are_well_formed(figure: Callable[[], Figure], tmp_path: Path) -> None:
+    """With a size and shapes, and without a date."""
+    save(figure(), tmp_path / "plot.svg")
+    root = ElementTree.parse(tmp_path / "plot.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert root.get("viewBox")
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 5
+    assert "<dc:date>" not in (tmp_path / "plot.svg").read_text()
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_same_plot_is_the_same_file(
+    figure: Callable[[], Figure], suffix: str, tmp_path: Path
+) -> None:
+    """Byte by byte."""
+    for name in "ab":
+        save(figure(), tmp_path / f"{name}.{suffix}")
+    assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path) -> None:
+    """Before anything is drawn."""
+    for name in ("plot.jpg", "plot"):
+        with pytest.raises(ValueError, match=r"expected a plot's file to end in \.png, \.svg"):
+            check_output(tmp_path / name)
+        with pytest.raises(ValueError, match="expected a plot's file"):
+            save(figure(), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_pyplot_and_no_settings_are_touched() -> None:
+    """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
+    code = """
+import sys
+from merge_metric.analyses import ablations, accuracy, curves, drawing, first_answers, hardest
+from merge_metric.analyses import matching, source_mlms, tables, word_classes, analyse, cli
+assert not any(name.startswith("matplotlib") for name in sys.modules)
+import matplotlib
+before = matplotlib.rcParams.copy()  # without finding a backend, which imports pyplot
+table = tables.Table("t", "T", (tables.Column("s", "s", "threshold"),), ({"model": "a", "s": 5.0},))
+figure = matching.plot_matching(table)
+drawing.save(figure, __import__("pathlib").Path(sys.argv[1]) / "a.svg")
+assert matplotlib.rcParams.copy() == before
+print("matplotlib.pyplot" in sys.modules)
+"""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code, folder],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.stdout.strip() == "False", done.stderr

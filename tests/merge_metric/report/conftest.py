@@ -1,0 +1,73 @@
+"""A dataset of two sources, three models' predictions for it, and the reports on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.browser import chromium
+from helpers.report_data import EVIL, Problems, problems, write_predictions
+from selenium.webdriver import Chrome
+
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.write import render_html
+
+ABILITIES = {"weak": 0.45, "middle": 0.65, "strong": 0.85}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where the data are, and what they were made from."""
+
+    folder: Path
+    files: list[str]
+    """Predictions: a file per model; of `strong` one per source."""
+    snli: Problems
+    mnli: Problems
+
+
+@pytest.fixture(scope="session")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """Sources snli, 30 seeds of nouns and verbs, and mnli-m, 9 seeds."""
+    place = tmp_path_factory.mktemp("report")
+    snli, mnli = problems(30), problems(9, "mnli-m")
+    folder = place / "merge-nli"
+    snli.write(folder)
+    mnli.write(folder)
+    files = []
+    for name, ability in ABILITIES.items():
+        parts = [part.predictions(ability, name) for part in (snli, mnli)]
+        whole = [parts[0] + parts[1]] if name != "strong" else parts
+        for number, rows in enumerate(whole):
+            path = place / f"{name}-{number}.parquet"
+            description = {"name": name, "kind": f"<i>{EVIL}", "dtype": "float32"}
+            files.append(str(write_predictions(path, rows, description)))
+    return Case(folder, files, snli, mnli)
+
+
+@pytest.fixture(scope="session")
+def evidence(case: Case) -> Evidence:
+    """What the report says of all models on both sources."""
+    return gather(case.files, case.folder, n_bootstrap=40)
+
+
+@pytest.fixture(scope="session")
+def sources(evidence: Evidence) -> list[SourceSeeds]:
+    """The problems of both sources."""
+    return read_seeds(evidence)
+
+
+@pytest.fixture(scope="session")
+def page(evidence: Evidence, sources: list[SourceSeeds]) -> str:
+    """The HTML."""
+    return render_html(evidence, sources)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """A browser that reaches nothing but this machine."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver

@@ -1,0 +1,500 @@
+"""The HTML report in headless Chromium, opened from disk."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.browser import console_errors, outside, requests
+from helpers.report_data import EVIL, problems, write_predictions
+from selenium.webdriver import ActionChains, Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from merge_metric.report.columns import MATCHING, RELAXED, Cell, cell, interval, number
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.write import render_html
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+SECONDS = 10
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+
+
+@pytest.fixture(scope="module")
+def url(page: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report as a file."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def opened(browser: Chrome, url: str) -> Iterator[Chrome]:
+    """The report, just opened; afterwards, what went wrong in it."""
+    console_errors(browser), requests(browser)
+    browser.get(url)
+    yield browser
+    assert console_errors(browser) == []
+    assert outside(requests(browser)) == []
+
+
+def find(browser: Chrome, css: str) -> list[WebElement]:
+    return browser.find_elements(By.CSS_SELECTOR, css)
+
+
+def one(browser: Chrome | WebElement, css: str) -> WebElement:
+    return browser.find_element(By.CSS_SELECTOR, css)
+
+
+def text(element: WebElement) -> str:
+    return " ".join(element.text.split())
+
+
+def choose(browser: Chrome, id_: str, label: str) -> None:
+    Select(one(browser, f"#{id_}")).select_by_visible_text(label)
+
+
+def until(browser: Chrome, condition: Any) -> Any:
+    return WebDriverWait(browser, SECONDS).until(lambda _: condition())
+
+
+def shown(of: Cell) -> str:
+    return f"{number(of.value)} {interval(of)}".strip()
+
+
+def legend(browser: Chrome) -> dict[str, list[str]]:
+    """Model → the cells beside it: SV at the threshold with its interval, S, MC."""
+    rows = find(browser, "#legend tbody tr")
+    return {
+        text(one(row, ".name")): [text(td) for td in row.find_elements(By.TAG_NAME, "td")]
+        for row in rows
+    }
+
+
+def found(browser: Chrome) -> int:
+    """How many seeds pass the filters."""
+    return int(one(browser, "#found").text.split(" of ")[1].split()[0].replace(",", ""))
+
+
+def ids(browser: Chrome) -> list[str]:
+    script = "return [...document.querySelectorAll('.seed .id')].map((e) => e.textContent)"
+    shown_ids: list[str] = browser.execute_script(script)
+    return shown_ids
+
+
+def snli(evidence: Evidence) -> Any:
+    return next(c for c in evidence.configurations if c.name == "snli")
+
+
+# --- Loading ---
+
+
+def test_it_opens_from_disk_alone(opened: Chrome, url: str) -> None:
+    """No errors, no requests but for the file itself, nothing of a problem's text runs."""
+    assert requests(opened) == [url]
+    assert opened.title == "3 models on mnli-m and snli – MERGE report"
+    assert find(opened, "img") == []
+    assert len(find(opened, "#chart canvas")) == 1
+    assert len(find(opened, ".seed")) == 9  # mnli-m, which comes first
+
+
+def test_a_page_may_not_reach_out(opened: Chrome) -> None:
+    """The policy refuses requests, styles and scripts that somebody might put in."""
+    blocked = opened.execute_async_script(
+        """
+        const done = arguments[0];
+        fetch("http://127.0.0.1:9/").then(() => done("reached"), () => done("blocked"));
+        """
+    )
+    assert blocked == "blocked"
+    opened.execute_script(
+        "document.body.append(Object.assign(document.createElement('script'),"
+        " { textContent: 'document.title = \"owned\"' }))"
+    )
+    assert opened.title != "owned"
+    assert any("Content Security Policy" in message for message in console_errors(opened))
+
+
+def test_without_javascript(browser: Chrome, url: str, evidence: Evidence) -> None:
+    """All figures and drawings are there; what needs scripts is not."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(url)
+        tables = find(browser, "table.figures")
+        assert [table.is_displayed() for table in tables] == [True, True]
+        assert all(figure.is_displayed() for figure in find(browser, ".static svg"))
+        assert not one(browser, "#problems").is_displayed()
+        assert "JavaScript is off" in one(browser, "noscript").text
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+# --- Curves ---
+
+
+def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
+    """Of all models at the threshold under the pointer; away from it, at the slider's."""
+    over = one(opened, "#chart .u-over")
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
+    width = over.size["width"]
+    results = evidence.configurations[0].results
+
+    def expected(threshold: int, result: Any) -> str:
+        curve = result["sv_curve"]
+        sides = (100 * curve[side][threshold - 1] for side in ("accuracy", "low", "high"))
+        return shown(Cell(*sides))
+
+    for threshold in (1, 40, 73, 100):
+        x = round(width * threshold / 100) - width // 2
+        ActionChains(opened).move_to_element_with_offset(over, min(x, width // 2 - 1), 0).perform()
+        until(opened, lambda t=threshold: one(opened, "#legend-threshold").text == f"SV@{t}")
+        for name, result in zip(evidence.names, results, strict=True):
+            assert result is not None
+            assert legend(opened)[name][0] == expected(threshold, result)
+            assert legend(opened)[name][1] == number(100 * result["seed_accuracy"])
+            assert legend(opened)[name][2] == number(result["matching_threshold"])
+        assert one(opened, ".cursor-flag").text == f"CT {threshold} %"
+    ActionChains(opened).move_to_element(one(opened, "#curves h2")).perform()
+    until(opened, lambda: one(opened, "#legend-threshold").text == "SV@90")
+
+
+def test_keys_move_the_threshold(opened: Chrome) -> None:
+    """The slider does what the pointer does."""
+    slider = one(opened, "#threshold")
+    slider.send_keys(Keys.ARROW_LEFT * 10)
+    assert one(opened, "#threshold-value").text == "80 %"
+    assert one(opened, "#legend-threshold").text == "SV@80"
+    slider.send_keys(Keys.HOME)
+    assert one(opened, ".cursor-flag").text == "CT 1 %"
+
+
+def colours(browser: Chrome) -> set[str]:
+    """Opaque colours in the chart."""
+    pixels = browser.execute_script(
+        """
+        const canvas = document.querySelector("#chart canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const found = new Set();
+        for (let i = 0; i < data.length; i += 4) {
+          if (data[i + 3] === 255) found.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+        }
+        return [...found];
+        """
+    )
+    return {f"#{pixel:06X}" for pixel in pixels}
+
+
+def test_switching_a_curve_off(opened: Chrome) -> None:
+    """Its colour is gone from the chart, the others stay; all together by one box."""
+    blue, vermillion = "#0072B2", "#D55E00"
+    until(opened, lambda: {blue, vermillion} <= colours(opened))
+    boxes = find(opened, "#legend tbody input")
+    boxes[0].click()
+    until(opened, lambda: blue not in colours(opened))
+    assert vermillion in colours(opened)  # though the pointer is over the first row
+    assert "off" in (find(opened, "#legend tbody tr")[0].get_attribute("class") or "")
+    one(opened, "#every").click()
+    until(opened, lambda: vermillion not in colours(opened))
+    assert [box.is_selected() for box in boxes] == [False] * 3
+    one(opened, "#every").send_keys(Keys.SPACE)
+    until(opened, lambda: {blue, vermillion} <= colours(opened))
+
+
+def test_parts_and_configurations(opened: Chrome, evidence: Evidence) -> None:
+    """The curves of a word class, of another configuration; the rest of the page follows."""
+    choose(opened, "part", "replaced word: verb")
+    part = next(p for p in evidence.configurations[0].parts() if p.title == "verb")
+    assert part.results[0] is not None
+    assert legend(opened)["weak"][1] == number(100 * part.results[0]["seed_accuracy"])
+    choose(opened, "config", "snli")
+    other = next(p for p in snli(evidence).parts() if p.title == "verb")
+    assert legend(opened)["weak"][1] == number(100 * other.results[0]["seed_accuracy"])
+    visible = [table.is_displayed() for table in find(opened, "table.figures")]
+    assert visible == [c.name == "snli" for c in evidence.configurations]
+    assert found(opened) == 30
+
+
+def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
+    """What the chart shows, for those who do not see it."""
+    one(opened, "#curve-values summary").click()
+    rows = [text(row) for row in find(opened, "#curve-values tbody tr")]
+    curves = [result["sv_curve"]["accuracy"] for result in evidence.configurations[0].scored]
+    assert rows[10] == " ".join(["50", *(number(100 * curve[49]) for curve in curves)])
+    assert len(rows) == 21
+
+
+# --- Tables ---
+
+
+def test_sorting(opened: Chrome, evidence: Evidence) -> None:
+    """A click on a heading sorts from the highest, another from the lowest; by keys too."""
+    results = evidence.configurations[0].scored
+    s = {name: r["seed_accuracy"] for name, r in zip(evidence.names, results, strict=True)}
+    (table, _) = find(opened, "table.figures")
+    heading = table.find_elements(By.CSS_SELECTOR, ".sort")[1]
+    heading.click()
+
+    def column() -> list[float]:
+        return [s[text(row)] for row in table.find_elements(By.CSS_SELECTOR, "tbody .name")]
+
+    assert column() == sorted(s.values(), reverse=True)
+    assert heading.find_element(By.XPATH, "..").get_attribute("aria-sort") == "descending"
+    heading.send_keys(Keys.ENTER)
+    assert column() == sorted(s.values())
+    table.find_elements(By.CSS_SELECTOR, ".sort")[0].click()
+    names = [text(row) for row in table.find_elements(By.CSS_SELECTOR, "tbody .name")]
+    assert names == sorted(evidence.names)
+
+
+def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
+    """Any figure of the headline in place of MC, and back."""
+    first = "#heat tbody tr:first-child td"
+    before = [text(td) for td in find(opened, first)]
+    classes = [td.get_attribute("class") for td in find(opened, first)]
+    parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
+    assert before == [shown(cell(p.results[0], MATCHING)) for p in parts if p.results[0]]
+    choose(opened, "measure", "rr: Relaxed fooling rate")
+    after = [text(td) for td in find(opened, first)]
+    assert after == [shown(cell(p.results[0], RELAXED)) for p in parts if p.results[0]]
+    assert "changes the answer" in one(opened, "#measure-meaning").text
+    choose(opened, "measure", "MC: Matching threshold")
+    assert [text(td) for td in find(opened, first)] == before
+    again = [(td.get_attribute("class") or "").split() for td in find(opened, first)]
+    assert again == [(each or "").split() for each in classes]
+
+
+# --- Problems ---
+
+
+@pytest.fixture
+def table(opened: Chrome) -> Chrome:
+    """The table of snli's problems."""
+    choose(opened, "config", "snli")
+    return opened
+
+
+def test_hardest_first_and_pages(table: Chrome, sources: list[SourceSeeds]) -> None:
+    """In the order of the other formats; twenty on a page."""
+    source = next(each for each in sources if each.source == "snli")
+    names = source.seeds["seed_id"].to_pylist()
+    order = [names[i] for i in source.hardest()]
+    assert ids(table) == order[:20]
+    assert one(table, "#found").text == "1–20 of 30 seeds"
+    one(table, ".pager .next").click()
+    assert ids(table) == order[20:]
+    assert not one(table, ".pager .next").is_enabled()
+    one(table, ".pager .previous").click()
+    assert ids(table) == order[:20]
+    choose(table, "order", "by id")
+    assert ids(table) == sorted(names)[:20]
+
+
+def test_search(table: Chrome, case: Any) -> None:
+    """All words must occur, in premise, hypothesis or id, in any case."""
+    one(table, "#search").send_keys("HORSE number")
+    expected = [row for row in case.snli.seeds if "horse" in row["premise"]]
+    until(table, lambda: found(table) == len(expected) < 20)
+    one(table, "#search").clear()
+    one(table, "#search").send_keys("p017")
+    until(table, lambda: ids(table) == ["snli:p017"])
+    one(table, "#search").send_keys(" nowhere")
+    until(table, lambda: find(table, ".empty"))
+    assert one(table, "#found").text == "0–0 of 0 seeds"
+
+
+def test_filters(table: Chrome, case: Any) -> None:
+    """By class, label, and what a model or all of them answer."""
+    rows = {name: case.snli.predictions(a, name) for name, a in (("weak", 0.45), ("strong", 0.85))}
+    choose(table, "gold", "neutral")
+    assert found(table) == 10
+    choose(table, "class", "verb")
+    verbs = {row["seed_id"] for row in case.snli.variants if row["word_class"] == "verb"}
+    assert found(table) == len(
+        [r for r in case.snli.seeds if r["label"] == 1 and r["seed_id"] in verbs]
+    )
+    choose(table, "class", "any")
+    choose(table, "gold", "any")
+
+    def right_on_seeds(name: str) -> set[str]:
+        return {r["seed_id"] for r in rows[name][:30] if r["prediction"] == r["label"]}
+
+    choose(table, "model", "weak")
+    choose(table, "condition", "the seed wrong")
+    assert found(table) == 30 - len(right_on_seeds("weak"))
+    choose(table, "model", "strong")
+    choose(table, "condition", "the seed right, a variant wrong")
+    wrong = {r["seed_id"] for r in rows["strong"][30:] if r["prediction"] != r["label"]}
+    assert found(table) == len(right_on_seeds("strong") & wrong)
+    choose(table, "condition", "seed and variants right")
+    assert found(table) == len(right_on_seeds("strong") - wrong)
+    choose(table, "model", "every model")
+    choose(table, "condition", "the seed wrong")
+    every = json_of(table)
+    assert found(table) == every
+
+
+def json_of(browser: Chrome) -> int:
+    """Seeds of snli that all models answer wrong, from the data."""
+    return int(
+        browser.execute_script(
+            """
+            const source = Report.data.sources.find(({ name }) => name === "snli");
+            const wrong = (own, i) => own[i] !== source.gold[i];
+            return source.ids.filter((_, i) => source.own.every((own) => wrong(own, i))).length;
+            """
+        )
+    )
+
+
+def test_opening_a_row(table: Chrome, case: Any) -> None:
+    """Every variant with the replaced word marked, and each model's answer; texts as texts."""
+    one(table, "#search").send_keys("p003")
+    until(table, lambda: ids(table) == ["snli:p003"])
+    opener = one(table, ".opener")
+    assert EVIL in opener.text
+    opener.send_keys(Keys.ENTER)
+    assert opener.get_attribute("aria-expanded") == "true"
+    mine = [row for row in case.snli.variants if row["seed_id"] == "snli:p003"]
+    answers = [
+        {r["variant_id"]: r["prediction"] for r in case.snli.predictions(ability, name)}
+        for name, ability in (("weak", 0.45), ("middle", 0.65), ("strong", 0.85))
+    ]
+    rows = find(table, ".variants tbody tr")
+    assert len(rows) == len(mine)
+    seen = {}
+    for row in rows:
+        word, _, new = one(row, ".replaced").text.partition(" → ")
+        marks = [mark.text for mark in row.find_elements(By.TAG_NAME, "mark")]
+        premise, hypothesis = (one(row, css).get_attribute("textContent") for css in (".p", ".h"))
+        given = [chip.text for chip in row.find_elements(By.CSS_SELECTOR, ".answer")]
+        seen[word, new] = (premise, hypothesis, marks, given)
+    for row in mine:
+        premise, hypothesis, marks, given = seen[row["original"], row["replacement"]]
+        assert (premise, hypothesis) == (row["premise"], row["hypothesis"])
+        spans = len(row["premise_spans"]) + len(row["hypothesis_spans"])
+        assert marks == [row["replacement"]] * spans
+        assert given == ["ENC"[model[row["variant_id"]]] for model in answers]
+    wrong = [row.find_elements(By.CSS_SELECTOR, ".answer.wrong") for row in rows]
+    assert [len(each) for each in wrong] == sorted((len(each) for each in wrong), reverse=True)
+    assert table.title != "owned"
+    opener.click()
+    assert find(table, ".details") == []
+
+
+def test_votes_are_shown(table: Chrome) -> None:
+    """Where the dataset has them."""
+    one(table, "#search").send_keys("p004")
+    until(table, lambda: ids(table) == ["snli:p004"])
+    assert one(table, ".votes").text == "votes C N N"
+
+
+# --- Other screens, and paper ---
+
+
+def test_phone(browser: Chrome, url: str) -> None:
+    """Nothing is wider than the screen, with a row open and a definition unfolded."""
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    try:
+        browser.get(url)
+        for css in (".opener", ".definitions summary", "#curve-values summary"):
+            browser.execute_script("arguments[0].click()", one(browser, css))
+        widths = browser.execute_script(
+            "return [document.documentElement.scrollWidth, window.innerWidth]"
+        )
+        assert widths == [PHONE["width"], PHONE["width"]]
+        chart = one(browser, "#chart canvas")
+        assert chart.size["width"] <= PHONE["width"]
+        assert one(browser, "table.figures tbody td").is_displayed()
+        assert one(browser, ".variants mark").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert console_errors(browser) == []
+
+
+def test_print(opened: Chrome) -> None:
+    """All configurations with their drawings, everything unfolded, and no controls."""
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        opened.execute_script("dispatchEvent(new Event('beforeprint'))")
+        assert all(table.is_displayed() for table in find(opened, "table.figures"))
+        assert all(figure.is_displayed() for figure in find(opened, ".static svg"))
+        assert all(term.is_displayed() for term in find(opened, ".definitions dt"))
+        for css in (".bar", "#chart-area", "#filters", ".pager", "summary", "button.sort"):
+            hidden = [e for e in find(opened, css) if e.is_displayed() and e.tag_name != "button"]
+            assert hidden == [], css
+        opened.execute_script("dispatchEvent(new Event('afterprint'))")
+        assert not one(opened, ".definitions").get_attribute("open")
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    made = opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    pdf = base64.b64decode(made["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 3
+
+
+# --- Other reports ---
+
+
+def open_report(browser: Chrome, evidence: Evidence, path: Path) -> None:
+    path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")
+    console_errors(browser)
+    browser.get(path.as_uri())
+
+
+def test_many_models(browser: Chrome, case: Any, tmp_path: Path) -> None:
+    """Beyond six, the table has their totals, and a row's details each of them."""
+    files = [
+        str(write_predictions(tmp_path / f"m{i}.parquet", case.mnli.predictions(i / 9, str(i))))
+        for i in range(8)
+    ]
+    open_report(browser, gather(files, case.folder, n_bootstrap=0), tmp_path / "r.html")
+    heads = [text(th) for th in find(browser, "#seed-table > thead th")]
+    assert heads == ["Problem", "Gold", "Models right", "Variants right"]
+    one(browser, ".opener").click()
+    assert len(find(browser, ".totals .total")) == 8
+    assert len(find(browser, ".variants tbody tr:first-child .answer")) == 8
+    assert not one(browser, "#references").is_selected()
+    assert console_errors(browser) == []
+
+
+def test_one_model_without_intervals(browser: Chrome, tmp_path: Path) -> None:
+    """One model, one configuration, one class: nothing to choose, nothing missing."""
+    made = problems(3)
+    made.variants = [row for row in made.variants if row["word_class"] == "noun"]
+    folder = made.write(tmp_path / "data", {})
+    file = write_predictions(tmp_path / "m.parquet", made.predictions(0.6, "x"))
+    open_report(browser, gather([str(file)], folder, n_bootstrap=0), tmp_path / "r.html")
+    assert find(browser, "#config") == []
+    assert not one(browser, "#source").is_displayed()
+    assert not one(browser, "#class").is_displayed()
+    assert not one(browser, "#bands").is_enabled()
+    choose(browser, "condition", "the seed wrong")
+    assert found(browser) <= 3
+    assert console_errors(browser) == []
+
+
+def test_missing_answers(browser: Chrome, case: Any, tmp_path: Path) -> None:
+    """A model that was not asked is neither right nor wrong."""
+    rows = case.snli.predictions(0.5, "x")
+    seed = rows[0]["seed_id"]
+    file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
+    files = [case.files[0], str(file)]
+    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    open_report(browser, evidence, tmp_path / "r.html")
+    one(browser, "#search").send_keys(seed.partition(":")[2])
+    until(browser, lambda: ids(browser) == [seed])
+    cells = [text(td) for td in find(browser, ".seed td")][2:]
+    assert cells[1] == "– –"
+    choose(browser, "model", "x")
+    for condition in ("the seed right", "the seed wrong", "anything"):
+        choose(browser, "condition", condition)
+        assert found(browser) == 0
+    assert console_errors(browser) == []

@@ -1,0 +1,204 @@
+"""The report as Markdown, LaTeX, JSON and plots, and the command that writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.report_data import EVIL, write_predictions
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.report.documents import render_json, render_latex, render_markdown
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.facts import dataset_facts, model_text
+from merge_metric.report.seeds import SourceSeeds
+from merge_metric.report.tables import tables
+from merge_metric.report.write import ReportFormat, format_of, write_report
+from merge_metric.score import score_file
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def run() -> Any:
+    return CliRunner().invoke
+
+
+# --- Content ---
+
+
+def test_json_has_the_results(evidence: Evidence, sources: list[SourceSeeds], case: Any) -> None:
+    """As `score` gives them, and every seed with its counts."""
+    whole = json.loads(render_json(evidence, sources))
+    assert [model["name"] for model in whole["models"]] == evidence.names
+    assert whole["models"][2]["files"] == ["strong-0.parquet", "strong-1.parquet"]
+    results = score_file(case.files[1], case.folder, n_bootstrap=40)
+    for configuration in whole["configurations"]:
+        assert configuration["results"]["middle"] == results[configuration["name"]]
+    assert len(whole["seeds"]) == len(case.snli.seeds) + len(case.mnli.seeds)
+    assert whole["provenance"]["snli"]["fingerprint"] == "f00d"
+    seed = next(seed for seed in whole["seeds"] if seed["seed_id"] == "snli:p004")
+    rows = [row for row in case.snli.predictions(0.45, "weak") if row["seed_id"] == "snli:p004"]
+    right = [row["prediction"] == row["label"] for row in rows]
+    assert seed["votes"] == "N N C"
+    assert seed["gold"] == "neutral"
+    assert seed["by_model"]["weak"]["n_right"] == sum(right[1:])
+    assert seed["by_model"]["weak"]["n_answered"] == seed["n_variants"] == len(right) - 1
+
+
+def test_markdown_has_the_tables(evidence: Evidence, sources: list[SourceSeeds]) -> None:
+    """Figures of every model, findings, signatures, how it was made; marks are escaped."""
+    text = render_markdown(evidence, sources)
+    for configuration in evidence.configurations:
+        assert f"`{configuration.signatures[0]}`" in text
+        for name, result in zip(evidence.names, configuration.results, strict=True):
+            assert result is not None
+            low, high = (f"{100 * bound:.1f}" for bound in result["seed_accuracy_ci"])
+            value = f"{100 * result['seed_accuracy']:.1f}"
+            assert rf"| {name} | {value} \[{low}, {high}\] |" in text
+    assert "**Tagger**: en\\_core\\_web\\_sm 3.8.0" in text
+    assert "## Definitions" in text
+    assert EVIL not in text
+    assert "<img" not in text.replace("\\<img", "")
+    seeds = [line for line in text.splitlines() if line.startswith("| snli:p")]
+    assert len(seeds) == 20
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in seeds} == {9}  # 7 cells
+
+
+def test_latex_is_balanced(evidence: Evidence, sources: list[SourceSeeds]) -> None:
+    """Environments and braces close, rows have their columns, special characters are escaped."""
+    text = render_latex(evidence, sources)
+    begun = re.findall(r"\\begin\{(\w+)\}", text)
+    assert begun.count("table") == begun.count("tabular") == text.count(r"\toprule")
+    assert sorted(begun) == sorted(re.findall(r"\\end\{(\w+)\}", text))
+    plain = re.sub(r"\\[{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    for block in text.split(r"\begin{tabular}")[1:]:
+        rows = [
+            line for line in block.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")
+        ]
+        assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
+    labels = re.findall(r"\\label\{([^}]*)\}", text)
+    assert len(labels) == len(set(labels))
+    assert r"r\_r" in text
+    assert r"\& another" in text
+    assert r"\textless{}/script" in text
+
+
+def test_wide_tables_are_two_in_latex(evidence: Evidence, sources: list[SourceSeeds]) -> None:
+    """Nine figures with intervals do not fit on a page; all of them are there."""
+    text = render_latex(evidence, sources)
+    assert text.count(r"\label{tab:figures-snli-") == 2
+    heads = [line for line in text.splitlines() if line.startswith("model & ")]
+    assert heads[0].split(" & ")[1:] == ["S", "var.acc", "SV@50", "SV@80", r"SV@90 \\"]
+    assert heads[1].split(" & ")[1:] == ["SV@100", "MC", r"r\_r", r"r\_s \\"]
+
+
+def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> None:
+    """Which there are, and the hardest seeds as the page has them."""
+    names = [table.name for table in tables(evidence, sources)]
+    assert names == [
+        "figures-mnli-m",
+        "figures-snli",
+        "matching",
+        "word-class-mnli-m",
+        "label-mnli-m",
+        "word-class-snli",
+        "label-snli",
+        "fooling-mnli-m",
+        "shift-mnli-m",
+        "fooling-snli",
+        "shift-snli",
+        "hardest-mnli-m",
+        "hardest-snli",
+    ]
+    source = next(each for each in sources if each.source == "snli")
+    hardest = tables(evidence, sources)[-1].rows
+    ids = source.seeds["seed_id"].to_pylist()
+    assert [row["seed_id"] for row in hardest] == [ids[i] for i in source.hardest()[:20]]
+
+
+def test_facts_of_other_makers() -> None:
+    """Provenance of another form is told as it is; settings without a value are not."""
+    other = {"generator": "flan-t5-xl", "sampling": {"beams": 10, "seed": None}, "n": 12345}
+    assert dataset_facts(other) == [
+        ("Further", "generator: flan-t5-xl; sampling, beams: 10; n: 12,345")
+    ]
+    assert dataset_facts({"config": {"recipe": "r"}, "ablation": "union"}) == [
+        ("Recipe", "r, ablation union")
+    ]
+    assert model_text({"rows": 3, "name": "x"}) == ""
+
+
+# --- Files ---
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".tex", ".json"])
+def test_the_same_bytes_again(evidence: Evidence, tmp_path: Path, suffix: str) -> None:
+    """Whatever the format; nothing else is left in the folder."""
+    paths = [tmp_path / "new" / f"{n}{suffix}" for n in range(2)]
+    for path in paths:
+        write_report(evidence, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert sorted((tmp_path / "new").iterdir()) == paths
+
+
+def test_formats() -> None:
+    """By the suffix; another one is an error that names those that there are."""
+    assert format_of(Path("a.b.tex")) is ReportFormat.latex
+    with pytest.raises(ValueError, match=r"expected a name that ends in \.html, .*got '\.pdf'"):
+        format_of(Path("report.pdf"))
+
+
+def test_command(case: Any, tmp_path: Path, run: Any) -> None:
+    """Writes the report and the plots, and says where."""
+    out, plots = tmp_path / "report.html", tmp_path / "plots"
+    arguments = ["report", *case.files, "--dataset", str(case.folder), "--out", str(out)]
+    done = run(app, [*arguments, "--n-bootstrap", "10", "--figures", str(plots)])
+    assert done.exit_code == 0, done.output
+    written = done.stdout.split()
+    assert written[-1] == str(out)
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert sorted(plots.iterdir()) == sorted(map(Path, written[:-1]))
+    names = ["curves", "matching"]
+    names += [f"curves-{c}-by-{k}" for c in ("snli", "mnli-m") for k in ("word-class", "label")]
+    assert {path.stem for path in plots.iterdir()} == set(names)
+    for path in plots.iterdir():
+        head = path.read_bytes()[:200]
+        assert head.startswith(PNG) if path.suffix == ".png" else b"<?xml" in head
+
+
+def test_command_format(case: Any, tmp_path: Path, run: Any) -> None:
+    """The format may be given, for a file of any name."""
+    out = tmp_path / "report.txt"
+    arguments = ["report", case.files[0], "--dataset", str(case.folder), "--out", str(out)]
+    done = run(app, [*arguments, "--format", "markdown", "--n-bootstrap", "0", "--title", "My *t*"])
+    assert done.exit_code == 0, done.output
+    assert out.read_text(encoding="utf-8").startswith("# MERGE report: My \\*t\\*\n")
+
+
+def test_command_errors(case: Any, tmp_path: Path, run: Any) -> None:
+    """Usage errors are told before anything is read; files that are not there by name."""
+    out = str(tmp_path / "report.pdf")
+    arguments = ["report", "none.parquet", "--dataset", str(case.folder)]
+    done = run(app, [*arguments, "--out", out])
+    assert done.exit_code == 2
+    assert "expected a name that ends in" in done.stderr
+    done = run(app, arguments)
+    assert done.exit_code == 2
+    assert "none.parquet: expected a predictions file" in done.stderr
+
+
+def test_no_local_paths(case: Any, tmp_path: Path) -> None:
+    """A report says names of files, not where they were."""
+    file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
+    evidence = gather([str(file)], case.folder, n_bootstrap=0)
+    for suffix in (".html", ".md", ".tex", ".json"):
+        write_report(evidence, tmp_path / f"report{suffix}")
+        text = (tmp_path / f"report{suffix}").read_text(encoding="utf-8")
+        assert str(tmp_path) not in text
+        assert str(case.folder) not in text

@@ -1,0 +1,154 @@
+"""What a report is about: models, configurations, figures."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.report_data import problems, write_predictions
+
+from merge_metric.report.evidence import Evidence, gather, joined
+from merge_metric.score import score_file
+
+
+def test_figures_are_those_of_score(evidence: Evidence, case: Any) -> None:
+    """Every result equals what `merge-nli score` computes from the same file."""
+    results = score_file(case.files[0], case.folder, n_bootstrap=40)
+    for configuration in evidence.configurations:
+        assert configuration.results[0] == results[configuration.name]
+    assert {c.name for c in evidence.configurations} == set(results)
+
+
+def test_files_of_one_name_are_one_model(evidence: Evidence, case: Any) -> None:
+    """A model's predictions may lie in a file per source."""
+    assert evidence.names == ["weak", "middle", "strong"]
+    assert evidence.models[2].files == ("strong-0.parquet", "strong-1.parquet")
+    for configuration, file in zip(("snli", "mnli-m"), case.files[2:], strict=True):
+        (of,) = (c for c in evidence.configurations if c.name == configuration)
+        assert of.results[2] == score_file(file, case.folder, n_bootstrap=40)[configuration]
+
+
+def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
+    """Two models under one name would be mixed."""
+    files = [f"a={file}" for file in case.files[:2]]
+    with pytest.raises(ValueError, match=r"a: expected every problem once .* NAME=FILE"):
+        gather(files, case.folder)
+
+
+def test_names(case: Any, tmp_path: Path) -> None:
+    """NAME= goes before the name in the file, that before the file's own."""
+    rows = case.mnli.predictions(0.5, "x")
+    named = write_predictions(tmp_path / "run.parquet", rows, {"name": "some/model"})
+    bare = write_predictions(tmp_path / "bare.v2.parquet", rows)
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    files = [str(named), f"mine={named}", str(bare), str(lines)]
+    evidence = gather(files, case.folder, n_bootstrap=0)
+    assert evidence.names == ["some/model", "mine", "bare.v2", "lines"]
+    assert evidence.title == "4 models on mnli-m"
+    assert gather(files[:1], case.folder, n_bootstrap=0).title == "some/model on mnli-m"
+    assert gather(files[:1], case.folder, n_bootstrap=0, title="T").title == "T"
+
+
+def test_metadata_that_is_no_description(
+    case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list in the metadata is passed over, and one is told."""
+    file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(1, "x"), ["no"])
+    evidence = gather([str(file)], case.folder, n_bootstrap=0)
+    assert evidence.names == ["x"]
+    assert evidence.models[0].description == {}
+    assert "expected a JSON object in its metadata 'merge_nli'" in caplog.text
+
+
+def test_a_model_without_a_configuration(
+    case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no result there, and one is told."""
+    file = write_predictions(tmp_path / "part.parquet", case.mnli.predictions(1, "x"))
+    with caplog.at_level(logging.WARNING):
+        evidence = gather([case.files[0], str(file)], case.folder, n_bootstrap=0)
+    has = {c.name: [result is not None for result in c.results] for c in evidence.configurations}
+    assert has == {"mnli-m": [True, True], "snli": [True, False]}
+    assert "part has no complete predictions for snli" in caplog.text
+
+
+def test_configurations_asked_for(case: Any) -> None:
+    """In the order asked for; with predictions missing it is an error, or fewer seeds."""
+    evidence = gather(case.files, case.folder, ["snli_verbs", "snli"], n_bootstrap=0)
+    assert [c.name for c in evidence.configurations] == ["snli_verbs", "snli"]
+    with pytest.raises(ValueError, match="expected configurations out of"):
+        gather(case.files, case.folder, ["anli"])
+    with pytest.raises(ValueError, match="predictions are missing"):
+        gather([case.files[3]], case.folder, ["snli"])
+
+
+def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Seeds that lack one are left out where that is allowed; then signatures differ."""
+    lacking = case.snli.variants[0]["variant_id"]
+    rows = [r for r in case.snli.predictions(0.5, "x") if r["variant_id"] != lacking]
+    file = str(write_predictions(tmp_path / "part.parquet", rows))
+    with pytest.raises(ValueError, match=r"1 of 223 variants: .*--allow-missing"):
+        gather([file], case.folder, ["snli"])
+    files = [f"whole={case.files[0]}", file]
+    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    (configuration,) = evidence.configurations
+    assert [result["n_seeds_left_out"] for result in configuration.scored] == [0, 1]
+    assert len(configuration.signatures) == 2
+    assert "not scored on the same seeds" in caplog.text
+
+
+def test_parts_of_a_configuration(evidence: Evidence) -> None:
+    """All, then word classes in the dataset's order, then labels."""
+    snli = next(c for c in evidence.configurations if c.name == "snli")
+    parts = {part.key: part for part in snli.parts()}
+    assert list(parts) == [
+        "all",
+        "word_class:noun",
+        "word_class:verb",
+        "label:entailment",
+        "label:neutral",
+        "label:contradiction",
+    ]
+    assert snli.results[0] is not None
+    assert parts["word_class:verb"].results[0] == snli.results[0]["by_group"]["word_class"]["verb"]
+    assert parts["label:neutral"].some_result["n_seeds"] == 10
+
+
+def test_a_configuration_of_one_class_has_no_classes(case: Any) -> None:
+    """Its only class is all of it."""
+    evidence = gather(case.files, case.folder, ["snli_nouns"], n_bootstrap=0)
+    kinds = [part.kind for part in evidence.configurations[0].parts()]
+    assert kinds == ["all", "label", "label", "label"]
+
+
+def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
+    """A report is about one folder, which must be one."""
+    other = problems(3, "anli").write(tmp_path / "other")
+    with pytest.raises(ValueError, match="a report is about one dataset folder"):
+        gather([f"{case.files[0]}@{other}"], case.folder)
+    with pytest.raises(NotADirectoryError):
+        gather(case.files, tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"weak-0\.parquet: expected predictions for problems of"):
+        gather(case.files[:1], other)
+
+
+@pytest.mark.parametrize("text", ["[]", "{"])
+def test_provenance_that_is_none(text: str, tmp_path: Path) -> None:
+    """It must be a JSON object, of whatever keys."""
+    made = problems(3)
+    folder = made.write(tmp_path / "data")
+    file = str(write_predictions(tmp_path / "x.parquet", made.predictions(1, "x")))
+    (folder / "snli" / "provenance.json").write_text('{"generator": "g"}')
+    assert gather([file], folder, n_bootstrap=0).provenance == {"snli": {"generator": "g"}}
+    (folder / "snli" / "provenance.json").write_text(text)
+    with pytest.raises(ValueError, match=r"provenance\.json: expected"):
+        gather([file], folder, n_bootstrap=0)
+
+
+def test_names_in_a_sentence() -> None:
+    """One, two, several."""
+    assert [joined(["a"]), joined(["a", "b"])] == ["a", "a and b"]

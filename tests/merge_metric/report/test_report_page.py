@@ -1,0 +1,349 @@
+"""The HTML report: figures, escapes, what it may load, and that it is the same again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.report_data import EVIL, problems, write_predictions
+
+from merge_metric.report import write
+from merge_metric.report.columns import HEADLINE, MATCHING, RELAXED, Cell, cell, interval, number
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.findings import findings
+from merge_metric.report.page import heat_step, is_best
+from merge_metric.report.panels import ACROSS, UP, step_path
+from merge_metric.report.seeds import SourceSeeds
+from merge_metric.report.styles import style
+from merge_metric.report.write import render_html
+
+VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
+
+
+class Page(HTMLParser):
+    """Elements with attributes, tables as rows of texts, scripts and styles as they are."""
+
+    def __init__(self, text: str) -> None:
+        """Parse a whole page."""
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[tuple[str, list[list[str]]]] = []
+        self.raw: list[tuple[str, dict[str, str | None], str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "table":
+            self.tables.append((dict(attrs).get("class") or "", []))
+        elif tag == "tr" and "table" in self.open:
+            self.tables[-1][1].append([])
+        elif tag in ("td", "th") and "table" in self.open:
+            self.tables[-1][1][-1].append("")
+        elif tag in ("script", "style"):
+            self.raw.append((tag, dict(attrs), ""))
+        elif tag == "small" and self.open and "tr" in self.open:
+            self.tables[-1][1][-1][-1] += " "
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            tag, attributes, text = self.raw[-1]
+            self.raw[-1] = (tag, attributes, text + data)
+            return
+        self.text += data
+        if "tr" in self.open and ("td" in self.open or "th" in self.open):
+            self.tables[-1][1][-1][-1] += data
+
+    def rows(self, kind: str, nth: int = 0) -> list[list[str]]:
+        tables = [rows for name, rows in self.tables if kind in name.split()]
+        return [[" ".join(text.split()) for text in row] for row in tables[nth]]
+
+
+@pytest.fixture(scope="module")
+def parsed(page: str) -> Page:
+    return Page(page)
+
+
+def shown(of: Cell) -> str:
+    return f"{number(of.value)} {interval(of)}".strip()
+
+
+# --- Figures ---
+
+
+def test_elements_are_closed(parsed: Page) -> None:
+    """The parser complains otherwise."""
+    assert parsed.open == []
+    assert [tag for tag, _ in parsed.elements].count("h1") == 1
+
+
+def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> None:
+    """A row per model, every figure with its interval."""
+    for nth, configuration in enumerate(evidence.configurations):
+        rows = parsed.rows("figures", nth)[2:]
+        for name, result, row in zip(evidence.names, configuration.results, rows, strict=True):
+            assert result is not None
+            assert row == [name, *(shown(cell(result, column)) for column in HEADLINE)]
+
+
+def test_cells_by_hand() -> None:
+    """Shares in percent, thresholds as they are, curves by position."""
+    result = {
+        "seed_accuracy": 0.8125,
+        "seed_accuracy_ci": [0.75, 1.0],
+        "matching_threshold": 55.25,
+        "relaxed_fooling_rate": None,
+        "relaxed_fooling_rate_ci": None,
+        "sv_curve": {"accuracy": [0.9] * 89 + [0.5] * 11, "low": [0.25] * 100, "high": [1.0] * 100},
+    }
+    cells = {column.key: cell(result, column) for column in HEADLINE if column.key in result}
+    assert cells["seed_accuracy"] == (81.25, 75.0, 100.0)
+    assert interval(cells["seed_accuracy"]) == "75.0–100"
+    assert cells["matching_threshold"] == (55.25, None, None)
+    assert cells["relaxed_fooling_rate"] == (None, None, None)
+    sv90 = next(column for column in HEADLINE if column.key == "SV@90")
+    assert cell(result, sv90) == (50.0, 25.0, 100.0)
+
+
+def test_heat_map_and_breakdowns(parsed: Page, evidence: Evidence) -> None:
+    """Matching thresholds of sources and classes; a row per part and model."""
+    rows = parsed.rows("heat")
+    assert rows[1] == ["Model", *("all", "noun", "verb") * 2]
+    parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
+    for position, row in enumerate(rows[2:]):
+        results = [part.results[position] for part in parts]
+        assert row[1:] == [shown(cell(result, MATCHING)) for result in results if result]
+    breakdown = parsed.rows("breakdown", 1)  # labels of the first configuration
+    first = evidence.configurations[0].parts_by("label")[0]
+    assert breakdown[1][0].startswith("entailment ")
+    assert first.results[2] is not None
+    assert breakdown[4][1] == shown(cell(first.results[2], HEADLINE[0]))
+    rates = parsed.rows("rates")
+    assert first.results[0] is not None
+    assert rates[2][3] == shown(cell(first.results[0], RELAXED))
+
+
+def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
+    """Signature, provenance, models, and the older names of the figures."""
+    text = " ".join(parsed.text.split())
+    for configuration in evidence.configurations:
+        assert configuration.signatures[0] in text
+    for piece in (
+        "snli_test.jsonl: 1,100 of 1,200 used",
+        "paper-v2",
+        "some/mlm (BertForMaskedLM, float32, revision 0123456789ab)",
+        "en_core_web_sm 3.8.0",
+        "f00d",
+        "beef",
+        "dtype: float32",
+        "strong-0.parquet, strong-1.parquet",
+        "pattern accuracy (PA) in older papers",
+        "sample accuracy (SA) in older papers",
+        "Copyright (c) 2022 Leon Sorokin",
+    ):
+        assert piece in text
+
+
+def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
+    """Where models lack predictions, the page says not to compare them, and who has which."""
+    rows = case.snli.predictions(0.5, "x")
+    seed = rows[0]["seed_id"]
+    file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
+    files = [*case.files[:2], str(file)]
+    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    html = Page(render_html(evidence, write.read_seeds(evidence)))
+    text = " ".join(html.text.split())
+    assert "The models were not all scored on the same seeds" in text
+    assert "Signature of weak and middle" in text
+    assert "1 seed of x, as predictions are missing" in text
+    assert "intervals" not in text.partition("What these figures are")[0]
+
+
+def test_best_figures() -> None:
+    """The highest, of fooling rates the lowest, as shown; of one model none."""
+    results = [{"relaxed_fooling_rate": 0.2, "matching_threshold": 50.04}]
+    assert not is_best(results, results[0], RELAXED)
+    results.append({"relaxed_fooling_rate": 0.3, "matching_threshold": 50.0})
+    assert [is_best(results, result, RELAXED) for result in results] == [True, False]
+    assert [is_best(results, result, MATCHING) for result in results] == [True, True]
+
+
+def test_heat_steps() -> None:
+    """From the palest to the darkest; the highest value is not beyond."""
+    values = [30.0, 33.0, 50.0, 80.0, None]
+    steps = [heat_step({"matching_threshold": value}, 30, 80) for value in values]
+    assert steps == ["h0", "h0", "h3", "h8", "none"]
+    assert heat_step(None, 30, 80) == "none"
+
+
+def test_findings_by_hand() -> None:
+    """Differences of the figures, in sentences."""
+
+    def result(s: float, variants: float, sv90: float, mc: float, rate: float | None) -> Any:
+        return {
+            "seed_accuracy": s,
+            "variant_accuracy": variants,
+            "matching_threshold": mc,
+            "relaxed_fooling_rate": rate,
+            "sv_curve": {"accuracy": [1.0] * 89 + [sv90] * 11},
+        }
+
+    both = [result(0.8, 0.79, 0.7, 52.0, 0.3), result(0.9, 0.91, 0.6, 61.0, 0.1), None]
+    assert findings(["a", "b", "c"], both) == [
+        "Single variants are about as hard as their seeds: variant accuracy is within 1.0 points "
+        "of S for every model.",
+        "Right on 90 % of a seed’s variants is harder: SV@90 is 10.0 to 30.0 points below S.",
+        "SV accuracy matches S at thresholds from 52.0 (a) to 61.0 (b).",
+        "Of the seeds answered right, 10.0 to 30.0 % have a variant that changes the answer.",
+    ]
+    assert findings(["a"], [result(0.5, 0.3, 0.6, 100.0, None)]) == [
+        "Variant accuracy differs from S by up to −20.0 points.",
+        "SV accuracy matches S at the threshold 100.",
+    ]
+
+
+def test_paths_are_the_curves() -> None:
+    """Walking a path gives every threshold's value back."""
+    curve = [100.0, 100.0, 87.5, 87.5, *[40.0] * 95, 10.0]
+    path = step_path(curve)
+    x, y, walked = 0.0, 0.0, []
+    for command, first, second in re.findall(r"([MHV])([\d.]+)(?: ([\d.]+))?", path):
+        if command == "H":
+            while x < float(first) - 1e-9:
+                walked.append(round(100 - y / UP, 1))
+                x += ACROSS
+        else:
+            y = float(second or first)
+    assert walked == [round(value, 1) for value in curve]
+
+
+def test_styles_differ() -> None:
+    """As many models as the paper has, told apart by colour, dashes and markers."""
+    assert len({style(i) for i in range(140)}) == 140
+    assert len({(style(i).colour, style(i).dash) for i in range(19)}) == 19
+    assert len({style(i).colour for i in range(7)}) == 7
+
+
+# --- Safety ---
+
+
+def test_texts_stay_texts(page: str, parsed: Page) -> None:
+    """Neither premises nor models' descriptions become elements."""
+    assert EVIL not in page
+    assert "img" not in {tag for tag, _ in parsed.elements}
+    assert "onerror" not in {name for _, attributes in parsed.elements for name in attributes}
+    data = next(text for tag, of, text in parsed.raw if of.get("id") == "data")
+    assert "<" not in data
+    premises = json.loads(data)["sources"][1]["premises"]
+    assert sum(EVIL in premise for premise in premises) == 1
+    assert f"kind: <i>{EVIL}" in parsed.text
+
+
+def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
+    """A model's name and the title may be anything."""
+    name, title = "<b>&'\"" + EVIL, EVIL + "{{ 7 * 7 }}"
+    rows = case.mnli.predictions(0.5, "x")
+    file = write_predictions(tmp_path / "x.parquet", rows, {"name": name})
+    evidence = gather([str(file)], case.folder, n_bootstrap=0, title=title)
+    made = Page(render_html(evidence, write.read_seeds(evidence)))
+    assert title in made.text
+    assert made.rows("figures")[2][0] == " ".join(name.split())
+    assert "img" not in {tag for tag, _ in made.elements}
+    assert made.open == []
+
+
+def test_only_its_own_scripts_run(parsed: Page) -> None:
+    """The policy names the hash of each script and style, and allows nothing else."""
+    (policy,) = (
+        of["content"] or ""
+        for tag, of in parsed.elements
+        if of.get("http-equiv") == "Content-Security-Policy"
+    )
+    rules = {words[0]: words[1:] for words in (rule.split() for rule in policy.split("; "))}
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        texts = [text for name, of, text in parsed.raw if name == tag and "type" not in of]
+        assert rules[kind] == [source_hash(text) for text in texts]
+        assert not any("</" in text for text in texts if tag == "script")
+    assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+
+
+def source_hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_nothing_is_loaded(parsed: Page) -> None:
+    """No element refers to anything outside of the page, nor does the style."""
+    for tag, attributes in parsed.elements:
+        assert "src" not in attributes
+        assert "style" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+        assert tag not in ("link", "iframe", "object", "embed", "base", "img")
+        assert not [name for name in attributes if name.startswith("on")]
+    styles = [text for tag, _, text in parsed.raw if tag == "style"]
+    assert not re.search(r"url\(|@import", "".join(styles))
+
+
+def test_links_lead_somewhere(parsed: Page) -> None:
+    """Every # names an element, every label and description too."""
+    ids = [of["id"] for _, of in parsed.elements if "id" in of]
+    assert len(ids) == len(set(ids))
+    for _, attributes in parsed.elements:
+        for name in ("href", "for", "aria-labelledby"):
+            if attributes.get(name):
+                assert str(attributes[name]).removeprefix("#") in ids
+
+
+# --- The same again, and not too large ---
+
+
+def test_the_same_inputs_give_the_same_bytes(case: Any, page: str) -> None:
+    """Read, scored and rendered again."""
+    evidence = gather(case.files, case.folder, n_bootstrap=40)
+    assert render_html(evidence, write.read_seeds(evidence)) == page
+
+
+def test_large_pages_show_fewer_variants(
+    evidence: Evidence, sources: list[SourceSeeds], page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the limit, said in the page, with the figures of all."""
+    size = len(page.encode())
+    monkeypatch.setattr(write, "MAX_BYTES", size - 500)
+    smaller = render_html(evidence, sources)
+    assert len(smaller.encode()) <= size - 500
+    assert "To keep the file small, " in smaller
+    assert Page(smaller).rows("figures") == Page(page).rows("figures")
+    monkeypatch.setattr(write, "MAX_BYTES", 1000)  # smaller than it can be
+    assert "None of the" in render_html(evidence, sources)
+
+
+def test_one_model_on_one_class(tmp_path: Path) -> None:
+    """The smallest report: no choices, no intervals, no breakdown by class."""
+    made = problems(3)
+    made.variants = [row for row in made.variants if row["word_class"] == "noun"]
+    folder = made.write(tmp_path / "data", {})
+    file = write_predictions(tmp_path / "m.parquet", made.predictions(1, "x"))
+    evidence = gather([str(file)], folder, n_bootstrap=0)
+    html = render_html(evidence, write.read_seeds(evidence))
+    ids = {of.get("id") for _, of in Page(html).elements}
+    assert "config" not in ids
+    assert "part" in ids
+    assert "By class of the replaced word" not in html
+    assert Page(html).rows("figures")[2][:3] == ["m", "100", "100"]

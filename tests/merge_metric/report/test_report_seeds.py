@@ -1,0 +1,257 @@
+"""The problems of a report: counts per seed, the hardest, samples, and texts as embedded."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.report_data import problems, write_predictions, write_rows
+
+from merge_dataset.schema import LABELS
+from merge_metric.report.embed import embed, embed_source
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.seeds import SourceSeeds, limit_variants, read_seeds
+from merge_metric.report.write import describe_sample
+
+
+def of_source(sources: list[SourceSeeds], name: str = "snli") -> SourceSeeds:
+    return next(source for source in sources if source.source == name)
+
+
+def rows_of(case: Any) -> dict[str, list[dict[str, Any]]]:
+    """Model → the rows of its predictions for snli, made again."""
+    abilities = {"weak": 0.45, "middle": 0.65, "strong": 0.85}
+    return {name: case.snli.predictions(ability, name) for name, ability in abilities.items()}
+
+
+def test_counts_per_seed_and_class(sources: list[SourceSeeds], case: Any) -> None:
+    """Against counting the predictions' rows one by one."""
+    source = of_source(sources)
+    assert source.word_classes == ("noun", "verb")
+    ids = source.seeds["seed_id"].to_pylist()
+    for model, rows in enumerate(rows_of(case).values()):
+        right: Counter[tuple[str, str]] = Counter()
+        every: Counter[tuple[str, str]] = Counter()
+        for row in rows:
+            if row["variant_id"] == row["seed_id"]:
+                assert source.own[model, ids.index(row["seed_id"])] == row["prediction"]
+                continue
+            key = (row["variant_id"].split("/")[1], row["seed_id"])
+            every[key] += 1
+            right[key] += row["prediction"] == row["label"]
+        for code, word_class in enumerate(source.word_classes):
+            for seed, seed_id in enumerate(ids):
+                assert source.n_variants[code, seed] == every[word_class, seed_id]
+                assert source.n_answered[model, code, seed] == every[word_class, seed_id]
+                assert source.n_right[model, code, seed] == right[word_class, seed_id]
+
+
+def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
+    """By the share of variants answered right, over models; ties by wrong seeds, then id."""
+    source = of_source(sources)
+    keys = []
+    for seed in case.snli.seeds:
+        shares, wrong = [], 0
+        for rows in rows_of(case).values():
+            mine = [r for r in rows if r["seed_id"] == seed["seed_id"]]
+            wrong += mine[0]["prediction"] != mine[0]["label"]
+            shares.append(np.mean([r["prediction"] == r["label"] for r in mine[1:]]))
+        keys.append((round(float(np.mean(shares)), 9), -wrong, seed["seed_id"]))
+    ids = np.array(source.seeds["seed_id"].to_pylist())
+    assert ids[source.hardest()].tolist() == [key[2] for key in sorted(keys)]
+
+
+def test_overlapping_configurations_hold_each_variant_once(case: Any) -> None:
+    """Nouns and all classes together are all classes."""
+    evidence = gather(case.files, case.folder, ["snli_nouns", "snli"], n_bootstrap=0)
+    (source,) = read_seeds(evidence)
+    assert source.n_variants.sum() == len(case.snli.variants)
+    assert source.variants["variant_id"].to_pylist() == sorted(
+        row["variant_id"] for row in case.snli.variants
+    )
+
+
+def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
+    """A seed is as hard as it is for the models that were asked."""
+    rows = case.snli.predictions(0.5, "x")
+    gone = rows[0]["seed_id"]
+    file = write_predictions(
+        tmp_path / "part.parquet", [row for row in rows if row["seed_id"] != gone]
+    )
+    files = [f"whole={case.files[0]}", str(file)]
+    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    (source,) = read_seeds(evidence)
+    assert source.own[:, 0].tolist()[1] == -1
+    assert source.mean_right()[0] == source.n_right[0, :, 0].sum() / source.n_variants[:, 0].sum()
+    embedded = embed_source(source)
+    assert embedded["own"][1][0] == "-"
+    assert embedded["answered"][1][0][0] == 0
+    assert set(embedded["answers"][1]) == {"0", "1", "2", "-"}
+
+
+# --- Samples ---
+
+
+def test_everything_is_shown_where_it_fits(sources: list[SourceSeeds]) -> None:
+    """And the report says so."""
+    shown = limit_variants(sources, 10_000)
+    total = sum(int(source.n_variants.sum()) for source in sources)
+    assert sum(len(source.seed) for source in shown) == total
+    assert describe_sample(shown) == f"All {total:,} variants are shown."
+
+
+@pytest.mark.parametrize("most", [260, 200])
+def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
+    """At most so many in all, none of a seed that another has two more of, unless it has all."""
+    shown = limit_variants(sources, most)
+    counts = np.concatenate([source.n_shown for source in shown])
+    all_counts = np.concatenate([source.n_shown for source in sources])
+    cap = counts.max()
+    assert (counts == np.minimum(all_counts, cap)).all()
+    assert most - len(counts) < counts.sum() <= most
+    assert f"of each seed at most {cap}, sampled by a hash of their ids." in describe_sample(shown)
+    for before, after in zip(sources, shown, strict=True):
+        assert (before.n_right == after.n_right).all()  # figures stay those of all
+
+
+def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds]) -> None:
+    """Five of a seed, or none."""
+    shown = limit_variants(sources, 50)
+    for source in shown:
+        counts = source.n_shown
+        assert set(counts.tolist()) <= {0, 4, 5}
+        bare = counts[source.hardest()] == 0
+        assert (np.diff(bare.astype(int)) >= 0).all()  # once none, none from there on
+    assert sum(len(source.seed) for source in shown) <= 50
+    assert "easiest seeds" in describe_sample(shown)
+    nothing = limit_variants(sources, 0)
+    assert sum(len(source.seed) for source in nothing) == 0
+    assert "None of the" in describe_sample(nothing)
+
+
+def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> None:
+    """A variant is sampled by its id and its seed's variants, not by the order of rows."""
+    made = problems(30)
+    random.Random(3).shuffle(made.seeds)
+    random.Random(4).shuffle(made.variants)
+    assert [row["variant_id"] for row in made.variants] != [
+        row["variant_id"] for row in case.snli.variants
+    ]
+    folder = made.write(tmp_path / "data")
+    file = write_predictions(tmp_path / "x.parquet", made.predictions(0.5, "x"))
+    other = gather([str(file)], folder, n_bootstrap=0)
+
+    def sampled(of: Evidence) -> set[str]:
+        source = of_source(read_seeds(of)).sample(2, 30)
+        return set(source.variants["variant_id"].to_pylist())
+
+    assert sampled(other) == sampled(evidence)
+    assert len(sampled(evidence)) == 60
+
+
+# --- As the page has them ---
+
+
+def told(embedded: dict[str, Any]) -> dict[tuple[str, str, str, str], tuple[Any, ...]]:
+    """What the page's script makes of it, by seed, class, word and replacement."""
+    found = {}
+    position = 0
+    for seed, word_class, word, in_premise, in_hypothesis, n in embedded["groups"]:
+        for _ in range(n):
+            new = embedded["vocabulary"][embedded["words"][position]]
+            own = embedded["texts"].get(str(position)) or (
+                *replaced(embedded["premises"][seed], in_premise, new),
+                *replaced(embedded["hypotheses"][seed], in_hypothesis, new),
+            )
+            answers = [answers[position] for answers in embedded["answers"]]
+            key = (embedded["ids"][seed], embedded["classes"][word_class], word, new)
+            found[key] = (*own, answers)
+            position += 1
+    assert position == len(embedded["words"])
+    return found
+
+
+def replaced(text: str, spans: list[int], new: str) -> tuple[str, list[int]]:
+    made, marks, done = "", [], 0
+    for start, end in zip(spans[::2], spans[1::2], strict=True):
+        made += text[done:start]
+        marks += [len(made), len(made) + len(new)]
+        made += new
+        done = end
+    return made + text[done:], marks
+
+
+def flat(spans: list[list[int]]) -> list[int]:
+    return [offset for span in spans for offset in span]
+
+
+def test_texts_of_variants_can_be_told(sources: list[SourceSeeds], case: Any) -> None:
+    """Every variant's texts, spans and answers, from its seed and its replacement."""
+    found = told(embed_source(of_source(sources)))
+    assert len(found) == len(case.snli.variants)
+    answers = [{row["variant_id"]: row for row in rows} for rows in rows_of(case).values()]
+    for row in case.snli.variants:
+        key = (row["seed_id"], row["word_class"], row["original"], row["replacement"])
+        premise, in_premise, hypothesis, in_hypothesis, given = found[key]
+        assert (premise, hypothesis) == (row["premise"], row["hypothesis"])
+        assert in_premise == flat(row["premise_spans"])
+        assert in_hypothesis == flat(row["hypothesis_spans"])
+        assert given == [str(model[row["variant_id"]]["prediction"]) for model in answers]
+
+
+def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
+    """Paraphrases, other capitals, other spans: as they are, spans included."""
+    made = problems(2)
+    capital, paraphrase = made.variants[0], made.variants[1]
+    capital["premise"] = capital["premise"].upper()
+    paraphrase |= {"word_class": None, "original": None, "replacement": None}
+    paraphrase |= {"hypothesis": "Quite another <b>.", "premise_spans": [], "hypothesis_spans": []}
+    folder = made.write(tmp_path / "data")
+    nouns = [row for row in made.variants if row["word_class"] != "verb"]
+    write_rows(folder / "snli" / "nouns" / "variants.parquet", nouns)
+    file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
+    evidence = gather([str(file)], folder, ["snli"], n_bootstrap=0)
+    (source,) = read_seeds(evidence)
+    embedded = embed_source(source)
+    assert embedded["classes"] == ["noun", "verb", ""]
+    found = told(embedded)
+    assert len(embedded["texts"]) == 2
+    key = (capital["seed_id"], "noun", capital["original"], capital["replacement"])
+    assert found[key][0] == capital["premise"]
+    assert found[paraphrase["seed_id"], "", "", ""][2] == "Quite another <b>."
+
+
+def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> None:
+    """In percent, two decimals, in the order of the columns; curves with bounds."""
+    embedded = embed(evidence, sources)
+    assert embedded["labels"] == list(LABELS)
+    keys = [column["key"] for column in embedded["columns"]]
+    for configuration, made in zip(evidence.configurations, embedded["configs"], strict=True):
+        assert made["name"] == configuration.name
+        assert made["parts"][0]["key"] == "all"
+        for result, of in zip(configuration.results, made["parts"][0]["results"], strict=True):
+            assert result is not None
+            figures = dict(zip(keys, of["figures"], strict=True))
+            low, high = (100 * bound for bound in result["seed_accuracy_ci"])
+            assert figures["seed_accuracy"] == pytest.approx(
+                [100 * result["seed_accuracy"], low, high], abs=0.005
+            )
+            assert figures["matching_threshold"][0] == round(result["matching_threshold"], 2)
+            curve = result["sv_curve"]
+            assert (
+                figures["SV@90"][0] == of["curve"][0][89] == round(100 * curve["accuracy"][89], 2)
+            )
+            assert figures["SV@90"][1] == of["curve"][1][89] == round(100 * curve["low"][89], 2)
+            assert len(of["curve"]) == 3
+
+
+def test_votes_and_gold(sources: list[SourceSeeds], case: Any) -> None:
+    """Digits of labels; of annotators where there are any."""
+    embedded = embed_source(of_source(sources))
+    for i, seed in enumerate(case.snli.seeds):
+        assert embedded["gold"][i] == str(seed["label"])
+        assert embedded["votes"][i] == "".join(map(str, seed["annotator_labels"]))

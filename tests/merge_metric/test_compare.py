@@ -1,0 +1,316 @@
+"""`merge-nli compare`: the same figures as `score`, corrected p-values, ranks, errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, random_dataset, run, write_dataset, write_predictions
+from helpers.metric_oracle import Row, problems, random_problems
+from statsmodels.stats.multitest import multipletests
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.compare import (
+    compare_files,
+    compare_models,
+    rank_ranges,
+    replicates_for,
+)
+from merge_metric.seed_variant_accuracy.resampling import compare
+from merge_metric.seed_variant_accuracy.scoring import score
+
+SKILLS = {"weak": 0.35, "strong": 0.9, "alike": 0.88}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, list[Row]]:
+    """Three models on 60 seeds in two subsamples; two of them are nearly as good."""
+    rng = random.Random(11)
+    rows = random_dataset(rng, seeds=60)
+    return {name: answered(rows, rng, skill) for name, skill in SKILLS.items()}
+
+
+@pytest.fixture(scope="module")
+def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the dataset `merge-nli` and a predictions file per model."""
+    folder = tmp_path_factory.mktemp("compared")
+    write_dataset(folder / "merge-nli", models["weak"])
+    for name, rows in models.items():
+        write_predictions(folder / f"{name}.parquet", rows)
+    return folder
+
+
+# --- Figures, tests, ranks ---
+
+
+def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row]]) -> None:
+    """Each model's row repeats what `score` says; values agree with fractions."""
+    runs = {name: run(rows) for name, rows in models.items()}
+    result = compare_models(
+        {name: each.counts for name, each in runs.items()},
+        config="snli",
+        correctness_threshold=70,
+        n_bootstrap=300,
+        rng_seed=5,
+    )
+    assert {row["model"] for row in result.models.rows} == set(models)
+    for row in result.models.rows:
+        rows = models[row["model"]]
+        alone = score(
+            **oracle.columns(rows, subsamples=True),
+            correctness_threshold=70,
+            n_bootstrap=300,
+            rng_seed=5,
+        )
+        exact = oracle.averaged(rows, 70)
+        for key in (
+            "seed_accuracy",
+            "variant_accuracy",
+            "seed_variant_accuracy",
+            "matching_threshold",
+            "relaxed_fooling_rate",
+            "strict_fooling_rate",
+        ):
+            assert row[key] == pytest.approx(float(exact[key]), abs=1e-12)
+            assert row[key] == alone[key]
+            assert row[f"{key}_ci"] == alone[f"{key}_ci"]
+        assert result.signature == alone["signature"]
+
+
+def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]]) -> None:
+    """Differences as the pairwise comparison gives them; Holm as statsmodels computes it."""
+    counts = {name: run(rows).counts for name, rows in models.items()}
+    pairs = compare_models(counts, n_bootstrap=300, rng_seed=5).pairs.rows
+    assert [(pair["a"], pair["b"]) for pair in pairs] == [
+        ("strong", "alike"),
+        ("strong", "weak"),
+        ("alike", "weak"),
+    ]
+    raw: dict[str, list[float]] = {"mcnemar": [], "sv": []}
+    for pair in pairs:
+        expected = compare(counts[pair["a"]], counts[pair["b"]], n_bootstrap=1000, rng_seed=5)
+        assert pair["variant_accuracy"] == expected["variant_accuracy"]["difference"]
+        assert pair["matching_threshold_ci"] == expected["matching_threshold"]["ci"]
+        assert pair["mcnemar_only_a"] == expected["mcnemar"]["only_a"]
+        raw["mcnemar"].append(expected["mcnemar"]["p_value"])
+        raw["sv"].append(expected["seed_variant_accuracy"]["p_value"])
+        assert pair["seed_variant_accuracy_p_value"] == raw["sv"][-1]
+    for key, p_values in zip(
+        ("mcnemar_p_value_holm", "seed_variant_accuracy_p_value_holm"), raw.values(), strict=True
+    ):
+        corrected = multipletests(p_values, method="holm")[1]
+        assert [pair[key] for pair in pairs] == pytest.approx(corrected.tolist(), abs=1e-12)
+
+
+def test_models_that_do_not_differ_share_their_ranks(models: dict[str, list[Row]]) -> None:
+    """The two that are nearly as good tie in the first two places; the weak one is third."""
+    result = compare_models(
+        {name: run(rows).counts for name, rows in models.items()}, correctness_threshold=60
+    )
+    ranks = {row["model"]: row["rank"] for row in result.models.rows}
+    assert ranks == {"strong": "1–2", "alike": "1–2", "weak": "3"}
+    assert [pair["tie"] for pair in result.pairs.rows] == [True, False, False]
+
+
+def test_two_models_by_hand() -> None:
+    """Ten seeds with one variant each, of which one model solves all and the other none."""
+    best = problems(*["E E E"] * 10)
+    worst = problems(*["E N C"] * 10)
+    result = compare_models({"worst": run(worst).counts, "best": run(best).counts})
+    first, second = result.models.rows
+    assert (first["model"], first["rank"]) == ("best", "1")
+    assert (second["model"], second["rank"]) == ("worst", "2")
+    (pair,) = result.pairs.rows
+    assert (pair["a"], pair["b"], pair["seed_variant_accuracy"]) == ("best", "worst", 1.0)
+    assert (pair["mcnemar_only_a"], pair["mcnemar_only_b"]) == (10, 0)
+    assert pair["mcnemar_p_value"] == 2 / 2**10
+    assert pair["seed_variant_accuracy_p_value"] == pytest.approx(2 / 1001)
+    assert pair["relaxed_fooling_rate"] is None  # the worst model answers no seed right
+    assert pair["relaxed_fooling_rate_ci"] is None
+
+
+def test_identical_answers_tie() -> None:
+    """Two models that answer alike differ in nothing, and nothing else can be said."""
+    rows = random_problems(random.Random(2), seeds=12)
+    result = compare_models({name: run(rows).counts for name in "ab"}, n_bootstrap=100)
+    (pair,) = result.pairs.rows
+    assert pair["tie"]
+    assert pair["seed_variant_accuracy"] == 0
+    assert pair["seed_variant_accuracy_p_value_holm"] == pair["mcnemar_p_value_holm"] == 1
+    assert [row["rank"] for row in result.models.rows] == ["1–2", "1–2"]
+
+
+def test_ranks_of_all_patterns_of_three_models() -> None:
+    """A best and a worst rank for every set of significant differences, by counting."""
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    for chosen in range(8):
+        significant = [pair for n, pair in enumerate(pairs) if chosen >> n & 1]
+        for model, (low, high) in enumerate(rank_ranges(3, significant)):
+            others = [other for other in range(3) if other != model]
+            assert low == 1 + sum((other, model) in significant for other in others)
+            assert high == 3 - sum((model, other) in significant for other in others)
+            assert 1 <= low <= high <= 3
+
+
+@pytest.mark.parametrize("n_models", [2, 3, 8, 19])
+def test_there_are_replicates_enough_for_the_correction(n_models: int) -> None:
+    """The smallest p-value survives Holm's correction with room for a few replicates."""
+    replicates, pairs = replicates_for(n_models), n_models * (n_models - 1) // 2
+    assert 2 * 4 / (replicates + 1) * pairs <= 0.05
+    assert replicates % 1000 == 0
+
+
+def test_many_models_can_differ_significantly() -> None:
+    """With 1,000 replicates no pair out of 28 could reach 5 %; compare takes more."""
+    rng = random.Random(4)
+    rows = random_problems(rng, seeds=40, variants=(2, 3))
+    counts = {str(n): run(answered(rows, rng, 0.1 + 0.11 * n)).counts for n in range(8)}
+    result = compare_models(counts, n_bootstrap=50, correctness_threshold=60)
+    assert not all(pair["tie"] for pair in result.pairs.rows)
+    assert "6,000 replicates" in result.pairs.notes[0]
+
+
+# --- Files ---
+
+
+def test_files_are_compared_on_every_configuration_asked_for(files: Path) -> None:
+    """Configurations in the order asked for, each on its own seeds."""
+    paths = [str(files / f"{name}.parquet") for name in SKILLS]
+    found = compare_files(paths, files / "merge-nli", ["s_verbs", "s_nouns", "s"], n_bootstrap=20)
+    assert [each.config for each in found] == ["s_verbs", "s_nouns", "s"]
+    assert found[2].models.rows[0]["n_seeds"] == 60
+
+
+def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
+    models: dict[str, list[Row]], files: Path, tmp_path: Path
+) -> None:
+    """NAME=FILE goes before the file's own word, which goes before its name."""
+    told = write_predictions(tmp_path / "x.parquet", models["weak"], name="org/told")
+    folder = write_predictions(tmp_path / "y.parquet", models["alike"], name="/home/me/local/")
+    sources = [f"mine={files / 'weak.parquet'}", str(told), str(files / "strong.parquet")]
+    (found,) = compare_files([*sources, str(folder)], files / "merge-nli", n_bootstrap=20)
+    assert {row["model"] for row in found.models.rows} == {"mine", "org/told", "strong", "local"}
+
+
+def test_json_lines_and_names_with_equals_signs(files: Path, tmp_path: Path) -> None:
+    """A file whose own name has an equals sign is that file; other suffixes work too."""
+    odd = tmp_path / "lr=3.parquet"
+    odd.write_bytes((files / "weak.parquet").read_bytes())
+    lines = tmp_path / "b.jsonl"
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(files / "strong.parquet").to_pylist()
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = compare_files([str(odd), str(lines)], files / "merge-nli", n_bootstrap=20)
+    assert [row["model"] for row in found.models.rows] == ["b", "lr=3"]
+
+
+def test_incomplete_predictions_are_compared_on_common_seeds(
+    models: dict[str, list[Row]], files: Path, tmp_path: Path
+) -> None:
+    """With `allow_missing` the seeds that all models have; without, an error."""
+    some = [row for row in models["weak"] if not row.seed_id.endswith(("1", "2"))]
+    rest = {row.seed_id for row in some}
+    # ids are counted over all rows, so variants keep theirs
+    whole = write_predictions(tmp_path / "whole.parquet", models["weak"])
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(whole)
+    keep = pc.is_in(table["seed_id"], value_set=pc.cast(sorted(rest), "string"))
+    pq.write_table(table.filter(keep), tmp_path / "some.parquet")
+    paths = [str(tmp_path / "some.parquet"), str(files / "strong.parquet")]
+    with pytest.raises(ValueError, match=r"some\.parquet: s: predictions are missing"):
+        compare_files(paths, files / "merge-nli", ["s"])
+    (found,) = compare_files(paths, files / "merge-nli", ["s"], allow_missing=True, n_bootstrap=20)
+    assert {row["n_seeds"] for row in found.models.rows} == {len(rest)}
+    expected = oracle.averaged([r for r in models["strong"] if r.seed_id in rest])
+    assert found.models.rows[0]["seed_accuracy"] == pytest.approx(float(expected["seed_accuracy"]))
+
+
+# --- Errors ---
+
+
+def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_path: Path) -> None:
+    """One model, one twice, two of one name, no common configuration, no file."""
+    weak, strong = (str(files / f"{name}.parquet") for name in ("weak", "strong"))
+    folder = files / "merge-nli"
+    with pytest.raises(ValueError, match="two models or more"):
+        compare_files([weak], folder)
+    with pytest.raises(ValueError, match=r"expected different predictions files, got .* twice"):
+        compare_files([weak, f"other={weak}"], folder)
+    copy = write_predictions(tmp_path / "weak.parquet", models["weak"])
+    with pytest.raises(ValueError, match="'weak' for s; name them apart: NAME=FILE"):
+        compare_files([weak, str(copy)], folder)
+    with pytest.raises(FileNotFoundError, match="expected a predictions file, as FILE, NAME=FILE"):
+        compare_files([weak, "none.parquet"], folder)
+    with pytest.raises(ValueError, match="did you mean 90"):
+        compare_files([weak, strong], folder, correctness_threshold=0.9)  # type: ignore[arg-type]
+
+
+def test_models_without_a_common_configuration(
+    models: dict[str, list[Row]], files: Path, tmp_path: Path
+) -> None:
+    """One file has nouns only, the other verbs only: who has what is told."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    paths = []
+    for word_class, ending in (("noun", "nouns"), ("verb", "verbs")):
+        table = pq.read_table(files / "weak.parquet")
+        ids = table["variant_id"]
+        seeds = pq.read_table(files / "merge-nli" / "s" / ending / "seeds.parquet")["seed_id"]
+        keep = pc.or_(
+            pc.match_substring(ids, f"/{word_class}/"),
+            pc.is_in(ids, value_set=seeds.combine_chunks()),
+        )
+        paths.append(str(tmp_path / f"{word_class}.parquet"))
+        pq.write_table(table.filter(keep), paths[-1])
+    with pytest.raises(ValueError, match="got noun: s_nouns; verb: s_verbs; --config asks"):
+        compare_files(paths, files / "merge-nli")
+
+
+def test_different_seeds_and_different_gold_labels() -> None:
+    """Nothing in common is an error; so is another gold label of the same seed."""
+    a = run(problems("E E E", "N N N")).counts
+    renamed = run([Row(f"t:{n}", "neutral", "neutral", "neutral") for n in range(2)]).counts
+    with pytest.raises(ValueError, match="got none in common: one has 's:0', 's:1', another 't:0'"):
+        compare_models({"a": a, "b": renamed}, config="snli")
+    with pytest.raises(ValueError, match="got other gold labels"):
+        compare_models({"a": a, "b": run(problems("E E E", "C N N")).counts})
+    with pytest.raises(ValueError, match="two models or more"):
+        compare_models({"a": a})
+
+
+# --- Command line ---
+
+
+def test_the_command_writes_text_and_json(files: Path) -> None:
+    """Both tables, the rule and what is corrected; the same numbers as JSON."""
+    arguments = [str(files / f"{name}.parquet") for name in SKILLS]
+    arguments += ["--dataset", str(files / "merge-nli"), "--ct", "80", "--n-bootstrap", "50"]
+    text = CliRunner().invoke(app, ["compare", *arguments])
+    assert text.exit_code == 0, text.output
+    for part in ("s: 3 models on the same 60 seeds", "Ranks by SV@80", "Holm", "signature: ct:80|"):
+        assert part in text.stdout
+    told = CliRunner().invoke(app, ["compare", *arguments, "--format", "json"])
+    (comparison,) = json.loads(told.stdout)["comparisons"]
+    ranks = {row["model"]: row["rank"] for row in comparison["models"]["rows"]}
+    assert ranks["weak"] == "3"
+    for row in comparison["models"]["rows"]:
+        line = next(line for line in text.stdout.splitlines() if f"  {row['model']} " in line)
+        assert f"{100 * row['seed_variant_accuracy']:.1f}" in line.split()
+    assert all(np.isfinite(pair["seed_accuracy"]) for pair in comparison["pairs"]["rows"])
+
+
+def test_the_command_reports_errors(files: Path) -> None:
+    """Exit code 2, one line, no traceback."""
+    weak = str(files / "weak.parquet")
+    result = CliRunner().invoke(app, ["compare", weak, weak, "--dataset", str(files / "merge-nli")])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: expected different predictions files")
