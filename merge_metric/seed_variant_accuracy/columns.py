@@ -59,8 +59,10 @@ def check_column(name: str, values: Any) -> Column:
             return ints
         values = values.tolist()
     kinds = set(map(type, values))
-    if kinds <= {str, np.str_}:
-        return list(values) if kinds <= {str} else [str(value) for value in values]
+    if kinds <= {str}:
+        return list(values)
+    if all(issubclass(kind, str) for kind in kinds):  # of NumPy, or members of an enumeration
+        return [str.__str__(value) for value in values]
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         try:
             return np.fromiter(values, np.int64, count=len(values))
@@ -124,6 +126,11 @@ def _what_is_wrong(values: Sequence[Any]) -> str:
             return (
                 f"{expected}, got the float {value!r} in row {row}; for logits or "
                 "probabilities take argmax first, whole numbers convert with int()"
+            )
+        if isinstance(value, list | tuple | np.ndarray):
+            return (
+                f"{expected}, got {value!r} in row {row}; for logits or probabilities take "
+                "argmax(axis=-1) first"
             )
         if not isinstance(value, int | str | np.integer) or isinstance(value, bool | np.bool_):
             return f"{expected}, got {value!r} in row {row}"

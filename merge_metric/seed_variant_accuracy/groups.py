@@ -32,10 +32,11 @@ def count_groups(
     Raises:
         ValueError: not one entry per row.
     """
-    if isinstance(values, str) or len(values) != len(rows.seed):
+    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(rows.seed):
+        got = f"{len(values):,}" if hasattr(values, "__len__") else repr(values)
         raise ValueError(
             f"groups[{name!r}]: expected one value, or list of values, for each of "
-            f"{len(rows.seed):,} variants, got {len(values):,}"
+            f"{len(rows.seed):,} variants, got {got}"
         )
     names, member_row, member_code = _members(values)
     draw, code = _draws_of(rows, member_row, member_code)
@@ -51,7 +52,7 @@ def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
     flat: Sequence[Any] = values
     if any(issubclass(kind, list | tuple | set | np.ndarray) for kind in set(map(type, values))):
         several = [
-            value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
+            set(value) if isinstance(value, list | tuple | set | np.ndarray) else (value,)
             for value in values
         ]
         rows = np.repeat(rows, np.fromiter(map(len, several), np.int64, count=len(several)))

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .columns import (
     Column,
@@ -144,7 +145,7 @@ def split_predictions(
             f"label: expected the gold label of its seed for every variant, got another for "
             f"{some(wrong)}"
         )
-    table = None if probabilities is None else np.asarray(probabilities)
+    table = None if probabilities is None else _table(probabilities, len(variant))
     return {
         "predictions": _pick(labels["prediction"], rows),
         "references": _pick(labels["label"], rows),
@@ -166,6 +167,7 @@ def _label_codes(name: str, column: Column, labels: tuple[str, ...]) -> Ints:
     if outside.any():
         rows = np.flatnonzero(outside)
         found = sorted({column[row] for row in rows[:10_000].tolist()})
+        found = [value if isinstance(value, str) else int(value) for value in found]
         raise ValueError(
             f"{name}: expected labels out of {known}, got {some(found)} "
             f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
@@ -207,11 +209,8 @@ def _draws(
         raise ValueError(
             f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
         ) from error
-    flat = check_column("subsamples", list(chain.from_iterable(subsamples)))
-    if not isinstance(flat, np.ndarray) or (flat < 0).any():
-        raise ValueError("subsamples: expected ints of 0 or more, got strings or negative ints")
     rows = np.repeat(np.arange(len(seed)), sizes)
-    numbers, codes = factorize(flat)
+    numbers, codes = factorize(_subsample_numbers(subsamples, rows))
     is_in = np.zeros((len(seed), max(1, len(numbers))), bool)
     is_in[rows, codes] = True
     if is_in.sum() < len(rows):
@@ -227,6 +226,26 @@ def _draws(
             f"({(~drawn.all(axis=1)).sum():,} such seeds); complete them or leave them out"
         )
     return rows, codes, len(numbers)
+
+
+def _subsample_numbers(subsamples: Sequence[Sequence[int]], rows: Ints) -> Ints:
+    """All lists in one; `rows` says where each number comes from."""
+    flat = list(chain.from_iterable(subsamples))
+    try:
+        numbers = np.zeros(0, np.int64) if not flat else check_column("subsamples", flat)
+        usable = isinstance(numbers, np.ndarray) and (numbers >= 0).all()
+    except ValueError:
+        usable = False
+    if usable:
+        return np.asarray(numbers)
+    wrong = next(
+        place
+        for place, number in enumerate(flat)
+        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 0
+    )
+    raise ValueError(
+        f"subsamples: expected ints of 0 or more, got {flat[wrong]!r} in row {rows[wrong]}"
+    )
 
 
 def _require_unique_variants(
@@ -286,6 +305,21 @@ def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tu
                 "complete the predictions or leave the seed out"
             )
     return rows, own
+
+
+def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
+    try:
+        table = np.asarray(probabilities, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"probabilities: expected as many numbers in each of {n_rows:,} rows; {error}"
+        ) from error
+    if table.ndim != 2 or len(table) != n_rows:
+        raise ValueError(
+            f"probabilities: expected a list of numbers for each of {n_rows:,} rows, got an "
+            f"array of shape {table.shape}"
+        )
+    return table
 
 
 def _pick(column: Column, rows: Ints) -> Column:

@@ -61,7 +61,7 @@ def check_threshold(value: Any) -> int:
         ValueError: it is no integer, or out of range.
     """
     expected = f"correctness_threshold: expected an integer percent from 1 to 100, got {value!r}"
-    if isinstance(value, float | np.floating) and 0 < value <= 1:
+    if isinstance(value, float | np.floating) and 0.005 < value <= 1:
         raise ValueError(f"{expected}: did you mean {round(100 * value)}?")
     if isinstance(value, float | np.floating) and 1 < value <= 100:
         raise ValueError(f"{expected}: did you mean {round(value)}?")

@@ -102,6 +102,8 @@ def score(
         for code in np.unique(counts.gold).tolist()
     }
     if groups is not None:
+        if not isinstance(groups, Mapping):
+            raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
         result["by_group"] = {
             name: {
                 value: summary(part)
