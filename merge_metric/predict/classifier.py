@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
-_FEWEST_ROWS: Final = 16
+_FEWEST_ROWS: Final = 4
 """Matrix kernels take another path for fewer rows, with other rounding; smaller batches are
-filled up with copies, so that on a CPU an answer never depends on what it is batched with."""
+filled up with copies, so that on a CPU an answer does not depend on what it is batched with.
+Four suffice where this was tried; more would run rare lengths many times over."""
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _SPECIAL: Final = 8
@@ -228,9 +229,12 @@ def _read_config(source: str, revision: str | None) -> Any:
     try:
         return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
+        hint = ""
+        if "does not appear to have a file named" in str(error):
+            hint = "\nAn adapter (adapter_config.json) must be merged into its base model first."
         raise ValueError(
             f"expected a sequence classifier in a folder or on the Hub, found none at "
-            f"{source!r} (an adapter must be merged into its base model first): {error}"
+            f"{source!r}: {error}{hint}"
         ) from error
 
 

@@ -337,10 +337,10 @@ def test_comparison_is_antisymmetric(two_models: Models) -> None:
 def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
     """The same digits for every pair, the lower position first."""
     a, b, first, _ = two_models
-    models = [a, b, counts_of(another_model(random.Random(9), first))]
+    models = [a, b, *(counts_of(another_model(random.Random(n), first)) for n in (8, 9))]
     options = {"correctness_threshold": 70, "n_bootstrap": 40, "rng_seed": 5}
     every = compare_all(models, **options)
-    assert set(every) == {(0, 1), (0, 2), (1, 2)}
+    assert set(every) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
     for (i, j), found in every.items():
         assert found == compare(models[i], models[j], **options)
     with pytest.raises(ValueError, match="expected the same seeds"):

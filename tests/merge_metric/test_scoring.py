@@ -758,11 +758,13 @@ def test_group_values_that_read_alike() -> None:
 
 def test_a_group_named_twice_for_a_row_holds_it_once() -> None:
     """As where two MLMs of one family are both called by its name."""
-    values = [["bert", "bert"], ["bert"], ["roberta", "bert"], [1, "1"]]
+    values = [["bert", "bert"], ["bert"], ["roberta", "bert", 1], [1, "1"]]
     result = scored("E E EENC", groups={"mlms": values})["by_group"]["mlms"]
     counts = {value: figures["n_variants"] for value, figures in result.items()}
-    assert counts == {"1": 1, "bert": 3, "roberta": 1}
+    assert counts == {"1": 2, "bert": 3, "roberta": 1}
     assert result["bert"]["variant_accuracy"] == pytest.approx(2 / 3)
+    right = scored("E E EN", groups={"g": [[1, "1"], [1]]})["by_group"]["g"]["1"]
+    assert right["variant_accuracy"] == 0.5
 
 
 def test_missing_group_values_leave_rows_out() -> None:

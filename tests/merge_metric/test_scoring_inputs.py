@@ -77,6 +77,19 @@ def test_many_variants_in_narrow_ints() -> None:
     assert found["matching_threshold_high"] == 91
 
 
+def test_seeds_of_great_numbers() -> None:
+    """Ids that agree in their last bits are different seeds."""
+    numbers = np.array([0, 2**8, 2**32, -(2**62)])
+    found = score(
+        predictions=np.zeros(4, int),
+        references=np.array([0, 1, 2, 0]),
+        seed_ids=numbers,
+        seed_predictions=np.array([0, 1, 0, 1]),
+        n_bootstrap=0,
+    )
+    assert (found["n_seeds"], found["seed_accuracy"]) == (4, 0.5)
+
+
 def test_tensors() -> None:
     """Columns of a model's output, probabilities included."""
     tensors = {name: torch.tensor(column) for name, column in INTS.items()}
@@ -338,6 +351,12 @@ def test_columns_of_strings_for_ints() -> None:
     assert_refused("predictions", "expected labels out of", "got '0', '1', '2'", **digits)
 
 
+@pytest.mark.parametrize("name", COLUMNS)
+def test_ints_too_large(name: str) -> None:
+    """No column holds ints beyond 64 bits."""
+    assert_refused(name, "64 bits", **{**INTS, name: changed(INTS[name], 1, 2**70)})
+
+
 def test_empty_columns() -> None:
     """No rows, no figures."""
     for empty in ([], np.array([], int), np.array([], str)):
@@ -415,7 +434,7 @@ def test_a_seed_absent_from_one_subsample() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[-1], [0, -2], ["0"], [0.5], [None], [True], 0, "01", None, [[0]]]
+    "value", [[-1], [0, -2], ["0"], [0.5], [None], [True], [2**70], 0, "01", None, [[0]]]
 )
 def test_subsamples_that_are_no_lists_of_ints(value: Any) -> None:
     """Negative, strings, floats, missing, booleans, or no list."""
@@ -508,6 +527,19 @@ def test_group_columns_of_another_length(values: Any) -> None:
 def test_groups_that_are_no_columns(groups: Any) -> None:
     """A mapping from names to columns."""
     assert_refused("groups", "expected", groups=groups)
+
+
+@pytest.mark.parametrize("kind", [tuple, set, np.array])
+def test_several_groups_of_a_row(kind: Callable[[list[str]], Any]) -> None:
+    """As a list does, any of these puts the row under each value."""
+    lists = [["a"], ["a", "b"], [], ["b", "c"], *[["c"]] * 5]
+    expected = result(groups={"g": lists})["by_group"]["g"]
+    assert {value: figures["n_variants"] for value, figures in expected.items()} == {
+        "a": 2,
+        "b": 2,
+        "c": 6,
+    }
+    assert result(groups={"g": [kind(value) for value in lists]})["by_group"]["g"] == expected
 
 
 # --- Predictions files ---

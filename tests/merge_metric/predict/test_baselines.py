@@ -1,0 +1,226 @@
+"""Baselines, and the training data that they learn from."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from merge_dataset.schema import LABELS
+from merge_metric.predict.baselines import HypothesisOnly, Majority
+from merge_metric.predict.training import TrainingData, read_training_data
+
+WORDS = {0: "outside", 1: "tall", 2: "sleeping"}
+"""What gives each label away."""
+
+
+def hypotheses(n: int = 90) -> tuple[list[str], NDArray[np.int64]]:
+    """Hypotheses with a word that goes with their label, among others that do not."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    nouns = generator.choice(["man", "woman", "dog", "girl", "boy"], n)
+    return [f"The {noun} is {WORDS[label]}." for noun, label in zip(nouns, labels, strict=True)], (
+        labels
+    )
+
+
+def training_data(n: int = 90) -> TrainingData:
+    return TrainingData(*hypotheses(n), {"file": "x.jsonl", "sha256": "0" * 64})
+
+
+def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
+    found = np.full((len(pairs), 3), np.nan)
+    for positions, probabilities in model.probabilities(pairs):
+        assert np.isnan(found[positions]).all()
+        found[positions] = probabilities
+    return found
+
+
+# --- Hypothesis only ---
+
+
+def test_it_learns_what_gives_a_label_away() -> None:
+    """New hypotheses with these words get these labels."""
+    model = HypothesisOnly(training_data())
+    found = ask(model, [("", f"A cat and a child are {word} there.") for word in WORDS.values()])
+    assert found.argmax(axis=1).tolist() == [0, 1, 2]
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def test_it_never_reads_the_premise() -> None:
+    """Whatever stands there; equal hypotheses are all answered."""
+    model = HypothesisOnly(training_data())
+    first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
+    second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
+                         ("y", "The dog is tall.")])  # fmt: skip
+    assert np.array_equal(first, second[:2])
+    assert np.array_equal(second[0], second[2])
+
+
+def test_a_label_that_is_not_in_the_training_data() -> None:
+    """Gets no probability."""
+    texts, labels = hypotheses()
+    kept = np.flatnonzero(labels != 1)
+    data = TrainingData([texts[i] for i in kept], labels[kept], {"sha256": ""})
+    found = ask(HypothesisOnly(data), [("", "The man is tall.")])
+    assert found[0, 1] == 0
+    assert found.sum() == pytest.approx(1)
+
+
+def test_it_is_the_same_in_every_process() -> None:
+    """To the last bit: trained twice, here and in another process with another hash seed."""
+    pairs = [("", text) for text in ("A cat is tall.", "Nobody is outside.", "Words.")]
+    first, second = (ask(HypothesisOnly(training_data()), pairs) for _ in range(2))
+    assert np.array_equal(first, second)
+    root = Path(__file__).parents[3]
+    code = f"""
+import sys
+sys.path[:0] = [{str(root)!r}, {str(root / "tests")!r}]
+import importlib.util, json
+spec = importlib.util.spec_from_file_location("here", {__file__!r})
+here = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(here)
+print(json.dumps(here.ask(here.HypothesisOnly(here.training_data()), {pairs!r}).tolist()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == first.tolist()
+
+
+def test_it_describes_itself() -> None:
+    """By what it was trained on, and with what."""
+    description = HypothesisOnly(training_data()).describe()
+    assert description["kind"] == "baseline"
+    assert description["name"] == "hypothesis-only"
+    assert description["revision"] == "0" * 64
+    assert set(description["packages"]) == {"scikit-learn"}
+    json.dumps(description)
+
+
+@pytest.mark.real
+def test_on_real_hypotheses(shared_data: Path) -> None:
+    """Trained on 9,842 problems it is right on 55 to 65 % of SNLI test, as the field knows.
+
+    Gururangan et al. (2018) have 67 % with all 550,000.
+    """
+    model = HypothesisOnly(read_training_data(shared_data / "snli_dev.jsonl"))
+    test = read_training_data(shared_data / "snli_test.jsonl")
+    found = ask(model, [("", text) for text in test.hypotheses])
+    assert 0.55 < (found.argmax(axis=1) == test.labels).mean() < 0.65
+
+
+# --- Majority ---
+
+
+def test_majority() -> None:
+    """The most frequent label for all; its frequencies as probabilities."""
+    model = Majority(np.array([2, 0, 2, 1, 2]), {"seeds": 5})
+    found = ask(model, [("p", "h"), ("q", "i")])
+    assert found.tolist() == [[0.2, 0.2, 0.6]] * 2
+    assert model.describe()["frequencies"] == {"entailment": 0.2, "neutral": 0.2,
+                                               "contradiction": 0.6}  # fmt: skip
+
+
+# --- Training data ---
+
+ROWS = [
+    ("The dog runs.", "entailment"),
+    ('It says "no".', "-"),
+    ("A man, old and tall.", "contradiction"),
+    ("Nobody sleeps.", "neutral"),
+]
+KEPT = [ROWS[0], ROWS[2], ROWS[3]]
+
+
+def snli_jsonl(path: Path) -> None:
+    rows = [{"sentence1": "p", "sentence2": h, "gold_label": label, "pairID": i}
+            for i, (h, label) in enumerate(ROWS)]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def snli_txt(path: Path) -> None:
+    lines = ["gold_label\tsentence1\tsentence2"] + [f"{label}\tp\t{h}" for h, label in ROWS]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def csv(path: Path) -> None:
+    quoted = [(h.replace('"', '""'), label) for h, label in ROWS]
+    path.write_text("\n".join(["hypothesis,label"] + [f'"{h}",{label}' for h, label in quoted]))
+
+
+def hub_parquet(path: Path) -> None:
+    codes = [LABELS.index(label) if label in LABELS else -1 for _, label in ROWS]
+    table = pa.table({"premise": ["p"] * 4, "hypothesis": [h for h, _ in ROWS], "label": codes})
+    pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("snli.jsonl", snli_jsonl),
+        ("snli_1.0_train.txt", snli_txt),
+        ("snli.tsv", snli_txt),
+        ("own.csv", csv),
+        ("hub.parquet", hub_parquet),
+    ],
+)
+def test_files_of_all_kinds(name: str, write: Callable[[Path], None], tmp_path: Path) -> None:
+    """The releases of SNLI and MultiNLI, their copies on the Hub, and one's own."""
+    write(tmp_path / name)
+    data = read_training_data(tmp_path / name)
+    found = [(h, LABELS[label]) for h, label in zip(data.hypotheses, data.labels, strict=True)]
+    assert found == KEPT
+    assert data.description.items() >= {"file": name, "problems": 3, "left_out": 1}.items()
+    assert len(str(data.description["sha256"])) == 64
+
+
+def test_other_columns(tmp_path: Path) -> None:
+    """Named by the user."""
+    path = tmp_path / "own.csv"
+    path.write_text("text,hypothesis,verdict\na,x,0\nb,y,2\n")
+    data = read_training_data(path, hypothesis_column="text", label_column="verdict")
+    assert (data.hypotheses, data.labels.tolist()) == (["a", "b"], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "x,label\n1,0\n", "expected a column hypothesis or sentence2, got x, label"),
+        ("a.csv", "hypothesis,label\nh,yes\n", "expected the labels entailment.*got 'yes'"),
+        ("a.csv", "hypothesis,label\nh,0\ni,0\n", "expected problems of several labels, got 2"),
+        ("a.jsonl", '{"hypothesis": 3}\n', "line 1: hypothesis: expected a string in every line"),
+        ("a.pkl", "", "expected a name that ends in .jsonl, .* got '.pkl'"),
+        ("a.parquet", "no", "a.parquet: could not be read"),
+    ],
+)
+def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Path) -> None:
+    """Each with what was expected."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_training_data(tmp_path / name)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    """Said so."""
+    with pytest.raises(FileNotFoundError, match="expected a file of NLI problems"):
+        read_training_data(tmp_path / "nothing.jsonl")
+
+
+def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training and predicting work where pickles cannot be read."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("read a pickle")
+
+    monkeypatch.setattr(pickle, "load", refuse)
+    monkeypatch.setattr(pickle, "loads", refuse)
+    ask(HypothesisOnly(training_data()), [("p", "The man is tall.")])

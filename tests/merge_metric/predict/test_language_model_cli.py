@@ -1,0 +1,112 @@
+"""Language models, here and on a server, from the command line to the predictions file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+from helpers.completions_server import Reply, Request, serving
+from helpers.problem_folder import write_folder
+from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.predict.prompts import read_prompt
+
+PROBLEMS = {
+    "snli:1": ("A girl jumps.", "A girl is here.", 0),
+    "snli:1/noun/0": ("A boy jumps.", "A boy is here.", 0),
+    "snli:1/noun/1": ("A dog jumps.", "A dog is here.", 0),
+    "snli:2": ("A man sits.", "A man walks.", 2),
+    "snli:2/noun/0": ("A woman sits.", "A woman walks.", 2),
+}
+SHOTS = """
+{"premise": "It runs.", "hypothesis": "It plays.", "label": 1}
+{"premise": "A cat is red.", "hypothesis": "A cat is there.", "label": "entailment"}
+{"premise": "A car is old.", "hypothesis": "A car is new.", "label": "contradiction"}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a dataset, a model and examples, to work in."""
+    write_folder(tmp_path / "merge-nli", PROBLEMS)
+    tiny_lm("gpt2").save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer("gpt2").save_pretrained(tmp_path / "tiny")
+    (tmp_path / "own.jsonl").write_text(SHOTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def predict(*options: str) -> Result:
+    command = ["predict", "--dataset", "merge-nli", "--out", "out.parquet", *options]
+    return CliRunner().invoke(app, command)
+
+
+def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
+    """Probabilities and predictions in the order of `PROBLEMS`, and metadata."""
+    found = pq.read_table("out.parquet")
+    rows = {row["variant_id"]: row for row in found.to_pylist()}
+    assert set(rows) == set(PROBLEMS)
+    metadata = json.loads(found.schema.metadata[b"merge_nli"])
+    ordered = [rows[name] for name in PROBLEMS]
+    return (
+        np.array([r["probabilities"] for r in ordered]),
+        [r["prediction"] for r in ordered],
+        metadata,
+    )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("cache", ["--prefix-cache", "--no-prefix-cache"])
+def test_a_model_in_a_folder(cache: str) -> None:
+    """Its kind is found out; the file says what was asked, and how surely letters came."""
+    done = predict("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu", cache)
+    assert done.exit_code == 0, done.output
+    found, predictions, metadata = table()
+    tokenizer = tiny_tokenizer("gpt2")
+    tokens = [tokenizer.convert_tokens_to_ids([f"Ġ{letter}", letter]) for letter in "ABC"]
+    for i, (premise, hypothesis, _) in enumerate(PROBLEMS.values()):
+        text = read_prompt("own.jsonl").text(premise, hypothesis)
+        probabilities = next_token_probabilities(tiny_lm("gpt2"), tokenizer(text)["input_ids"])
+        shares = np.array([float(probabilities[ids].sum()) for ids in tokens])
+        np.testing.assert_allclose(found[i], shares / shares.sum(), atol=1e-4)
+        assert predictions[i] == shares.argmax()
+    assert (metadata["kind"], metadata["name"]) == ("language-model", "tiny")
+    assert (metadata["shots"], metadata["n_shots"]) == ("own", 3)
+    assert 0 < metadata["letter_mass"] < 1
+    assert (metadata["prefix_cached_tokens"] > 50) == (cache == "--prefix-cache")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_server() -> None:
+    """The source's own examples are sent; an answer without letters ends the run, or not."""
+
+    def answer(request: Request, number: int) -> Reply:
+        prompt = request.payload["prompt"]
+        assert prompt.startswith(read_prompt("snli").text("", "")[:600])
+        top = {" B": math.log(0.75), " C": math.log(0.25)} if "dog" not in prompt else {"I": -1}
+        return Reply({"choices": [{"logprobs": {"top_logprobs": [top]}}]})
+
+    with serving(answer) as server:
+        options = ("--model", "big", "--base-url", server.url, "--concurrency", "2")
+        stopped = predict(*options)
+        assert stopped.exit_code != 0
+        assert "--missing-letters uniform" in " ".join(stopped.output.split())
+        asked = len(server.requests)
+        done = predict(*options, "--missing-letters", "uniform")
+        assert done.exit_code == 0, done.output
+        assert len(server.requests) < asked + len(PROBLEMS), "it goes on where it stopped"
+    found, predictions, metadata = table()
+    expected = [[0, 0.75, 0.25]] * 5
+    expected[2] = [1 / 3] * 3
+    np.testing.assert_allclose(found, expected)
+    assert predictions == [1, 1, 0, 1, 1]
+    assert (metadata["kind"], metadata["name"], metadata["shots"]) == ("remote", "big", "snli")
+    assert metadata["answers_without_letters"] == 1

@@ -1,0 +1,380 @@
+"""`merge-nli predict` and `merge-nli baseline`, as a user has them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from helpers.problem_folder import many_problems, write_folder
+from helpers.tiny_classifiers import NAMED, one_by_one, tiny_classifier
+from helpers.tiny_models import MAX_TOKENS, tiny_model
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_dataset.schema import LABELS
+from merge_metric.predict import models, presets
+from merge_metric.predict.models import ModelRequest, find_kind
+from merge_metric.predict.presets import Preset
+from merge_metric.predictions import read_predictions
+
+PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
+GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
+MODEL = tiny_classifier("xlnet")
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in a folder with the dataset `merge-nli`."""
+    write_folder(tmp_path / "merge-nli", PROBLEMS)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def predict(run: Run) -> Run:
+    return lambda *arguments: run("predict", "--dataset", "merge-nli", *arguments)
+
+
+def rows_of(file: str | Path) -> dict[str, dict[str, Any]]:
+    return {row["variant_id"]: row for row in read_predictions(Path(file)).to_pylist()}
+
+
+def expected(folder: Path, problems: list[str], order: str = "e,n,c") -> list[str]:
+    """First letters of the labels that the plain way predicts."""
+    pairs = [PROBLEMS[name][:2] for name in problems]
+    classes = one_by_one(folder, pairs, MAX_TOKENS).argmax(axis=1)
+    return [order.split(",")[number] for number in classes]
+
+
+def letters(rows: dict[str, dict[str, Any]]) -> list[str]:
+    return [LABELS[row["prediction"]][0] for row in rows.values()]
+
+
+# --- One model ---
+
+
+def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
+    """The file that is named, its content, and a next command that works."""
+    done = predict("--model", MODEL, "--config", "snli_nouns", "--out", "mine.parquet")
+    assert done.exit_code == 0, done.output
+    rows = rows_of("mine.parquet")
+    assert set(rows) == {n for n in PROBLEMS if n.startswith("snli:") and "/verb/" not in n}
+    assert letters(rows) == expected(MODEL, list(rows))
+    assert f"{MODEL.name}: 120 problems, " in done.stdout
+    assert "classes: entailment, neutral, contradiction (id2label)" in done.stdout
+    command = done.stdout.splitlines()[-1].removeprefix("Next: ")
+    assert command == "merge-nli score mine.parquet --dataset merge-nli"
+    scored = run(*shlex.split(command)[1:], "--n-bootstrap", "0", "--format", "json")
+    assert scored.exit_code == 0, scored.output
+    seeds = [name for name in rows if "/" not in name]
+    right = np.mean([rows[name]["label"] == rows[name]["prediction"] for name in seeds])
+    figures = json.loads(scored.stdout)["results"]["snli_nouns"]
+    assert figures["seed_accuracy"] == pytest.approx(right)
+
+
+def test_a_file_per_source_by_default(predict: Run) -> None:
+    """In the folder `predictions`, named after model and source."""
+    done = predict("--model", MODEL)
+    assert done.exit_code == 0, done.output
+    for source in ("demo", "snli"):
+        rows = rows_of(f"predictions/{MODEL.name}-{source}.parquet")
+        assert set(rows) == {name for name in PROBLEMS if name.startswith(source)}
+    again = predict("--model", MODEL)
+    assert again.stdout.count("inferred before") == 2
+
+
+def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> None:
+    """So that a try does not replace the real thing."""
+    for options in (("--config", "snli"), ("--limit-seeds", "5"), ("--config", "snli_verbs")):
+        assert predict("--model", MODEL, *options).exit_code == 0
+    names = {path.name.removeprefix(MODEL.name) for path in Path("predictions").iterdir()}
+    assert names == {
+        "-snli.parquet",
+        "-snli-5-seeds.parquet",
+        "-demo-5-seeds.parquet",
+        "-snli_verbs.parquet",
+    }
+
+
+def test_a_sample_can_be_scored(predict: Run, run: Run) -> None:
+    """Whole seeds, as the next command says."""
+    done = predict("--model", MODEL, "--config", "snli", "--limit-seeds", "5", "--out", "a.parquet")
+    rows = rows_of("a.parquet")
+    seeds = {row["seed_id"] for row in rows.values()}
+    assert len(seeds) == 5
+    assert set(rows) == {name for name in PROBLEMS if name.partition("/")[0] in seeds}
+    command = shlex.split(done.stdout.splitlines()[-1].removeprefix("Next: "))
+    scored = run(*command[1:], "--n-bootstrap", "0", "--format", "json")
+    assert scored.exit_code == 0, scored.output
+    assert json.loads(scored.stdout)["results"]["snli"]["n_seeds"] == 5
+
+
+def test_as_json(predict: Run) -> None:
+    """All facts for programs on stdout, nothing else there."""
+    done = predict("--model", MODEL, "--config", "demo", "--format", "json")
+    (facts,) = json.loads(done.stdout)["predictions"]
+    assert facts["problems"] == 30
+    assert facts["metadata"]["label_order"] == list(NAMED.values())
+    assert Path(facts["file"]).is_file()
+
+
+def test_a_cycle_of_labels(predict: Run) -> None:
+    """Each class gets the name that the user gives it."""
+    folder = tiny_classifier("xlnet", GENERIC)
+    done = predict(
+        "--model", folder, "--config", "demo", "--label-order", "c,e,n", "--out", "a.parquet"
+    )
+    assert done.exit_code == 0, done.output
+    rows = rows_of("a.parquet")
+    assert letters(rows) == expected(folder, list(rows), "c,e,n")
+    assert "classes: contradiction, entailment, neutral (given)" in done.stdout
+
+
+def test_the_order_from_the_seeds(run: Run, tmp_path: Path) -> None:
+    """Gold labels that agree with a turned order bring it to light."""
+    folder = tiny_classifier("xlnet", GENERIC)
+    truth = [
+        LABELS.index(next(label for label in LABELS if label[0] == letter))
+        for letter in expected(folder, list(PROBLEMS), "n,c,e")
+    ]
+    labelled = {
+        name: (premise, hypothesis, label)
+        for (name, (premise, hypothesis, _)), label in zip(PROBLEMS.items(), truth, strict=True)
+    }
+    write_folder(tmp_path / "true", labelled)
+    options = ("--dataset", "true", "--config", "snli", "--out", "a.parquet")
+    done = run("predict", "--model", folder, *options, "--label-order", "seeds")
+    assert done.exit_code == 0, done.output
+    assert "classes: neutral, contradiction, entailment (seeds)" in done.stdout
+    assert "right on 100.0% of 40 seeds" in done.stdout
+    warned = run("predict", "--model", folder, *options, "--label-order", "e,n,c")
+    assert warned.exit_code == 0
+    assert "right on 100.0% of 40 seeds" not in warned.stdout
+
+
+def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
+    """A run's problems.parquet; there is nothing to score without variants."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"seed_id": name, "source": "snli", "premise": p, "hypothesis": h,
+             "label": LABELS[label]} for name, (p, h, label) in PROBLEMS.items()]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "problems.parquet")
+    done = run("predict", "--model", MODEL, "--dataset", "problems.parquet")
+    assert done.exit_code == 0, done.output
+    assert "Next:" not in done.stdout
+    assert len(rows_of(f"predictions/{MODEL.name}-snli-all.parquet")) == len(PROBLEMS)
+
+
+# --- Errors ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected either --model or --preset"),
+        (["--model", "x", "--preset", "paper"], "expected either --model or --preset"),
+        (["--model", "x", "--only", "SMFA"], "--only: expected together with --preset"),
+        (["--model", "x/y"], "expected a model in a folder or on the Hub, found none at 'x/y'"),
+        (["--model", "merge-nli"], "found no config.json in it"),
+        (["--model", tiny_model("roberta")], "that says RobertaForMaskedLM; --kind classifier"),
+        (["--model", MODEL, "--config", "anli"], "expected configurations out of demo"),
+        (["--model", MODEL, "--out", "a.txt"], "expected the name of a predictions file to end"),
+        (["--model", MODEL, "--label-order", "e,n"], "each of e, n, c once"),
+        (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),
+        (["--preset", "poster"], "preset: expected one of paper"),
+        (["--preset", "paper", "--only", "BERT"], "got 'BERT'"),
+        (["--model", "x", "--kind", "remote"], "a remote model: expected --base-url"),
+        (["--model", "x", "--kind", "lm", "--label-order", "e,n,c"], "for classifiers only"),
+    ],
+)
+def test_what_cannot_be(predict: Run, arguments: list[Any], message: str) -> None:
+    """Exit code 2, and one line that says what to do; no file."""
+    done = predict(*arguments)
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.stderr.split())
+    assert not Path("predictions").exists()
+
+
+# --- Kinds of models ---
+
+
+@pytest.mark.parametrize(
+    ("architectures", "kind"),
+    [
+        (["BertForSequenceClassification"], "classifier"),
+        (["LlamaForCausalLM"], "lm"),
+        (["GPT2LMHeadModel"], "lm"),
+        (["Gemma3ForConditionalGeneration"], "lm"),
+    ],
+)
+def test_kinds_by_configuration(architectures: list[str], kind: str, tmp_path: Path) -> None:
+    """From the architecture in config.json, without the heavy libraries."""
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": architectures}))
+    assert find_kind(ModelRequest(model=str(tmp_path))) == kind
+
+
+def test_kinds_by_option() -> None:
+    """A server, or a GGUF file."""
+    assert find_kind(ModelRequest(model="x", base_url="http://localhost")) == "remote"
+    assert find_kind(ModelRequest(model="x", gguf_file="x.gguf")) == "lm"
+    assert find_kind(ModelRequest(model="x.gguf")) == "lm"
+
+
+# --- Presets ---
+
+
+@pytest.fixture
+def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
+    """A list of two models that are there, and two that cannot be had in between."""
+    entries = [
+        Preset("First", str(MODEL), "S"),
+        Preset("Absent", "nobody/nothing", "S"),
+        Preset("Unknown", str(tiny_classifier("xlnet", GENERIC)), "M"),
+        Preset("Last", str(tiny_classifier("gpt2")), "M"),
+    ]
+    monkeypatch.setattr(presets, "_read", lambda: {"mine": entries})
+    return entries
+
+
+def test_a_preset_goes_on_past_what_fails(predict: Run, preset: list[Preset]) -> None:
+    """One file per model and source; what failed is told at the end, with exit code 1."""
+    done = predict("--preset", "mine", "--out", "all")
+    assert done.exit_code == 1
+    assert sorted(path.name for path in Path("all").iterdir()) == [
+        f"{name}-{source}.parquet" for name in ("First", "Last") for source in ("demo", "snli")
+    ]
+    assert "2 models failed:" in done.stderr
+    last = done.stderr.partition("2 models failed:")[2]
+    assert "Absent (nobody/nothing): expected a sequence classifier" in " ".join(last.split())
+    assert "Unknown (" in last
+    assert "nothing says which class is which label" in last
+    rows = rows_of("all/Last-demo.parquet")
+    assert letters(rows) == expected(tiny_classifier("gpt2"), list(rows))
+    again = predict("--preset", "mine", "--out", "all", "--format", "json")
+    facts = json.loads(again.stdout)
+    assert [each["inferred"] for each in facts["predictions"]] == [0] * 4
+    assert len(facts["failed"]) == 2
+    assert facts["predictions"][0]["metadata"]["group"] == "S"
+    assert facts["predictions"][0]["metadata"]["short_name"] == "First"
+
+
+def test_some_of_a_preset(predict: Run, preset: list[Preset]) -> None:
+    """By name or group."""
+    done = predict("--preset", "mine", "--only", "last, first", "--config", "demo")
+    assert done.exit_code == 0, done.output
+    assert len(list(Path("predictions").iterdir())) == 2
+
+
+def test_settings_reach_the_models(
+    predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The label order only those that have one."""
+    preset[:] = [Preset("A", "a/a", "S"), Preset("B", "b/b", "LLM", "lm")]
+    seen = []
+
+    def refuse(request: ModelRequest, problems: object) -> None:
+        seen.append(request)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("merge_metric.predict.jobs.open_model", refuse)
+    options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
+    assert predict("--preset", "mine", *options).exit_code == 1
+    first, second = seen[0], seen[-1]
+    assert (first.model, first.kind, first.label_order) == ("a/a", "classifier", "seeds")
+    assert (second.model, second.kind, second.label_order) == ("b/b", "lm", None)
+    for request in seen:
+        assert (request.device, request.dtype, request.shots) == ("cuda", "float16", "mix")
+
+
+# --- Language models ---
+
+
+def test_language_models_run_source_by_source(
+    predict: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their examples depend on the source, and stand in the name of the file."""
+    opened = []
+
+    class Fake:
+        def __init__(self, sources: list[str]) -> None:
+            self.sources = sources
+
+        def describe(self) -> dict[str, Any]:
+            name = "-".join(self.sources)
+            return {"kind": "lm", "name": "some/llm", "revision": name, "shots": "exc"}
+
+        def probabilities(self, pairs: list[Any]) -> Any:
+            yield list(range(len(pairs))), np.tile([0.5, 0.3, 0.2], (len(pairs), 1))
+
+    def open_model(request: ModelRequest, problems: Any) -> Fake:
+        opened.append(models.sources_of(problems))
+        return Fake(opened[-1])
+
+    monkeypatch.setattr("merge_metric.predict.jobs.open_model", open_model)
+    assert predict("--model", "some/llm", "--kind", "lm").exit_code == 0
+    assert opened == [["demo"], ["snli"]]
+    assert sorted(path.name for path in Path("predictions").iterdir()) == [
+        "llm-exc-demo.parquet", "llm-exc-snli.parquet"]  # fmt: skip
+
+
+# --- Baselines ---
+
+
+def test_hypothesis_only(run: Run, tmp_path: Path) -> None:
+    """Learns from a file and writes a predictions file that can be scored."""
+    rows = [{"sentence1": "x", "sentence2": h, "gold_label": LABELS[label]}
+            for _, h, label in PROBLEMS.values()]  # fmt: skip
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run("baseline", "hypothesis-only", "--train", "train.jsonl", "--dataset", "merge-nli",
+               "--config", "snli", "--out", "h.parquet")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = rows_of("h.parquet")
+    assert set(found) == {name for name in PROBLEMS if name.startswith("snli")}
+    command = shlex.split(done.stdout.splitlines()[-1].removeprefix("Next: "))
+    assert run(*command[1:], "--n-bootstrap", "0").exit_code == 0
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_majority(run: Run, tmp_path: Path, train: bool) -> None:
+    """Of the seeds, or of a training file."""
+    options = []
+    label = 0
+    if train:
+        (tmp_path / "t.csv").write_text("hypothesis,label\na,neutral\nb,neutral\nc,entailment\n")
+        options, label = ["--train", "t.csv"], 1
+    done = run("baseline", "majority", "--dataset", "merge-nli", "--config", "snli", *options)
+    assert done.exit_code == 0, done.output
+    predictions = {
+        row["prediction"] for row in rows_of("predictions/majority-snli.parquet").values()
+    }
+    assert predictions == {label}
+
+
+def test_a_training_file_that_is_not_there(run: Run) -> None:
+    """Exit code 2 and its name."""
+    done = run("baseline", "hypothesis-only", "--train", "no.jsonl", "--dataset", "merge-nli")
+    assert done.exit_code == 2
+    assert "no.jsonl: expected a file of NLI problems" in done.stderr
+
+
+# --- The real thing ---
+
+
+@pytest.mark.real
+def test_a_real_model(predict: Run, shared_models: Path) -> None:
+    """As in the README, with a small model; figures are probabilities of three labels."""
+    done = predict("--model", shared_models / "bert-tiny-nli", "--config", "snli")
+    assert done.exit_code == 0, done.output
+    rows = rows_of("predictions/bert-tiny-nli-snli.parquet")
+    pairs = [PROBLEMS[name][:2] for name in rows]
+    plain = one_by_one(shared_models / "bert-tiny-nli", pairs[:20], 512)
+    found = [row["probabilities"] for row in rows.values()]
+    np.testing.assert_allclose(found[:20], plain, atol=2e-6)

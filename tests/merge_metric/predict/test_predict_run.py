@@ -1,0 +1,367 @@
+"""The driver: what is asked, what is kept, what is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.problem_folder import many_problems, write_folder
+from helpers.tiny_classifiers import tiny_classifier
+from numpy.typing import NDArray
+
+from merge_metric.predict.classifier import Classifier
+from merge_metric.predict.journal import open_journal
+from merge_metric.predict.run import METADATA_KEY, Pair, predict, read_metadata, run
+from merge_metric.predictions import read_predictions
+from merge_metric.problems import read_problems, seeds_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def answer(pair: Pair) -> NDArray[np.float64]:
+    """Some probabilities that tell pairs apart."""
+    values = np.array([len(pair[0]), len(pair[1]), sum(map(ord, "".join(pair))) % 97], float) + 1
+    return values / values.sum()
+
+
+@dataclass
+class Fake:
+    """A model that answers by `answer`, from the last pair to the first, and keeps a diary."""
+
+    name: str = "fake"
+    batch: int = 7
+    stop_after: int | None = None
+    asked: list[Pair] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "fake", "name": self.name, "revision": "1"}
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        order = list(reversed(range(len(pairs))))
+        for number, start in enumerate(range(0, len(pairs), self.batch)):
+            if number == self.stop_after:
+                raise KeyboardInterrupt
+            positions = order[start : start + self.batch]
+            self.asked += [pairs[i] for i in positions]
+            yield positions, np.array([answer(pairs[i]) for i in positions])
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> pa.Table:
+    return read_problems(str(write_folder(tmp_path / "merge-nli", many_problems(30, 4))))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "predictions" / "fake.parquet"
+
+
+def journals(out: Path) -> list[Path]:
+    return sorted(out.parent.glob(f".{out.name}.*.journal"))
+
+
+def pairs_of(problems: pa.Table) -> list[Pair]:
+    return list(
+        zip(problems["premise"].to_pylist(), problems["hypothesis"].to_pylist(), strict=True)
+    )
+
+
+# --- What is asked and written ---
+
+
+def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None:
+    """However many problems have it."""
+    ids = pa.array([f"{name}/again" for name in problems["variant_id"].to_pylist()])
+    copies = problems.set_column(0, "variant_id", ids).slice(20)
+    repeated = pa.concat_tables([problems, copies])
+    pairs = pairs_of(repeated)
+    assert len(set(pairs)) < len(pairs)
+    model = Fake()
+    outcome = run(model, repeated, out, progress=False)
+    assert sorted(model.asked) == sorted(set(pairs))
+    assert (outcome.problems, outcome.pairs, outcome.inferred) == (
+        len(pairs), len(set(pairs)), len(set(pairs)))  # fmt: skip
+
+
+def test_the_file(problems: pa.Table, out: Path) -> None:
+    """Rows in the order of the problems; every answer at its own pair."""
+    assert predict(Fake(), problems, out, progress=False) == out
+    rows = read_predictions(out).to_pylist()
+    assert len(rows) == len(problems)
+    for row, problem in zip(rows, problems.to_pylist(), strict=True):
+        expected = answer((problem["premise"], problem["hypothesis"]))
+        assert row["probabilities"] == expected.tolist()
+        assert row["prediction"] == int(expected.argmax())
+        assert [row[k] for k in ("variant_id", "seed_id", "label")] == [
+            problem[k] for k in ("variant_id", "seed_id", "label")]  # fmt: skip
+    assert journals(out) == []
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_the_metadata(problems: pa.Table, out: Path) -> None:
+    """The model's description at the top, and what is known of the run beside it."""
+    outcome = run(Fake(), problems, out, progress=False, extra={"group": "S"})
+    metadata = json.loads(pq.read_schema(out).metadata[METADATA_KEY])
+    assert metadata.items() >= Fake().describe().items()
+    assert metadata["group"] == "S"
+    assert metadata["problems"]["configs"] == ["snli"]
+    assert metadata["rows"] == len(problems)
+    assert metadata["distinct_pairs"] == outcome.pairs
+    assert metadata["label_order_check"]["seeds"] == 30
+    assert read_metadata(out) == metadata
+
+
+def test_notes_of_a_model(problems: pa.Table, out: Path) -> None:
+    """A model may say something of the pairs; it is asked about all of them."""
+
+    class Noting(Fake):
+        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+            return {"longest": max(len(premise) for premise, _ in pairs)}
+
+    metadata = run(Noting(), problems, out, progress=False).metadata
+    assert metadata["longest"] == max(len(premise) for premise, _ in pairs_of(problems))
+
+
+@pytest.mark.parametrize("name", ["fake.jsonl", "fake.jsonl.gz"])
+def test_json_lines(problems: pa.Table, out: Path, name: str) -> None:
+    """The same rows, without metadata."""
+    predict(Fake(), problems, out, progress=False)
+    predict(Fake(), problems, out.with_name(name), progress=False)
+    assert read_predictions(out.with_name(name)).equals(read_predictions(out))
+
+
+def test_progress_is_on_stderr(
+    problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing on stdout; the bar names the model and counts distinct pairs."""
+    pairs = run(Fake(), problems, out).pairs
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "fake: 100%" in shown.err
+    assert f"{pairs}/{pairs}" in shown.err
+
+
+# --- Going on ---
+
+
+def test_an_interrupted_run_goes_on(
+    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was answered is not asked again, and the file is the same, byte by byte."""
+    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False)
+    first, second = Fake(stop_after=3), Fake(batch=11)
+    with pytest.raises(KeyboardInterrupt):
+        predict(first, problems, out, progress=False)
+    assert not out.exists()
+    assert len(journals(out)) == 1
+    with caplog.at_level(logging.INFO):
+        outcome = run(second, problems, out, progress=False)
+    assert len(first.asked) == 21
+    assert not set(first.asked) & set(second.asked)
+    assert len(first.asked) + len(second.asked) == outcome.pairs
+    assert outcome.inferred == len(second.asked)
+    assert f"going on after 21 of {outcome.pairs} pairs" in caplog.text
+    assert out.read_bytes() == whole.read_bytes()
+    assert journals(out) == []
+
+
+@pytest.mark.parametrize("cut", [1, 7, 8, 9, 40, 233])
+def test_a_batch_half_written_is_asked_again(problems: pa.Table, out: Path, cut: int) -> None:
+    """Wherever in its last batch the journal ends; its first is complete."""
+    with pytest.raises(KeyboardInterrupt):
+        predict(Fake(stop_after=2), problems, out, progress=False)
+    (journal,) = journals(out)
+    content = journal.read_bytes()
+    assert len(content) == 2 * (8 + 7 * 32)
+    journal.write_bytes(content[: len(content) // 2 + min(cut, len(content) // 2 - 1)])
+    again = Fake()
+    outcome = run(again, problems, out, progress=False)
+    assert len(again.asked) == outcome.pairs - 7
+
+
+def test_a_damaged_batch_and_what_follows_are_asked_again(problems: pa.Table, out: Path) -> None:
+    """A checksum stands before every batch."""
+    with pytest.raises(KeyboardInterrupt):
+        predict(Fake(stop_after=3), problems, out, progress=False)
+    (journal,) = journals(out)
+    content = bytearray(journal.read_bytes())
+    content[8 + 7 * 32 + 50] ^= 1
+    journal.write_bytes(content)
+    again = Fake()
+    outcome = run(again, problems, out, progress=False)
+    assert len(again.asked) == outcome.pairs - 7
+
+
+@pytest.mark.parametrize("other", ["model", "problems", "labels"])
+def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str) -> None:
+    """A run with another model or other problems starts afresh, and the first one can go on."""
+    with pytest.raises(KeyboardInterrupt):
+        predict(Fake(stop_after=3), problems, out, progress=False)
+    changed, model = problems, Fake()
+    if other == "model":
+        model = Fake("another")
+    elif other == "problems":
+        changed = problems.slice(1)
+    else:
+        flipped = pa.array([2 - label for label in problems["label"].to_pylist()])
+        changed = problems.set_column(4, "label", flipped)
+    outcome = run(model, changed, out, progress=False)
+    assert len(model.asked) == outcome.pairs
+    assert len(journals(out)) == 1
+    back = Fake()
+    outcome = run(back, problems, out, progress=False)
+    assert len(back.asked) == outcome.pairs - 21
+
+
+def test_what_is_finished_is_not_run_again(
+    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same call again asks nothing; with other problems the file is replaced."""
+    first = run(Fake(), problems, out, progress=False)
+    model = Fake()
+    with caplog.at_level(logging.INFO):
+        again = run(model, problems, out, progress=False)
+        assert model.asked == []
+        run(model, problems.slice(5), out, progress=False)
+    assert (again.inferred, again.metadata["fingerprint"]) == (0, first.metadata["fingerprint"])
+    assert "complete already" in caplog.text
+    assert len(read_predictions(out)) == len(problems) - 5
+    assert "which this one will replace" in caplog.text
+
+
+def test_two_at_the_same_run(problems: pa.Table, out: Path) -> None:
+    """The second is told that there is a first."""
+    with pytest.raises(KeyboardInterrupt):
+        predict(Fake(stop_after=1), problems, out, progress=False)
+    (journal,) = journals(out)
+    message = "expected to be the only process at this run"
+    with open_journal(journal, 1000), pytest.raises(BlockingIOError, match=message):
+        predict(Fake(), problems, out, progress=False)
+
+
+@pytest.mark.slow
+def test_killed_and_gone_on_with(tmp_path: Path) -> None:
+    """A real process is killed without warning; what comes of it in the end is the same.
+
+    Batches of another size show, too, that an answer does not depend on its company.
+    """
+    folder = write_folder(tmp_path / "merge-nli", many_problems(60, 12))
+    model, out = tiny_classifier("bert-uncased"), tmp_path / "out.parquet"
+    arguments = ["--model", str(model), "--dataset", str(folder), "--out", str(out)]
+    start = "from generation.cli import app; app()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "predict", "--batch-tokens", "16", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hf")},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while sum(path.stat().st_size for path in journals(out)) < 2000:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not out.exists()
+
+    problems = read_problems(str(folder))
+    resumed = run(Classifier.load(model), problems, out, progress=False)
+    assert 0 < resumed.inferred < resumed.pairs
+    whole = predict(Classifier.load(model), problems, tmp_path / "whole.parquet", progress=False)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+# --- Models that do not keep to the contract ---
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (np.full((1, 3), np.nan), r"expected probabilities, got \[nan, nan, nan\] for the premise"),
+        (np.ones((1, 2)), r"expected probabilities of shape \(1, 3\), got \(1, 2\)"),
+        (np.ones((2, 3)), r"expected probabilities of shape \(1, 3\), got \(2, 3\)"),
+        (np.ones((1, 3)) / 3, "expected an answer for each of .* pairs, the model gave 1"),
+    ],
+)
+def test_answers_that_are_none(
+    problems: pa.Table, out: Path, answers: NDArray[np.float64], message: str
+) -> None:
+    """Caught as they come, and nothing is written."""
+
+    class Broken(Fake):
+        def probabilities(
+            self, pairs: Sequence[Pair]
+        ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+            yield [0], answers
+
+    with pytest.raises(ValueError, match=message):
+        predict(Broken(), problems, out, progress=False)
+    assert not out.exists()
+
+
+def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -> None:
+    """A name of no known kind, and no problems: said before the work."""
+    model = Fake()
+    with pytest.raises(ValueError, match=r"expected the name of a predictions file to end in"):
+        predict(model, problems, out.with_suffix(".csv"), progress=False)
+    with pytest.raises(ValueError, match="expected problems to ask the model about, got none"):
+        predict(model, problems.slice(0, 0), out, progress=False)
+    assert model.asked == []
+    assert not out.parent.exists()
+
+
+# --- Label orders that the seeds speak against ---
+
+
+class Turned(Fake):
+    """Knows every label, and calls each by the name of the next."""
+
+    gold: dict[Pair, int]
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"label_order": ["contradiction", "entailment", "neutral"]}
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        rows = [np.eye(3)[(self.gold[pair] + 1) % 3] for pair in pairs]
+        yield list(range(len(pairs))), np.array(rows)
+
+
+def test_a_wrong_order_is_noticed(
+    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning names the order that would do: here e→n, n→c, c→e are turned back."""
+    seeds = seeds_of(problems)
+    model = Turned()
+    model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
+    metadata = run(model, seeds, out, progress=False).metadata
+    assert metadata["label_order_check"]["accuracy"] < 0.2
+    assert "is right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
+    assert "its classes are taken for c,e,n: try --label-order n,c,e" in caplog.text
+
+
+def test_few_seeds_say_nothing(
+    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No warning on 29 seeds."""
+    model = Turned()
+    model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
+    run(model, seeds_of(problems).slice(1), out, progress=False)
+    assert "order" not in caplog.text

@@ -1,0 +1,224 @@
+"""Datasets → tables of problems, against rows written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.problem_folder import Problem, many_problems, problem_row, write_folder, write_rows
+
+from merge_dataset.register import register
+from merge_metric.problems import (
+    COLUMNS,
+    description_of,
+    part_of_source,
+    read_problems,
+    sample_seeds,
+    seeds_of,
+    sources_of,
+)
+
+PROBLEMS: dict[str, Problem] = {
+    "snli:1": ("A girl runs.", "A girl moves.", 0),
+    "snli:2": ("A dog eats.", "A dog sleeps.", 2),
+    "snli:1/noun/0": ("A boy runs.", "A boy moves.", 0),
+    "snli:2/noun/0": ("A cat eats.", "A cat sleeps.", 2),
+    "snli:1/verb/0": ("A girl swims.", "A girl moves.", 0),
+    "demo:3": ("It rains.", "It rains a lot.", 1),
+    "demo:3/verb/0": ("It snows.", "It snows a lot.", 1),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "merge-nli", PROBLEMS)
+
+
+def rows_of(table: pa.Table) -> dict[str, Problem]:
+    """Problems by id, each id once."""
+    rows = table.to_pylist()
+    assert len({row["variant_id"] for row in rows}) == len(rows)
+    assert all(row["seed_id"] == row["variant_id"].partition("/")[0] for row in rows)
+    return {r["variant_id"]: (r["premise"], r["hypothesis"], r["label"]) for r in rows}
+
+
+def starting_with(*prefixes: str) -> dict[str, Problem]:
+    return {name: it for name, it in PROBLEMS.items() if name.startswith(prefixes)}
+
+
+# --- Folders ---
+
+
+def test_all_classes_of_every_source_by_default(folder: Path) -> None:
+    """Seeds and variants of all sources, in the columns of the contract."""
+    table = read_problems(str(folder))
+    assert rows_of(table) == PROBLEMS
+    assert table.schema.equals(COLUMNS)
+    assert sources_of(table) == ["demo", "snli"]
+    assert description_of(table) == {
+        "dataset": "merge-nli",
+        "revision": None,
+        "configs": ["demo", "snli"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("configs", "prefixes"),
+    [
+        (["snli_nouns"], ("snli:1/noun", "snli:2")),
+        (["snli_verbs"], ("snli:1/verb",)),
+        (["snli_verbs", "snli_nouns"], ("snli",)),
+        (["demo", "snli_nouns", "demo"], ("demo", "snli:1/noun", "snli:2")),
+    ],
+)
+def test_configurations(folder: Path, configs: list[str], prefixes: tuple[str, ...]) -> None:
+    """A seed that stands in the files of several classes is there once."""
+    seeds = {"snli:1": PROBLEMS["snli:1"]}
+    assert rows_of(read_problems(str(folder), configs)) == starting_with(*prefixes) | seeds
+
+
+def test_the_order_of_rows_is_that_of_the_files(folder: Path) -> None:
+    """Configuration by configuration, seeds before variants."""
+    ids = read_problems(str(folder), ["snli_verbs", "snli_nouns"])["variant_id"].to_pylist()
+    assert ids == ["snli:1", "snli:1/verb/0", "snli:2", "snli:1/noun/0", "snli:2/noun/0"]
+
+
+def test_unknown_configuration(folder: Path) -> None:
+    """The message lists those that there are."""
+    message = "expected configurations out of demo, demo_verbs, snli, .*, got 'snli_adverbs'"
+    with pytest.raises(ValueError, match=message):
+        read_problems(str(folder), ["snli_adverbs"])
+
+
+def test_folders_that_are_no_dataset(tmp_path: Path) -> None:
+    """An empty folder, and one that is not there."""
+    with pytest.raises(ValueError, match="expected a dataset folder"):
+        read_problems(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"nothing: expected a dataset folder, a Parquet"):
+        read_problems(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"premise": "Another."}, "two with different premise for 'snli:1'"),
+        ({"label": 1}, "two with different label for 'snli:1'"),
+        ({"label": 3}, r"expected labels 0 to 2 \(entailment, neutral, contradiction\), got \[3\]"),
+        ({"hypothesis": None}, "expected a value of hypothesis in every row, got 1 rows without"),
+    ],
+)
+def test_damaged_rows(folder: Path, change: dict[str, Any], message: str) -> None:
+    """The same id with another text, labels out of range, empty cells."""
+    row = problem_row("snli:1", PROBLEMS["snli:1"]) | change
+    write_rows(folder / "snli/verbs/seeds.parquet", [row])
+    with pytest.raises(ValueError, match=message):
+        read_problems(str(folder), ["snli_nouns", "snli_verbs"])
+
+
+def test_missing_columns(folder: Path) -> None:
+    """A file of something else."""
+    pq.write_table(pa.table({"premise": ["x"]}), folder / "snli/verbs/seeds.parquet")
+    with pytest.raises(ValueError, match="got none called hypothesis, label, seed_id, variant_id"):
+        read_problems(str(folder), ["snli_verbs"])
+
+
+# --- Names ---
+
+
+def test_a_name_of_the_hub_library(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registered name gives the same problems; its configurations must be named."""
+    monkeypatch.chdir(tmp_path / "..")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    register(folder, tmp_path / "cache")
+    for configs in (["snli"], ["snli_nouns", "demo"]):
+        by_name = read_problems("merge-nli", configs)
+        assert by_name.equals(read_problems(str(folder), configs))
+        assert description_of(by_name)["configs"] == configs
+    with pytest.raises(ValueError, match="name them by --config, such as --config snli"):
+        read_problems("merge-nli")
+    with pytest.raises(ValueError, match="merge-nli: anli/seeds: could not be loaded"):
+        read_problems("merge-nli", ["anli"])
+
+
+# --- The problems of a run ---
+
+
+def test_all_problems_of_a_run(tmp_path: Path) -> None:
+    """Names of labels become positions, and every problem is a seed."""
+    path = tmp_path / "problems.parquet"
+    labels = ["contradiction", "entailment"]
+    table = pa.table(
+        {
+            "seed_id": ["snli:1", "snli:2"],
+            "source": ["snli", "snli"],
+            "premise": ["p", "q"],
+            "hypothesis": ["h", "i"],
+            "label": labels,
+            "annotator_labels": [["neutral"], []],
+        }
+    )
+    pq.write_table(table, path)
+    problems = read_problems(str(path))
+    assert rows_of(problems) == {"snli:1": ("p", "h", 2), "snli:2": ("q", "i", 0)}
+    assert len(seeds_of(problems)) == 2
+    assert sources_of(problems) == ["snli"]
+    with pytest.raises(ValueError, match="expected no configurations for a file of problems"):
+        read_problems(str(path), ["snli"])
+    pq.write_table(table.set_column(4, "label", pa.array(["yes", "no"])), path)
+    with pytest.raises(ValueError, match="got 2 rows without"):
+        read_problems(str(path))
+    pq.write_table(table.select(["premise", "label"]), path)
+    with pytest.raises(ValueError, match="got none called hypothesis, seed_id"):
+        read_problems(str(path))
+
+
+# --- Parts and samples ---
+
+
+def test_part_of_a_source(folder: Path) -> None:
+    """Only its problems, and only its configurations."""
+    part = part_of_source(read_problems(str(folder)), "snli")
+    assert rows_of(part) == starting_with("snli")
+    assert description_of(part)["configs"] == ["snli"]
+
+
+def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
+    """A smaller sample lies in a larger one; another seed of the generator, another sample."""
+    everything = many_problems(40, 3)
+    problems = read_problems(str(write_folder(tmp_path / "merge-nli", everything)))
+    chosen = {}
+    for count in (5, 20):
+        sample = sample_seeds(problems, count)
+        chosen[count] = set(sample["seed_id"].to_pylist())
+        assert len(chosen[count]) == count
+        expected = {n: it for n, it in everything.items() if n.partition("/")[0] in chosen[count]}
+        assert rows_of(sample) == expected
+        assert description_of(sample)["limit_seeds"] == count
+    assert chosen[5] < chosen[20]
+    assert set(sample_seeds(problems, 5, rng_seed=1)["seed_id"].to_pylist()) != chosen[5]
+    assert sample_seeds(problems, 99).num_rows == problems.num_rows
+
+
+def test_samples_are_drawn_from_each_source(tmp_path: Path) -> None:
+    """So many of each, however many another has."""
+    everything = many_problems(50, 1) | many_problems(5, 1, "demo")
+    problems = read_problems(str(write_folder(tmp_path / "merge-nli", everything)))
+    seeds = sample_seeds(problems, 4)["seed_id"].unique().to_pylist()
+    assert sorted(seed.partition(":")[0] for seed in seeds) == ["demo"] * 4 + ["snli"] * 4
+
+
+def test_samples_do_not_depend_on_the_rest(tmp_path: Path) -> None:
+    """The seeds of a sample would be chosen out of a part, too."""
+    problems = read_problems(str(write_folder(tmp_path / "merge-nli", many_problems(40, 1))))
+    sample = sample_seeds(problems, 10)
+    shuffled = problems.take(pa.array(list(reversed(range(len(problems))))))
+    assert set(sample_seeds(shuffled, 10)["seed_id"].to_pylist()) == set(
+        sample["seed_id"].to_pylist()
+    )
+    assert sample_seeds(sample, 10).equals(sample)
