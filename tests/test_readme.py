@@ -14,6 +14,8 @@ import pytest
 
 from generation.config import Config
 
+pytestmark = pytest.mark.xdist_group("readme")  # one demo for all of them
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -38,7 +38,12 @@ def count_groups(
             f"groups[{name!r}]: expected one value, or list of values, for each of "
             f"{len(rows.seed):,} variants, got {got}"
         )
-    names, member_row, member_code = _members(values)
+    try:
+        names, member_row, member_code = _members(values)
+    except TypeError as error:
+        raise ValueError(
+            f"groups[{name!r}]: expected strings or numbers, or lists of them; {error}"
+        ) from error
     draw, code = _draws_of(rows, member_row, member_code)
     order = np.argsort(code, kind="stable")
     ends = np.searchsorted(code[order], np.arange(1, len(names)))
@@ -52,7 +57,7 @@ def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
     flat: Sequence[Any] = values
     if any(issubclass(kind, list | tuple | set | np.ndarray) for kind in set(map(type, values))):
         several = [
-            set(value) if isinstance(value, list | tuple | set | np.ndarray) else (value,)
+            value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
             for value in values
         ]
         rows = np.repeat(rows, np.fromiter(map(len, several), np.int64, count=len(several)))
@@ -63,7 +68,10 @@ def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
     position = {name: code for code, name in enumerate(names)}
     code_of = {value: position[text] for value, text in texts.items()}
     codes = np.fromiter((code_of.get(value, -1) for value in flat), np.int64, count=len(flat))
-    return names, rows[codes >= 0], codes[codes >= 0]
+    # Ascending by row; a row that names a value twice counts once.
+    member = np.sort(rows[codes >= 0] * len(names) + codes[codes >= 0])
+    member = member[np.diff(member, prepend=-1) > 0]
+    return names, member // max(1, len(names)), member % max(1, len(names))
 
 
 def _draws_of(rows: Rows, member_row: Ints, member_code: Ints) -> tuple[Ints, Ints]:

@@ -211,21 +211,35 @@ def _draws(
         ) from error
     rows = np.repeat(np.arange(len(seed)), sizes)
     numbers, codes = factorize(_subsample_numbers(subsamples, rows))
-    is_in = np.zeros((len(seed), max(1, len(numbers))), bool)
+    _require_all_subsamples(seed[rows], codes, numbers, ids)
+    is_in = np.zeros((len(seed), len(numbers)), bool)
     is_in[rows, codes] = True
     if is_in.sum() < len(rows):
         raise ValueError("subsamples: expected each subsample once per variant, got one twice")
-    drawn = np.zeros((len(ids), max(1, len(numbers))), bool)
-    drawn[seed[rows], codes] = True
-    if not drawn.all():
-        lacking, subsample = np.argwhere(~drawn)[0].tolist()
-        where = f"subsample {numbers[subsample]}" if drawn[lacking].any() else "any subsample"
-        raise ValueError(
-            f"expected every seed to have variants in every subsample, got a seed with no "
-            f"variants: {ids[lacking]!r} has none in {where} "
-            f"({(~drawn.all(axis=1)).sum():,} such seeds); complete them or leave them out"
-        )
     return rows, codes, len(numbers)
+
+
+def _require_all_subsamples(
+    seed: Ints, code: Ints, numbers: Sequence[int], ids: Sequence[Any]
+) -> None:
+    """Raise unless every seed is in every subsample, given the seed and subsample of each draw."""
+    n_draws = np.bincount(seed, minlength=len(ids))
+    lacks = np.asarray(n_draws < max(1, len(numbers)))
+    if not lacks.any():  # else there may be too many subsamples for a table
+        drawn = np.zeros((len(ids), len(numbers)), bool)
+        drawn[seed, code] = True
+        lacks = np.asarray(~drawn.all(axis=1))
+    if not lacks.any():
+        return
+    first = int(lacks.argmax())
+    found = set(code[seed == first].tolist())
+    missing = next((n for at, n in enumerate(numbers) if at not in found), None)
+    where = f"subsample {missing}" if found else "any subsample"
+    raise ValueError(
+        f"expected every seed to have variants in every subsample, got a seed with no "
+        f"variants: {ids[first]!r} has none in {where} ({lacks.sum():,} such seeds); "
+        "complete them or leave them out"
+    )
 
 
 def _subsample_numbers(subsamples: Sequence[Sequence[int]], rows: Ints) -> Ints:
@@ -241,7 +255,9 @@ def _subsample_numbers(subsamples: Sequence[Sequence[int]], rows: Ints) -> Ints:
     wrong = next(
         place
         for place, number in enumerate(flat)
-        if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 0
+        if not isinstance(number, int | np.integer)
+        or isinstance(number, bool)
+        or not 0 <= number < 2**63
     )
     raise ValueError(
         f"subsamples: expected ints of 0 or more, got {flat[wrong]!r} in row {rows[wrong]}"

@@ -23,7 +23,7 @@ def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         ValueError: fewer than two, not strings, or not distinct.
     """
-    names = LABELS if labels is None else tuple(labels)
+    names = LABELS if labels is None else tuple(labels) if hasattr(labels, "__iter__") else ()
     strings = not isinstance(labels, str) and all(isinstance(name, str) for name in names)
     if not strings or len(set(names)) < max(2, len(names)):
         raise ValueError(f"labels: expected two or more distinct names, got {labels!r}")
@@ -40,11 +40,12 @@ def check_opposites(
     """
     if opposites is None:
         return tuple(pair for pair in OPPOSITES if set(pair) <= set(labels))
-    pairs = [tuple(pair) if not isinstance(pair, str) else (pair,) for pair in opposites]
+    given = list(opposites) if hasattr(opposites, "__iter__") else [opposites]
+    pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in given]
     members = list(chain.from_iterable(pairs))
     if (
         any(len(pair) != 2 for pair in pairs)
-        or not set(members) <= set(labels)
+        or not all(label in labels for label in members)
         or len(set(members)) < len(members)
     ):
         raise ValueError(
@@ -89,7 +90,7 @@ def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArr
     """
     try:
         table = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants; {error}"
         ) from error

@@ -105,9 +105,9 @@ def score(
         if not isinstance(groups, Mapping):
             raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
         result["by_group"] = {
-            name: {
+            str(name): {
                 value: summary(part)
-                for value, part in count_groups(rows, name, values, pairs).items()
+                for value, part in count_groups(rows, str(name), values, pairs).items()
             }
             for name, values in groups.items()
         }

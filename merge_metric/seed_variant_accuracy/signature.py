@@ -69,12 +69,14 @@ def render(parts: dict[str, str], *, short: bool = False) -> str:
 
 
 def data_digest(counts: SeedCounts) -> str:
-    """Eight hex digits of which seeds were scored: ids, gold labels, numbers of variants.
+    """Eight hex digits of which seeds and how many variants were scored.
 
-    Of the data, not of the model: the same for every model, whatever the order of rows.
+    From ids, gold labels, numbers of variants in each subsample and of distinct ones. Of
+    the data, not of the model: the same for every model, whatever the order of rows.
     """
     digest = hashlib.blake2b(digest_size=4)
     digest.update("\0".join(map(str, counts.seed_ids)).encode())
     digest.update(np.ascontiguousarray(counts.gold, "<i8").tobytes())
     digest.update(np.ascontiguousarray(counts.n_variants, "<i8").tobytes())
+    digest.update(np.ascontiguousarray(counts.n_rows, "<i8").tobytes())
     return digest.hexdigest()
