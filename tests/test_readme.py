@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.tiny_classifiers import tiny_classifier
 
 from generation.config import Config
 
@@ -104,6 +105,21 @@ def test_score_command_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     output = run(command.split(), cwd, home)
     assert re.search(r"all +100.0 +100.0 +100.0 +100.0 +100.0 +100.0 +1.0 +0.0 +0.0\n", output)
     assert re.search(r"172 / 21,341", output)
+
+
+def test_model_commands_of_the_readme_run(demo: tuple[Path, Path, str]) -> None:
+    """A random model in place of the README's, against one that is always right."""
+    cwd, home, _ = demo
+    (block,) = [block for block in blocks("sh") if block.startswith("merge-nli predict")]
+    predict, *rest = [line.split() for line in block.splitlines()]
+    predict[predict.index("--model") + 1] = str(tiny_classifier("bert-uncased"))
+    assert "problems" in run(predict, cwd, home)
+    table = pq.read_table(cwd / "roberta.parquet", columns=["variant_id", "seed_id", "label"])
+    table = table.append_column("prediction", table["label"]).replace_schema_metadata(None)
+    pq.write_table(table, cwd / "other.parquet")
+    outputs = [run(command, cwd, home) for command in rest]
+    assert re.search(r"other.* 100\.0", outputs[0])
+    assert "<html" in (cwd / "report.html").read_text(encoding="utf-8")
 
 
 def test_generate_command_of_the_readme_runs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,15 +88,12 @@ def score(
     )
     pairs = check_opposites(opposites, rows.labels)
     counts = count(rows, pairs)
-
-    def summary(of: SeedCounts) -> dict[str, Any]:
-        return summarise(
-            of,
-            correctness_threshold=threshold,
-            n_bootstrap=replicates,
-            rng_seed=generator_seed,
-        )
-
+    summary = partial(
+        summarise,
+        correctness_threshold=threshold,
+        n_bootstrap=replicates,
+        rng_seed=generator_seed,
+    )
     result = summary(counts)
     result["by_label"] = {
         rows.labels[code]: summary(counts.take(counts.gold == code))
