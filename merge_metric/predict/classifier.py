@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
-_FEWEST_ROWS: Final = 4
-"""Matrix kernels take another path for fewer rows, with other rounding; smaller batches are
-filled up with copies, so that on a CPU an answer does not depend on what it is batched with.
-Four suffice where this was tried; more would run rare lengths many times over."""
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _SPECIAL: Final = 8
@@ -154,9 +150,8 @@ class Classifier:
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Probabilities of the labels for premise–hypothesis pairs.
 
-        Pairs of equal length share a batch, so there is no padding. On a CPU a pair's
-        probabilities do not depend on its company, bit for bit; on other devices they do by
-        rounding.
+        Pairs of equal length share a batch, so there is no padding, and a pair's
+        probabilities depend on its company by rounding only.
 
         Args:
             pairs: Premises and hypotheses; the longer one is cut where they exceed
@@ -166,10 +161,28 @@ class Classifier:
             Positions in `pairs`, and as many rows of probabilities of entailment, neutral
             and contradiction.
         """
+        yield from self.resume(pairs, frozenset())
+
+    def resume(
+        self, pairs: Sequence[Pair], known: frozenset[int]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """As `probabilities`, without the batches of which all is known.
+
+        Batches are those of a run that knows nothing, so the answers are, too, to the bit.
+
+        Args:
+            pairs: All pairs.
+            known: Positions whose probabilities are known.
+        """
         for start in range(0, len(pairs), _WINDOW):
-            encoded = self._encode(pairs[start : start + _WINDOW])
+            window = range(start, min(start + _WINDOW, len(pairs)))
+            if known.issuperset(window):
+                continue
+            encoded = self._encode(pairs[window.start : window.stop])
             for batch in self._batches(encoded):
-                yield [start + i for i in batch], self._run([encoded[i] for i in batch])
+                positions = [start + i for i in batch]
+                if not known.issuperset(positions):
+                    yield positions, self._run([encoded[i] for i in batch])
 
     def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
         if not pairs:
@@ -212,14 +225,13 @@ class Classifier:
         """One forward pass; shape (number of rows, 3)."""
         import torch
 
-        filled = [*rows, *[rows[-1]] * (_FEWEST_ROWS - len(rows))]
         tensor = partial(torch.as_tensor, device=self._model.device)
-        inputs = {name: tensor(np.stack([row[name] for row in filled])) for name in rows[0]}
+        inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
         with torch.inference_mode():
             logits = self._model(
                 **inputs, attention_mask=torch.ones_like(inputs["input_ids"])
             ).logits
-            of_classes = logits[: len(rows)].double().softmax(-1).cpu().numpy()
+            of_classes = logits.double().softmax(-1).cpu().numpy()
         return self.label_order.rearrange(of_classes)
 
 

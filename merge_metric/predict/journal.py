@@ -40,7 +40,7 @@ class Journal:
         """Keep a batch of answers, in memory and on disk.
 
         Args:
-            positions: Each without an answer yet.
+            positions: Where they belong; an answer that is there already is replaced.
             answers: (number of positions, 3), no NaN.
         """
         where = np.asarray(positions, _POSITION)

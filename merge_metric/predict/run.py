@@ -46,9 +46,12 @@ class PairModel(Protocol):
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Batches of positions in `pairs` and probabilities over `LABELS`, (b, 3).
 
-        Each position once, in whatever order is fastest. A model may also have a method
-        `notes(pairs) -> dict` that says what metadata should tell about the pairs
-        themselves, such as how many it had to shorten.
+        Each position once, in whatever order is fastest.
+
+        A model may have two methods more. `notes(pairs) -> dict`: what metadata should tell
+        about the pairs, such as how many it had to shorten. `resume(pairs, known)`: as
+        `probabilities`, without batches whose positions are all in `known`; batches are those
+        of a run that knows nothing, so that an interrupted run repeats them to the bit.
         """
 
 
@@ -172,21 +175,33 @@ def _ask(
         missing: Positions without an answer.
         name: What the progress bar says; None for no bar.
     """
-    if missing and len(missing) < len(pairs):
-        log.info("going on after %s of %s pairs", f"{len(pairs) - len(missing):,}", len(pairs))
-    answered = np.zeros(len(missing), bool)
+    unanswered = np.zeros(len(pairs), bool)
+    unanswered[missing] = True
     done = len(pairs) - len(missing)
+    if missing and done:
+        log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
     with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
-        for positions, answers in model.probabilities([pairs[i] for i in missing]):
-            _check_answers([pairs[missing[i]] for i in positions], answers)
-            answered[positions] = True
-            journal.add([missing[i] for i in positions], answers)
-            bar.update(len(positions))
-    if not answered.all():
+        for positions, answers in _answers(model, pairs, missing) if missing else ():
+            _check_answers([pairs[i] for i in positions], answers)
+            journal.add(positions, answers)
+            bar.update(int(unanswered[positions].sum()))
+            unanswered[positions] = False
+    if unanswered.any():
         raise ValueError(
             f"expected an answer for each of {len(missing):,} pairs, the model gave "
-            f"{answered.sum():,}"
+            f"{len(missing) - unanswered.sum():,}"
         )
+
+
+def _answers(
+    model: PairModel, pairs: Sequence[Pair], missing: list[int]
+) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    """Batches of positions in `pairs` and answers."""
+    if resume := getattr(model, "resume", None):
+        yield from resume(pairs, frozenset(range(len(pairs))).difference(missing))
+        return
+    for positions, answers in model.probabilities([pairs[i] for i in missing]):
+        yield [missing[i] for i in positions], answers
 
 
 def _check_answers(pairs: Sequence[Pair], answers: NDArray[np.float64]) -> None:

@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on(
     assert not set(first.asked) & set(second.asked)
     assert len(first.asked) + len(second.asked) == outcome.pairs
     assert outcome.inferred == len(second.asked)
-    assert f"going on after 21 of {outcome.pairs} pairs" in caplog.text
+    assert f"going on after 21 of {outcome.pairs:,} pairs" in caplog.text
     assert out.read_bytes() == whole.read_bytes()
     assert journals(out) == []
 
@@ -256,16 +256,13 @@ def test_two_at_the_same_run(problems: pa.Table, out: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_and_gone_on_with(tmp_path: Path) -> None:
-    """A real process is killed without warning; what comes of it in the end is the same.
-
-    Batches of another size show, too, that an answer does not depend on its company.
-    """
+    """A real process is killed without warning; what comes of it in the end is the same."""
     folder = write_folder(tmp_path / "merge-nli", many_problems(60, 12))
     model, out = tiny_classifier("bert-uncased"), tmp_path / "out.parquet"
     arguments = ["--model", str(model), "--dataset", str(folder), "--out", str(out)]
     start = "from generation.cli import app; app()"
     process = subprocess.Popen(
-        [sys.executable, "-c", start, "predict", "--batch-tokens", "16", *arguments],
+        [sys.executable, "-c", start, "predict", "--batch-tokens", "60", *arguments],
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hf")},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -281,9 +278,30 @@ def test_killed_and_gone_on_with(tmp_path: Path) -> None:
     assert not out.exists()
 
     problems = read_problems(str(folder))
-    resumed = run(Classifier.load(model), problems, out, progress=False)
+    classifier = Classifier.load(model, batch_tokens=60)
+    resumed = run(classifier, problems, out, progress=False)
     assert 0 < resumed.inferred < resumed.pairs
-    whole = predict(Classifier.load(model), problems, tmp_path / "whole.parquet", progress=False)
+    whole = predict(classifier, problems, tmp_path / "whole.parquet", progress=False)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
+    """One that can go on by itself is told what is known, and answers for more count once."""
+
+    class Resuming(Fake):
+        def resume(
+            self, pairs: Sequence[Pair], known: frozenset[int]
+        ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+            assert len(known) == 14
+            for positions, answers in self.probabilities(pairs):
+                if not known.issuperset(positions[1:]):
+                    yield positions, answers
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(Fake(stop_after=2), problems, out, progress=False)
+    outcome = run(Resuming(batch=5), problems, out)
+    assert outcome.inferred == outcome.pairs - 14
+    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False)
     assert out.read_bytes() == whole.read_bytes()
 
 
