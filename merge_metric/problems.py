@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_metric.metadata import metadata_of, with_metadata
 
 COLUMNS: Final = pa.schema(
     [
@@ -27,8 +27,6 @@ COLUMNS: Final = pa.schema(
 )
 """Of a table of problems; of a seed, `variant_id` is `seed_id`; `label` is a position in
 `LABELS`. Its schema's metadata say under `merge_nli` where the problems are from."""
-
-_METADATA_KEY: Final = b"merge_nli"
 
 
 def read_problems(
@@ -66,7 +64,7 @@ def read_problems(
         ]
     table = _distinct(pa.concat_tables(tables), dataset)
     name = path.resolve().name if path.is_dir() else dataset
-    return _described(table, {"dataset": name, "revision": revision, "configs": chosen})
+    return with_metadata(table, {"dataset": name, "revision": revision, "configs": chosen})
 
 
 def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -97,9 +95,7 @@ def sources_of(problems: pa.Table) -> list[str]:
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
     """Where problems are from."""
-    metadata = problems.schema.metadata or {}
-    description: dict[str, Any] = json.loads(metadata.get(_METADATA_KEY, b"{}"))
-    return description
+    return metadata_of(problems.schema)
 
 
 def seeds_of(problems: pa.Table) -> pa.Table:
@@ -112,7 +108,7 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
-    return _described(problems.filter(kept), {**description, "configs": configs})
+    return with_metadata(problems.filter(kept), {**description, "configs": configs})
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
@@ -136,11 +132,7 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
     chosen = [seed for seeds in by_source.values() for seed in sorted(seeds, key=rank)[:count]]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
-    return _described(problems.filter(kept), description)
-
-
-def _described(table: pa.Table, description: dict[str, Any]) -> pa.Table:
-    return table.replace_schema_metadata({_METADATA_KEY: json.dumps(description)})
+    return with_metadata(problems.filter(kept), description)
 
 
 def _distinct(table: pa.Table, dataset: str) -> pa.Table:
@@ -193,7 +185,7 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
         table = table.append_column("variant_id", table["seed_id"])
     sources = table["source"].unique().to_pylist() if "source" in table.column_names else []
     checked = _distinct(_checked(table.select(COLUMNS.names), str(path)), str(path))
-    return _described(
+    return with_metadata(
         checked,
         {"dataset": path.name, "revision": None, "configs": sources, "all_problems": True},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +10,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from merge_metric.coverage import some
 from merge_metric.join import join
-from merge_metric.predictions import SUFFIXES, read_predictions
+from merge_metric.metadata import model_name
+from merge_metric.predictions import read_predictions
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.inputs import Rows, read_rows
 
 log = logging.getLogger(__name__)
 
-METADATA: Final = b"merge_nli"
-"""Key of a Parquet file's metadata under which `merge-nli predict` describes the model."""
 
 _IGNORED: Final = ("probabilities", "seed_probabilities", "groups")
 
@@ -84,23 +81,6 @@ def parse_source(text: str) -> Source:
             "found no file there"
         )
     return Source(name or model_name(path), path, dataset)
-
-
-def model_name(path: Path) -> str:
-    """What a predictions file says of its model's name, else the file's own name."""
-    stem = path.name
-    for suffix in SUFFIXES:
-        stem = stem.removesuffix(suffix)
-    if path.suffix != ".parquet":
-        return stem
-    try:
-        metadata = pq.read_schema(path).metadata or {}
-        name = json.loads(metadata.get(METADATA, b"{}")).get("name")
-    except (pa.ArrowException, OSError, ValueError, AttributeError):
-        return stem  # reading the file itself will say what is wrong
-    name = str(name or "").rstrip("/\\")
-    # Where it is a folder of someone's machine, its last part.
-    return (Path(name).name if Path(name).is_absolute() else name) or stem
 
 
 def read_runs(

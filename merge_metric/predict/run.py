@@ -9,22 +9,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.schema import LABELS
+from merge_metric.metadata import metadata_of, read_metadata, with_metadata
 from merge_metric.predict.journal import Journal, open_journal
 from merge_metric.predict.labels import OrderCheck, check_order
 from merge_metric.predictions import suffix_of, write_predictions
-
-METADATA_KEY: Final = b"merge_nli"
-"""Of the Parquet metadata of a predictions file: a JSON object that says what made it."""
 
 Pair = tuple[str, str]
 
@@ -93,7 +90,7 @@ def run(
         model: The model.
         problems: From `problems.read_problems`.
         out: The predictions file, .parquet, .jsonl or .jsonl.gz; written at the end,
-            whole or not at all. Parquet has metadata under `METADATA_KEY`: what the model
+            whole or not at all. Parquet has metadata under `metadata.METADATA_KEY`: what the model
             says of itself, and what is known of the run.
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
@@ -136,18 +133,6 @@ def run(
         write_predictions(out, _table(problems, probabilities, metadata))
         journal_path.unlink()
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
-
-
-def read_metadata(path: Path) -> dict[str, Any] | None:
-    """What made a predictions file; None where there is no file, or it does not say."""
-    if path.suffix != ".parquet" or not path.is_file():
-        return None
-    try:
-        found = (pq.read_schema(path).metadata or {}).get(METADATA_KEY)
-    except (pa.ArrowException, OSError):
-        return None
-    metadata: dict[str, Any] | None = json.loads(found) if found else None
-    return metadata
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
@@ -235,7 +220,7 @@ def _table(
             "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(LABELS)),
         }
     )
-    return table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, ensure_ascii=False)})
+    return with_metadata(table, metadata)
 
 
 def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
@@ -249,7 +234,7 @@ def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
 
 
 def _description_of(problems: pa.Table) -> Any:
-    return json.loads((problems.schema.metadata or {}).get(METADATA_KEY, b"null"))
+    return metadata_of(problems.schema)
 
 
 def _notes(model: PairModel, pairs: Sequence[Pair]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from merge_metric.coverage import Coverage, cover, some
+from merge_metric.metadata import read_metadata
 from merge_metric.predictions import PROBABILITIES, read_predictions
-from merge_metric.runs import METADATA, Source, parse_source
+from merge_metric.runs import Source, parse_source
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ def _read(name: str, sources: Sequence[Source], folder: Path) -> Model:
     return Model(
         name=name,
         files=tuple(path.name for path in paths),
-        description=_description(paths[0]),
+        description=read_metadata(paths[0]),
         predictions=predictions,
         coverage=coverage,
     )
@@ -95,18 +94,3 @@ def _joined(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.
             f"each a name: NAME=FILE"
         )
     return whole
-
-
-def _description(path: Path) -> dict[str, Any]:
-    """What a runner wrote about the model into a Parquet file; else nothing."""
-    if path.suffix != ".parquet":
-        return {}
-    text = (pq.read_schema(path).metadata or {}).get(METADATA, b"{}")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        log.warning("%s: expected a JSON object in its metadata %r", path, METADATA.decode())
-        return {}
-    return value

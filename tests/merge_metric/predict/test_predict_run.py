@@ -22,9 +22,10 @@ from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_classifiers import tiny_classifier
 from numpy.typing import NDArray
 
+from merge_metric.metadata import METADATA_KEY, read_metadata
 from merge_metric.predict.classifier import Classifier
 from merge_metric.predict.journal import open_journal
-from merge_metric.predict.run import METADATA_KEY, Pair, predict, read_metadata, run
+from merge_metric.predict.run import Pair, predict, run
 from merge_metric.predictions import read_predictions
 from merge_metric.problems import read_problems, seeds_of
 
