@@ -67,8 +67,8 @@ def score_command(
     neutral and contradiction). A seed is solved when at least CT percent of its
     variants are classified as the gold label.
 
-    Scored is what the file is complete for: of each source all word classes, else
-    single ones. Ask for others with --config.
+    Scored is what the file has answers for: of each source all word classes or, where
+    it has none of some class, those that it has. Ask for others with --config.
 
     Older names: pattern accuracy (PA) is now SV accuracy, sample accuracy (SA) is
     variant accuracy.

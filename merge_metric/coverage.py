@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,6 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.schema import SPLITS
-
-log = logging.getLogger(__name__)
 
 _EXAMPLES: Final = 3
 
@@ -83,28 +80,20 @@ def cover(predictions: pa.Table, folder: Path) -> Coverage:
 def choose(coverage: Coverage) -> list[str]:
     """The configurations that a predictions file is meant for.
 
-    For each source that it mentions: all classes, where every prediction is there; else
-    the classes of which every prediction is there; else, though incomplete, the class
-    whose variants it mentions, or all classes where it mentions several or none.
+    Of each source that it mentions: all classes, where every prediction is there or some
+    of every class; else the classes of which it has variants, complete or not, so that a
+    file cut short is noticed.
     """
     chosen = []
     for source in sources(coverage.folder):
         everything, *classes = configurations(coverage.folder, source)
         begun = [config for config in classes if (coverage.of(config, "variants") >= 0).any()]
-        complete = [config for config in begun if coverage.is_complete(config)]
-        if coverage.is_complete(everything):
+        if coverage.is_complete(everything) or begun == classes:
             chosen.append(everything)
-        elif complete:
-            chosen += complete
-            for config in begun:
-                if config not in complete:
-                    log.warning(
-                        "%s is not scored: predictions are missing for %s",
-                        config,
-                        coverage.describe_missing(config),
-                    )
-        elif begun or (coverage.of(everything, "seeds") >= 0).any():
-            chosen.append(begun[0] if len(begun) == 1 else everything)
+        elif begun:
+            chosen += begun
+        elif (coverage.of(everything, "seeds") >= 0).any():
+            chosen.append(everything)
     return chosen
 
 

@@ -69,7 +69,7 @@ def _title(config: str, result: _Result) -> str:
     if subsamples := result.get("n_subsamples"):
         title += f", averaged over {subsamples} subsamples"
     if left_out := result["n_seeds_left_out"]:
-        title += f"; {left_out:,} seeds left out, as predictions are missing"
+        title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
     return title
 
 
