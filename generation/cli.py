@@ -14,11 +14,12 @@ import typer
 
 from generation.config import Config
 from merge_dataset.cli import OutputFormat, check_command, user_errors
-from merge_dataset.schema import DATASET_NAME
+from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
 from merge_metric.cli import (
     analyse_command,
     baseline_app,
     compare_command,
+    evaluate_demo,
     predict_command,
     report_command,
     score_command,
@@ -240,7 +241,10 @@ def demo(
     out: Out = Path("merge-nli"),
     register: Annotated[bool, _option("Also make the bare names load from any directory.")] = True,
 ) -> None:
-    """Make a dataset from the bundled problems and the bundled masked LM, offline.
+    """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
+
+    All of it offline, in about a minute. The model's figures are printed, and a report
+    for the browser is written into the run folder.
 
     \b
     Examples:
@@ -254,6 +258,11 @@ def demo(
     with user_errors(extra="generation"):
         folder = run_generate(Config.from_recipe("demo", run=run))
         _export(folder.path, out, OutputFormat.text, register=register)
+        try:
+            typer.echo(f"\n{evaluate_demo(out, DEMO_SOURCE, folder.path)}")
+        except ModuleNotFoundError as error:
+            needed = "to run a model too: pip install 'merge-nli[predict,report]'"
+            typer.echo(f"{error.name} is not installed; {needed}", err=True)
 
 
 @app.command()

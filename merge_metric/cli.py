@@ -17,6 +17,7 @@ __all__ = [
     "analyse_command",
     "baseline_app",
     "compare_command",
+    "evaluate_demo",
     "predict_command",
     "register_metric",
     "report_command",
@@ -117,3 +118,10 @@ def register_metric() -> str:
 
     register()
     return METRIC_NAME
+
+
+def evaluate_demo(dataset: Path, config: str, folder: Path) -> str:
+    """`demo.evaluate`, for the command line of another package: imported when it is called."""
+    from merge_metric.demo import evaluate
+
+    return evaluate(dataset, config, folder)

@@ -72,6 +72,18 @@ def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str])
     assert (cwd / "merge-nli/README.md").is_file()
 
 
+def test_demo_runs_a_model(demo: tuple[Path, Path, str]) -> None:
+    """The bundled classifier, scored and reported on."""
+    cwd, _, output = demo
+    table = pq.read_table(cwd / "runs/demo/bert-tiny-nli.parquet").to_pylist()
+    seeds = [row for row in table if row["variant_id"] == row["seed_id"]]
+    right = sum(row["prediction"] == row["label"] for row in seeds)
+    assert (len(seeds), right) == (172, 133)
+    assert "bert-tiny-nli over demo:" in output
+    assert re.search(rf"all +{100 * right / len(seeds):.1f} +75\.\d", output)
+    assert "<html" in (cwd / "runs/demo/report.html").read_text(encoding="utf-8")
+
+
 def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     """All Python blocks, in order, in the directory where the demo ran."""
     cwd, home, _ = demo

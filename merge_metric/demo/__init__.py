@@ -1,0 +1,41 @@
+"""The demo's second half: a small NLI classifier over its dataset, scored and reported on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+MODEL: Final = Path(__file__).with_name("bert-tiny-nli")
+"""Labels, training text and licences are in its card."""
+
+
+def evaluate(dataset: Path, config: str, folder: Path) -> str:
+    """Run the bundled classifier over a configuration; write predictions and a report.
+
+    Args:
+        dataset: The dataset folder.
+        config: The configuration.
+        folder: Where `bert-tiny-nli.parquet` and `report.html` go.
+
+    Returns:
+        The table of `merge-nli score`, and where the two files are.
+    """
+    from merge_metric.predict.classifier import Classifier
+    from merge_metric.predict.run import predict
+    from merge_metric.problems import read_problems
+    from merge_metric.report.evidence import gather
+    from merge_metric.report.write import write_report
+    from merge_metric.score import score_file
+    from merge_metric.table import render
+
+    predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
+    predict(
+        Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config]), predictions
+    )
+    table = render(score_file(predictions, dataset, [config]))
+    write_report(gather([str(predictions)], dataset, [config]), report)
+    return (
+        f"{MODEL.name} over {config}:\n\n{table}\n\n"
+        f"Predictions: {predictions}\nReport, for any browser: {report}\n"
+        f"merge-nli compare and merge-nli report take several models."
+    )
