@@ -20,15 +20,13 @@ from numpy.typing import NDArray
 from merge_dataset.layout import partial_path
 from merge_dataset.schema import LABELS
 from merge_metric import jsonl
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
 REQUIRED: Final = (*IDS, *ANSWERS)
 PROBABILITIES: Final = "probabilities"
 SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
-
-SUM_TOLERANCE: Final = 0.01
-"""How far probabilities may sum from 1: softmaxes in half precision are off by nearly that."""
 
 _JSON_TYPES: Final = {
     **dict.fromkeys(IDS, (pa.string(),)),

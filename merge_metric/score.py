@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from merge_dataset.schema import LABELS
 from merge_metric.join import Joined, join, probability_table
-from merge_metric.predictions import PROBABILITIES, SUM_TOLERANCE, read_predictions
+from merge_metric.predictions import PROBABILITIES, read_predictions
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
-from merge_metric.seed_variant_accuracy.options import check_threshold
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE, check_threshold
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)

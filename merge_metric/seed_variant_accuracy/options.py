@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 LABELS: Final = ("entailment", "neutral", "contradiction")
 OPPOSITES: Final = (("entailment", "contradiction"),)
 
-_SUM_TOLERANCE: Final = 0.01
+SUM_TOLERANCE: Final = 0.01
 """How far probabilities may sum from 1; softmaxes in bfloat16 are off by nearly that much."""
 
 
@@ -103,7 +103,7 @@ def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArr
     for wrong, what in (
         (~np.isfinite(table).all(axis=1), "numbers"),
         (
-            (table < 0).any(axis=1) | (np.abs(sums - 1) > _SUM_TOLERANCE),
+            (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE),
             "probabilities that sum to 1 (softmax of the logits)",
         ),
     ):
