@@ -42,8 +42,18 @@ class RunFolder:
 
     @property
     def problems(self) -> Path:
-        """All labelled problems of the source."""
+        """All labelled problems of the source, by `seed_id`."""
         return self.path / "problems.parquet"
+
+    @property
+    def questions(self) -> Path:
+        """What the masked LMs are asked, in shards."""
+        return self.path / "questions"
+
+    @property
+    def stores(self) -> Path:
+        """Which store each masked LM's answers are in, a file for each."""
+        return self.path / "stores"
 
     @property
     def replacements(self) -> Path:

@@ -1,94 +1,114 @@
-"""What the suggestion stores say about an occurrence, after the filters without a tagger."""
+"""What the suggestion stores say about an occurrence, after the filters without a tagger.
+
+What these filters leave is a tenth of a store. It is written once per build into flat files,
+in the order of the run's questions, and read from there block by block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
 from generation.filters import CHEAP_REASONS, Survivors, cheap_filters
+from generation.questions import Questions
 from generation.records import MaskedQuery
 from generation.suggestions import SuggestionStore
 from generation.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-@dataclass(frozen=True, slots=True)
-class OccurrenceCandidates:
-    """One MLM's candidates at one occurrence."""
-
-    in_vocabulary: bool
-    """Whether the original is one token there (D3); if not, there is nothing else."""
-    log_odds: dict[str, float]
-    """Candidate in lower case → log P(candidate) − log P(original), in nats."""
-    rejected: dict[str, int]
-    """Suggestions rejected so far, by reason."""
-
-
-_NONE = OccurrenceCandidates(in_vocabulary=False, log_odds={}, rejected={})
+_FILES: Final = {
+    "starts": np.dtype(np.int64),
+    "in_vocabulary": np.dtype(np.bool_),
+    "tokens": np.dtype(np.int32),
+    "log_odds": np.dtype(np.float32),
+    "rejected": np.dtype((np.int32, len(CHEAP_REASONS))),
+}
 
 
+@dataclass(frozen=True)
 class Candidates:
-    """One MLM's candidates at every occurrence asked about."""
+    """One MLM's candidates at every occurrence asked about. Can be sent to other processes."""
 
-    def __init__(
-        self, rows: dict[MaskedQuery, int], survivors: Survivors, vocabulary: Vocabulary
-    ) -> None:
-        """Use `read`."""
-        self._rows, self._survivors, self._vocabulary = rows, survivors, vocabulary
+    folder: Path
+    questions: Questions
+    store: SuggestionStore
 
     @classmethod
-    def read(
+    def write(
         cls,
+        folder: Path,
         store: SuggestionStore,
-        queries: Collection[MaskedQuery],
+        questions: Questions,
         *,
         probability_filter: bool,
-    ) -> Candidates:
-        """Read and filter the answers to `queries`, one part of the store at a time.
+    ) -> Self:
+        """Filter a store's answers to the run's questions, one shard at a time.
 
         Raises:
             ValueError: some have no answer in the store.
         """
-        vocabulary = store.vocabulary()
-        wanted, rows, pieces = set(queries), dict[MaskedQuery, int](), []
-        for part in store.parts():
-            chosen = [i for i, query in enumerate(part.queries) if query in wanted]
-            new = [i for i in chosen if part.queries[i] not in rows]
-            rows.update({part.queries[i]: len(rows) + n for n, i in enumerate(new)})
-            pieces.append(
-                cheap_filters(
-                    part.scores.take(new), vocabulary, probability_filter=probability_filter
+        folder.mkdir(parents=True)
+        vocabulary, done = store.vocabulary(), 0
+        files = {name: (folder / f"{name}.bin").open("wb") for name in _FILES}
+        try:
+            _append(files, starts=[0])
+            for shard in questions.shards:
+                scores = store.answers(shard, questions.of(shard))
+                left = cheap_filters(scores, vocabulary, probability_filter=probability_filter)
+                _append(
+                    files,
+                    starts=left.starts[1:] + done,
+                    in_vocabulary=left.in_vocabulary,
+                    tokens=left.tokens,
+                    log_odds=left.log_odds,
+                    rejected=left.rejected,
                 )
-            )
-        if missing := len(wanted) - len(rows):
-            raise ValueError(
-                f"{store.path}: expected answers to {len(wanted)} questions, {missing} are "
-                "missing; run: merge-nli suggest"
-            )
-        return cls(rows, _concatenate(pieces), vocabulary)
+                done += len(left.tokens)
+        finally:
+            for file in files.values():
+                file.close()
+        return cls(folder, questions, store)
 
-    def at(self, query: MaskedQuery) -> OccurrenceCandidates:
-        """The candidates at one occurrence."""
-        row, survivors = self._rows[query], self._survivors
-        if not survivors.in_vocabulary[row]:
-            return _NONE
-        mine = slice(survivors.starts[row], survivors.starts[row + 1])
-        words = (self._vocabulary.lowered[token] for token in survivors.tokens[mine].tolist())
-        return OccurrenceCandidates(
-            True,
-            dict(zip(words, survivors.log_odds[mine].tolist(), strict=True)),
-            dict(zip(CHEAP_REASONS, survivors.rejected[row].tolist(), strict=True)),
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What the tokens read as."""
+        return self.store.vocabulary()
+
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        """The candidates at some occurrences, in their order.
+
+        Raises:
+            ValueError: some are none of the run's questions.
+        """
+        rows = self.questions.rows(queries)
+        starts = self._open("starts")
+        first, last = starts[rows], starts[rows + 1]
+        new_starts = np.concatenate([[0], np.cumsum(last - first)])
+        within = np.arange(new_starts[-1]) - np.repeat(new_starts[:-1], last - first)
+        places = np.repeat(first, last - first) + within
+        return Survivors(
+            starts=new_starts,
+            in_vocabulary=self._open("in_vocabulary")[rows],
+            tokens=self._open("tokens")[places],
+            log_odds=self._open("log_odds")[places],
+            rejected=self._open("rejected")[rows],
         )
 
+    def _open(self, name: str) -> NDArray[Any]:
+        # Mapped anew each time: pages that were read do not stay in the process's memory.
+        path, dtype = self.folder / f"{name}.bin", _FILES[name]
+        if not path.stat().st_size:
+            return np.empty(0, dtype)
+        return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
 
-def _concatenate(pieces: Iterable[Survivors]) -> Survivors:
-    pieces = list(pieces)
-    sizes = np.concatenate([[0], *(np.diff(piece.starts) for piece in pieces)])
-    return Survivors(
-        starts=np.cumsum(sizes, dtype=np.int64),
-        in_vocabulary=np.concatenate([piece.in_vocabulary for piece in pieces]),
-        tokens=np.concatenate([piece.tokens for piece in pieces]),
-        log_odds=np.concatenate([piece.log_odds for piece in pieces]),
-        rejected=np.concatenate([piece.rejected for piece in pieces]),
-    )
+
+def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
+    for name, values in columns.items():
+        files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())

@@ -151,6 +151,11 @@ class MaskedLM:
         """Name of the weights' dtype, such as `float32`."""
         return str(self._model.dtype).removeprefix("torch.")
 
+    @property
+    def questions_at_once(self) -> int:
+        """As many as fill the device's batches, though sentences differ in length."""
+        return 1 if self.device == "cpu" else 32_768
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """What each token id reads as, and which ids are whole words."""

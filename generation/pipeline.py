@@ -7,8 +7,9 @@ does everything else and is quick. `generate` is both.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,29 @@ from tqdm import tqdm
 
 from generation.artifacts import (
     RunFolder,
+    digest_of,
+    digest_of_file,
     read_json,
     write_json,
     write_table,
     write_text,
 )
+from generation.asking import ask, collect, mlm_names, store_root
 from generation.candidates import Candidates
-from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.config import Config
 from generation.exclusions import unlabelled, without_replacement
 from generation.funnel import Funnel
 from generation.manifest import manifest_of
 from generation.parallel import tag_in_order
+from generation.problems import block_sizes, read_block, sorted_problems
+from generation.questions import Questions
 from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
 from generation.sampling import draw, eligible
 from generation.shared_words import shared_words
 from generation.sources import load_problems
-from generation.suggestions import StoreIdentity, SuggestionStore
+from generation.suggestions import SuggestionStore
 from generation.tables import (
     exclusion_table,
-    problem_table,
     read_problems,
     read_replacements,
     replacement_table,
@@ -102,42 +107,59 @@ def suggest(config: Config) -> RunFolder:
             source or the tagger cannot be loaded.
         FileNotFoundError: the source's file does not exist.
     """
-    mlms = _mlm_names(config.mlms)
     run = RunFolder(Path(config.run))
-    problems = load_problems(config)
-    log.info("%s: %d problems, %d without a label", problems.description, len(problems.seeds),
-             len(problems.unlabelled))  # fmt: skip
+    mlm_names(config.mlms)  # before the long work
     # What an earlier run left no longer fits these settings until both phases are done.
     run.manifest.unlink(missing_ok=True)
     run.suggested.unlink(missing_ok=True)
+    shutil.rmtree(run.stores, ignore_errors=True)
+    with sorted_problems(run.problems) as add:
+        problems = load_problems(config, add)
+    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+             len(problems.unlabelled))  # fmt: skip
     write_text(run.config, config.to_toml())
-    write_table(run.problems, problem_table(problems.seeds))
-    tagger = Tagger.load(config.tagger)
-    queries = _tag_problems(problems.seeds, tagger, config.word_classes).queries(config.masking)
-    if not queries:
+    questions = _questions(run, config)
+    if not len(questions):
         raise ValueError(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
-            f"premise and hypothesis, found none in {len(problems.seeds)} problems"
+            f"premise and hypothesis, found none in {problems.count} problems"
         )
-    records = [
-        _suggest_with(model, name, queries, config, _store_root(run, config))
-        for name, model in mlms.items()
-    ]
+    ask(run, 0, 1)
     write_json(
         run.suggested,
         {
             "source": config.source,
             "source_data": {"description": problems.description, "sha256": problems.sha256},
             "problems": {
-                "read": len(problems.seeds) + len(problems.unlabelled),
+                "read": problems.count + len(problems.unlabelled),
                 "unlabelled": problems.unlabelled,
-                "kept": len(problems.seeds),
+                "kept": problems.count,
             },
-            "questions": len(queries),
-            "mlms": records,
+            "questions": len(questions),
+            "mlms": collect(run, config),
         },
     )
     return run
+
+
+def _questions(run: RunFolder, config: Config) -> Questions:
+    """The questions about the run's problems; those of an earlier run where they fit."""
+    tagger = Tagger.load(config.tagger)
+    made_from = digest_of(
+        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name]
+    )
+    if run.questions.is_dir() and (there := Questions(run.questions)).made_from == made_from:
+        return there
+    sizes = block_sizes(run.problems)
+
+    def queries() -> Iterator[MaskedQuery]:
+        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
+            for number, size in enumerate(sizes):
+                seeds = read_block(run.problems, number)
+                yield from _tag_problems(seeds, tagger, config.word_classes).queries(config.masking)
+                bar.update(size)
+
+    return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)
 
 
 def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> RunFolder:
@@ -214,63 +236,6 @@ def _select(
     return eligible(found, minimum=config.min_replacements, scope=config.min_replacements_scope)
 
 
-def _mlm_names(mlms: Sequence[str]) -> dict[str, str]:
-    """Name in the provenance columns → what to load.
-
-    Raises:
-        ValueError: none given, or two of the same name.
-    """
-    if not mlms:
-        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
-    names: dict[str, str] = {}
-    for model in mlms:
-        if model == BUNDLED_MLM and not Path(model).is_dir():
-            name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
-        else:
-            name = Path(model).resolve().name if Path(model).is_dir() else model.partition("@")[0]
-        if name in names:
-            raise ValueError(
-                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
-            )
-        names[name] = model
-    return names
-
-
-def _store_root(run: RunFolder, config: Config) -> Path:
-    return Path(config.store) if config.store else run.store
-
-
-def _suggest_with(
-    model: str, name: str, queries: Sequence[MaskedQuery], config: Config, root: Path
-) -> dict[str, Any]:
-    """Fill one model's store; what the manifest says of it."""
-    from generation.masked_lm import MaskedLM
-
-    mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
-    identity = StoreIdentity(
-        name=name,
-        revision=mlm.revision,
-        architecture=mlm.architecture,
-        masking=config.masking,
-        suggestions_per_occurrence=config.suggestions_per_occurrence,
-        dtype=mlm.dtype,
-        device=mlm.device,
-    )
-    store = SuggestionStore.create(root, identity, mlm.vocabulary)
-    answered = len(queries) - sum(map(len, store.missing(queries)))
-    with tqdm(total=len(queries), initial=answered, desc=name, unit="mask") as bar:
-        store.fill(
-            queries,
-            lambda piece: mlm.score(
-                piece,
-                k=config.suggestions_per_occurrence,
-                batch_tokens=config.batch_tokens,
-                on_progress=bar.update,
-            ),
-        )
-    return {**asdict(identity), "store": identity.folder, **store.counts(queries)}
-
-
 def _stores(
     base: RunFolder, config: Config, suggested: Mapping[str, Any]
 ) -> dict[str, SuggestionStore]:
@@ -290,7 +255,7 @@ def _stores(
                 f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "
                 "merge-nli suggest with these settings"
             )
-    root = _store_root(base, config)
+    root = store_root(base, config)
     return {
         record["name"]: SuggestionStore.open(root, record["store"]) for record in suggested["mlms"]
     }

@@ -115,7 +115,17 @@ class Scores:
             windowed=np.zeros(n, np.bool_),
         )
 
-    def take(self, rows: Sequence[int]) -> Self:
+    @classmethod
+    def concatenate(cls, pieces: Sequence[Self]) -> Self:
+        """All rows, one after the other."""
+        return cls(
+            **{
+                field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
+                for field in fields(cls)
+            }
+        )
+
+    def take(self, rows: Sequence[int] | slice) -> Self:
         """Some of the rows, in the order given."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
         return type(self)(**columns)

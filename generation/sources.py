@@ -9,8 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -51,23 +50,28 @@ _MOST_REPORTED: Final = 10
 class Problems:
     """What a source holds."""
 
-    seeds: list[Seed]
-    """The labelled problems, in the order of the source."""
+    count: int
+    """How many labelled problems."""
     unlabelled: list[str]
     """Ids of the rows dropped for having no gold label."""
     description: str
     """Where they came from: a file's name, or a Hub id with split and revision."""
     sha256: str
-    """Digest over the seeds, so that two runs can tell whether they saw the same."""
+    """Digest over the problems, so that two runs can tell whether they saw the same."""
 
 
-def load_problems(config: Config) -> Problems:
+def load_problems(config: Config, add: Callable[[Seed], object]) -> Problems:
     """Read the problems that `config` names.
 
     A file (`data`) goes before a Hub dataset (`dataset`); without either the source must
     be one of the known ones. Rows without an id get their number; ids that repeat get
     `~2`, `~3`, … in the order of the rows, counted before anything is dropped, so they
     never depend on the rest.
+
+    Args:
+        config: Where the problems are.
+        add: Called with each labelled problem, in the order of the source. They are not
+            kept here: a source may be larger than memory.
 
     Raises:
         ValueError: no such source, unknown columns, or malformed rows: their file, line
@@ -77,12 +81,12 @@ def load_problems(config: Config) -> Problems:
     rows, description = _open(config)
     first, rows = _peek(rows, description)
     columns = _find_columns(config, first, description)
-    seeds: list[Seed] = []
+    count, digest = 0, hashlib.sha256()
     unlabelled: list[str] = []
     problems: list[str] = []
     unique = _UniqueIds()
     for number, (where, row) in enumerate(rows):
-        if len(seeds) == config.limit:
+        if count == config.limit:
             break
         row_id = row.get(columns["id"] or "")
         seed_id = f"{config.source}:{unique(str(number if row_id in (None, '') else row_id))}"
@@ -94,13 +98,15 @@ def load_problems(config: Config) -> Problems:
         if seed is None:
             unlabelled.append(seed_id)
         else:
-            seeds.append(seed)
+            count += 1
+            digest.update(json.dumps((seed_id, seed.premise, seed.hypothesis, seed.label)).encode())
+            add(seed)
     if problems:
         raise ValueError(_report(problems))
-    if not seeds:
+    if not count:
         raise ValueError(f"{description}: expected labelled problems, found none")
     return Problems(
-        seeds=seeds, unlabelled=unlabelled, description=description, sha256=_digest(seeds)
+        count=count, unlabelled=unlabelled, description=description, sha256=digest.hexdigest()
     )
 
 
@@ -300,15 +306,16 @@ class _UniqueIds:
     """Renames repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
         self._taken: set[str] = set()
+        self._last: dict[str, int] = {}
+        """Of the ids that were not free, the number given last."""
 
     def __call__(self, row_id: str) -> str:
-        self._counts[row_id] += 1
-        unique = row_id
+        unique, number = row_id, self._last.get(row_id, 1)
         while unique in self._taken:
-            unique = f"{row_id}~{max(2, self._counts[row_id])}"
-            self._counts[row_id] += unique in self._taken
+            number += 1
+            unique = f"{row_id}~{number}"
+            self._last[row_id] = number
         self._taken.add(unique)
         return unique
 
@@ -318,11 +325,3 @@ def _report(problems: list[str]) -> str:
     if more := len(problems) - len(lines):
         lines.append(f"… and {more} more")
     return f"{len(problems)} malformed row(s):\n  " + "\n  ".join(lines)
-
-
-def _digest(seeds: Iterable[Seed]) -> str:
-    digest = hashlib.sha256()
-    for seed in seeds:
-        fields = (seed.seed_id, seed.premise, seed.hypothesis, seed.label)
-        digest.update(json.dumps(fields).encode())
-    return digest.hexdigest()

@@ -2,14 +2,15 @@
 
 A store is a folder per model and setting. It holds `store.json` (whose suggestions these
 are), `vocabulary.DIGEST.parquet` (what token ids read as) and `parts/`, Parquet files named
-after the questions they answer. The digests in the names are those of the files, which are
-there whole or not at all; one that no longer fits its name counts as not there.
+after the shard and the questions they answer. The digests in the names are those of the
+files, which are there whole or not at all; one that no longer fits its name counts as not
+there. Runs whose shards are of other sizes can share a store.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -26,6 +27,7 @@ from generation.artifacts import (
     write_json,
     write_table,
 )
+from generation.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.records import MaskedQuery, Scores
 from generation.vocabulary import Vocabulary
 
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 PART_SIZE: Final = 2048
 """Questions a part answers: what a killed run loses at most."""
+_LAYOUT: Final = 2
+"""Number of the files' layout; a store of another layout is another store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +54,15 @@ class StoreIdentity:
     @property
     def folder(self) -> str:
         """Name of the store's folder: readable, and different for every identity."""
-        return f"{slug(self.name)}-{digest_of(asdict(self))[:12]}"
+        return f"{slug(self.name)}-{digest_of({**asdict(self), 'layout': _LAYOUT})[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """The answers in one file, row by row."""
 
-    queries: list[MaskedQuery]
+    keys: list[bytes]
+    """Of the questions."""
     scores: Scores
 
 
@@ -125,61 +130,85 @@ class SuggestionStore:
         table = pq.read_table(sound)
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
-    def parts(self) -> Iterator[Part]:
-        """All sound parts, in the order of their names."""
-        for path in self._sound_paths():
+    def parts(self, shard: Shard = EVERYTHING) -> Iterator[Part]:
+        """All sound parts that may answer questions of a shard, in the order of their names."""
+        for path in self._sound_paths(shard):
             yield _read_part(path)
 
-    def queries(self) -> set[MaskedQuery]:
-        """The questions answered so far."""
-        columns = ["sentence", "span", "masked"]
+    def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
+        """Of the questions answered so far, and perhaps of some in neighbouring shards."""
         return {
-            query
-            for path in self._sound_paths()
-            for query in _queries(pq.read_table(path, columns=columns))
+            key
+            for path in self._sound_paths(shard)
+            for key in pq.read_table(path, columns=["key"])["key"].to_pylist()
         }
 
-    def missing(self, queries: Sequence[MaskedQuery]) -> list[list[MaskedQuery]]:
-        """The unanswered ones among `queries`, grouped into the parts to be written.
+    def missing(self, shard: Shard, queries: Sequence[MaskedQuery]) -> list[list[MaskedQuery]]:
+        """The unanswered ones among a shard's questions, grouped into the parts to be written.
 
-        *All* questions are sorted and cut into pieces before the answered ones are taken
-        out. So a run that was interrupted, or lost a part, is left with pieces it would
-        have written anyway, and ends with the same files.
+        *All* questions are cut into pieces before the answered ones are taken out. So a
+        run that was interrupted, or lost a part, is left with pieces it would have written
+        anyway, and ends with the same files.
         """
-        answered = self.queries()
-        ordered = sorted(set(queries), key=lambda q: (q.sentence, q.span, q.masked))
+        answered = self.keys(shard)
+        ordered = sorted((key_of(query), query) for query in set(queries))
         pieces = (ordered[i : i + PART_SIZE] for i in range(0, len(ordered), PART_SIZE))
-        open_pieces = ([q for q in piece if q not in answered] for piece in pieces)
+        open_pieces = ([q for key, q in piece if key not in answered] for piece in pieces)
         return [piece for piece in open_pieces if piece]
 
     def fill(
         self,
-        queries: Sequence[MaskedQuery],
+        shards: Iterable[tuple[Shard, Sequence[MaskedQuery]]],
         score: Callable[[list[MaskedQuery]], Scores],
+        *,
+        at_once: int = 1,
+        on_answered: Callable[[int], object] = lambda queries: None,
     ) -> None:
-        """Score what is missing or damaged and write it, part by part."""
-        if corrupt := self.discard_corrupt():
-            log.warning("%s: %d damaged part(s) are made again", self.path, len(corrupt))
-        for piece in self.missing(queries):
-            self._write_part(Part(piece, score(piece)))
+        """Score what is missing or damaged and write it, part by part.
 
-    def counts(self, queries: Sequence[MaskedQuery]) -> dict[str, int]:
-        """How many of `queries` had a word of several tokens (D3), how many a window.
-
-        A window is what is left of a sentence longer than the model's limit.
+        Args:
+            shards: Shards and their questions.
+            score: Answers questions.
+            at_once: Least questions to score together, where there are so many: an
+                accelerator wants more than a part has.
+            on_answered: Called with the number of questions that a shard need not ask.
         """
-        wanted, counts = set(queries), {"not_in_vocabulary": 0, "windowed": 0}
-        columns = ["sentence", "span", "masked", "original", "windowed"]
-        for path in self._sound_paths():
-            table = pq.read_table(path, columns=columns)
-            mine = np.array([query in wanted for query in _queries(table)], bool)
-            counts["not_in_vocabulary"] += int((table["original"].to_numpy()[mine] < 0).sum())
-            counts["windowed"] += int(table["windowed"].to_numpy()[mine].sum())
-        return counts
+        waiting: list[tuple[Shard, list[MaskedQuery]]] = []
+        for shard, queries in shards:
+            for name in self.discard_corrupt(shard):
+                log.warning("%s: damaged, made again: %s", self.path, name)
+            pieces = self.missing(shard, queries)
+            on_answered(len(queries) - sum(map(len, pieces)))
+            for piece in pieces:
+                waiting.append((shard, piece))
+                if sum(len(piece) for _, piece in waiting) >= at_once:
+                    self._answer(waiting, score)
+                    waiting = []
+        if waiting:
+            self._answer(waiting, score)
 
-    def discard_corrupt(self) -> list[str]:
+    def answers(self, shard: Shard, queries: Sequence[MaskedQuery]) -> Scores:
+        """What is said about a shard's questions, in their order.
+
+        Raises:
+            ValueError: some have no answer in the store.
+        """
+        wanted = {key_of(query): row for row, query in enumerate(queries)}
+        found, rows = [], []
+        for part in self.parts(shard):
+            mine = [i for i, key in enumerate(part.keys) if key in wanted]
+            rows += [wanted.pop(part.keys[i]) for i in mine]
+            found.append(part.scores.take(mine))
+        if wanted:
+            raise ValueError(
+                f"{self.path}: expected answers to {len(queries)} questions of shard "
+                f"{shard.name}, {len(wanted)} are missing; run: merge-nli suggest"
+            )
+        return Scores.concatenate(found).take(np.argsort(rows).tolist())
+
+    def discard_corrupt(self, shard: Shard = EVERYTHING) -> list[str]:
         """Remove parts whose content does not fit their name; their names."""
-        corrupt = [path for path in self._part_paths() if not _is_sound(path)]
+        corrupt = [path for path in self._part_paths(shard) if not _is_sound(path)]
         for path in corrupt:
             path.unlink()
         return [path.name for path in corrupt]
@@ -187,15 +216,27 @@ class SuggestionStore:
     def _vocabulary_paths(self) -> list[Path]:
         return sorted(self.path.glob("vocabulary.*.parquet"))
 
-    def _part_paths(self) -> list[Path]:
-        return sorted((self.path / "parts").glob("*.parquet"))
+    def _part_paths(self, shard: Shard) -> list[Path]:
+        paths = sorted((self.path / "parts").glob("*.parquet"))
+        return [path for path in paths if _shard_of(path).overlaps(shard)]
 
-    def _sound_paths(self) -> list[Path]:
-        return [path for path in self._part_paths() if _is_sound(path)]
+    def _sound_paths(self, shard: Shard) -> list[Path]:
+        return [path for path in self._part_paths(shard) if _is_sound(path)]
 
-    def _write_part(self, part: Part) -> None:
-        keys = [(q.sentence, q.span, q.masked) for q in part.queries]
-        _write_named(self.path / "parts", digest_of(keys)[:16], _part_table(part))
+    def _answer(
+        self,
+        pieces: Sequence[tuple[Shard, list[MaskedQuery]]],
+        score: Callable[[list[MaskedQuery]], Scores],
+    ) -> None:
+        scores, done = score([query for _, piece in pieces for query in piece]), 0
+        for shard, piece in pieces:
+            self._write_part(shard, piece, scores.take(slice(done, done + len(piece))))
+            done += len(piece)
+
+    def _write_part(self, shard: Shard, queries: list[MaskedQuery], scores: Scores) -> None:
+        table = _part_table(queries, scores)
+        keys = digest_of([key.hex() for key in table["key"].to_pylist()])
+        _write_named(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
 
 
 def _write_named(folder: Path, name: str, table: pa.Table) -> None:
@@ -206,26 +247,27 @@ def _write_named(folder: Path, name: str, table: pa.Table) -> None:
 
 
 def _is_sound(path: Path) -> bool:
-    return path.name.split(".")[1] == digest_of_file(path)[:16]
+    return path.name.split(".")[-2] == digest_of_file(path)[:16]
 
 
-def _part_table(part: Part) -> pa.Table:
-    scores, k = part.scores, part.scores.tokens.shape[1]
-    tokens = pa.FixedSizeListArray.from_arrays(pa.array(scores.tokens.ravel()), k)
-    logits = pa.FixedSizeListArray.from_arrays(pa.array(scores.logits.ravel()), k)
+def _shard_of(path: Path) -> Shard:
+    try:
+        return Shard.parse(path.name.split(".")[0])
+    except ValueError:
+        return EVERYTHING  # not ours: found to be unsound
+
+
+def _part_table(queries: Sequence[MaskedQuery], scores: Scores) -> pa.Table:
+    k = scores.tokens.shape[1]
     return pa.table(
         {
-            "sentence": [query.sentence for query in part.queries],
-            "span": pa.array([query.span for query in part.queries], pa.list_(pa.int32())),
-            "masked": pa.array(
-                [query.masked for query in part.queries], pa.list_(pa.list_(pa.int32()))
-            ),
+            **question_columns(queries),
             "original": pa.array(scores.original),
             "original_logit": pa.array(scores.original_logit),
             "log_normalizer": pa.array(scores.log_normalizer),
             "windowed": pa.array(scores.windowed),
-            "tokens": tokens,
-            "logits": logits,
+            "tokens": pa.FixedSizeListArray.from_arrays(pa.array(scores.tokens.ravel()), k),
+            "logits": pa.FixedSizeListArray.from_arrays(pa.array(scores.logits.ravel()), k),
         }
     )
 
@@ -240,19 +282,7 @@ def _read_part(path: Path) -> Part:
         name: table[name].chunk(0).flatten().to_numpy().reshape(len(table), -1)
         for name in ("tokens", "logits")
     }
-    return Part(_queries(table), Scores(**columns, **matrices))
-
-
-def _queries(table: pa.Table) -> list[MaskedQuery]:
-    return [
-        MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
-        for sentence, span, masked in zip(
-            table["sentence"].to_pylist(),
-            table["span"].to_pylist(),
-            table["masked"].to_pylist(),
-            strict=True,
-        )
-    ]
+    return Part(table["key"].to_pylist(), Scores(**columns, **matrices))
 
 
 def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
-from generation.sources import Problems, _UniqueIds, load_problems
+from generation.records import Seed
+from generation.sources import _UniqueIds, load_problems
 
 modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
@@ -71,8 +73,25 @@ def table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], tab:
     return str(path)
 
 
-def load(data: str, **settings: Any) -> Problems:
-    return load_problems(Config(data=data, **settings))
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a source holds, problems included."""
+
+    seeds: list[Seed]
+    unlabelled: list[str]
+    description: str
+    sha256: str
+
+
+def loaded(config: Config) -> Loaded:
+    seeds: list[Seed] = []
+    problems = load_problems(config, seeds.append)
+    assert problems.count == len(seeds)
+    return Loaded(seeds, problems.unlabelled, problems.description, problems.sha256)
+
+
+def load(data: str, **settings: Any) -> Loaded:
+    return loaded(Config(data=data, **settings))
 
 
 # --- Files of the official releases ---
@@ -511,7 +530,7 @@ def test_an_unknown_format(tmp_path: Path) -> None:
 def test_an_unknown_source_without_data() -> None:
     """A source of one's own has to say where its problems are."""
     with pytest.raises(ValueError, match=r"source 'rte' is not one of .*'snli'.*data .*dataset"):
-        load_problems(Config(source="rte"))
+        loaded(Config(source="rte"))
 
 
 # --- The bundled problems ---
@@ -519,7 +538,7 @@ def test_an_unknown_source_without_data() -> None:
 
 def test_the_demo_needs_no_file() -> None:
     """The bundled problems are all labelled, with every label among them."""
-    problems = load_problems(Config(source="demo"))
+    problems = loaded(Config(source="demo"))
     lines = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(problems.seeds) == len(lines) > 0
     assert problems.unlabelled == []
@@ -576,7 +595,7 @@ def test_the_papers_sources_have_their_hub_datasets(
 ) -> None:
     """Each source is the split that the paper uses, named labels and −1 understood."""
     hub["table"] = hub_table([2, -1, 0, 1, None])
-    problems = load_problems(Config(source=source))
+    problems = loaded(Config(source=source))
     assert hub["asked"] == asked
     assert [(s.seed_id, s.premise, s.label) for s in problems.seeds] == [
         (f"{source}:0", "P0", "contradiction"),
@@ -590,7 +609,7 @@ def test_the_papers_sources_have_their_hub_datasets(
 def test_class_names_count_not_their_numbers(hub: dict[str, Any]) -> None:
     """Where a data set numbers its classes in another order, the names decide."""
     hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
-    assert [s.label for s in load_problems(Config()).seeds] == [
+    assert [s.label for s in loaded(Config()).seeds] == [
         "contradiction",
         "entailment",
         "neutral",
@@ -601,7 +620,7 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     """Dataset, configuration, split and revision are passed on and described."""
     rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
     hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
-    problems = load_problems(
+    problems = loaded(
         Config(
             source="rte",
             dataset="nyu-mll/glue",
@@ -625,7 +644,7 @@ def test_a_malformed_hub_row_is_named(hub: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"stanfordnlp/snli \[test\] row 1: expected a label .*'contradictory'"
     ):
-        load_problems(Config())
+        loaded(Config())
 
 
 def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -> None:
@@ -635,7 +654,7 @@ def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -
         ValueError,
         match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file .* data=",
     ) as caught:
-        load_problems(Config())
+        loaded(Config())
     assert isinstance(caught.value.__cause__, ConnectionError)
 
 

@@ -8,7 +8,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from helpers.tiny_models import sentences, tiny_model
 from threadpoolctl import threadpool_limits
 
 from generation import artifacts, suggestions
-from generation.candidates import Candidates
 from generation.masked_lm import MaskedLM
+from generation.questions import EVERYTHING, KEY, Shard, key_of
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import StoreIdentity, SuggestionStore
 from generation.vocabulary import Vocabulary
@@ -90,10 +90,21 @@ def store_in(root: Path, identity: StoreIdentity = IDENTITY) -> SuggestionStore:
     return SuggestionStore.create(root, identity, VOCABULARY)
 
 
+Score = Callable[[Sequence[MaskedQuery]], Scores]
+
+
+def fill(store: SuggestionStore, queries: Sequence[MaskedQuery], score: Score = answer) -> None:
+    store.fill([(EVERYTHING, queries)], score)
+
+
 def filled(root: Path, queries: Sequence[MaskedQuery] = QUERIES) -> SuggestionStore:
     store = store_in(root)
-    store.fill(queries, answer)
+    fill(store, queries)
     return store
+
+
+def keys(queries: Iterable[MaskedQuery]) -> set[bytes]:
+    return set(map(key_of, queries))
 
 
 def files_of(store: SuggestionStore) -> dict[str, bytes]:
@@ -105,21 +116,21 @@ def files_of(store: SuggestionStore) -> dict[str, bytes]:
     }
 
 
-def answers_in(store: SuggestionStore) -> dict[MaskedQuery, tuple[Any, ...]]:
+def answers_in(store: SuggestionStore) -> dict[bytes, tuple[Any, ...]]:
     """What the store holds about each question, bit by bit."""
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
-        query: tuple(getattr(part.scores, name)[row].tobytes() for name in columns)
+        key: tuple(getattr(part.scores, name)[row].tobytes() for name in columns)
         for part in store.parts()
-        for row, query in enumerate(part.queries)
+        for row, key in enumerate(part.keys)
     }
 
 
-def expected_answers(queries: Sequence[MaskedQuery]) -> dict[MaskedQuery, tuple[Any, ...]]:
+def expected_answers(queries: Sequence[MaskedQuery]) -> dict[bytes, tuple[Any, ...]]:
     scores = answer(queries)
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
-        query: tuple(getattr(scores, name)[row].tobytes() for name in columns)
+        key_of(query): tuple(getattr(scores, name)[row].tobytes() for name in columns)
         for row, query in enumerate(queries)
     }
 
@@ -134,9 +145,9 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     there = SuggestionStore.open(tmp_path, store.path.name)
     assert there.identity == IDENTITY
     assert answers_in(there) == expected_answers(QUERIES)
-    assert there.queries() == set(QUERIES)
+    assert there.keys() == keys(QUERIES)
     for part in there.parts():
-        assert part.scores.tokens.shape == part.scores.logits.shape == (len(part.queries), K)
+        assert part.scores.tokens.shape == part.scores.logits.shape == (len(part.keys), K)
         assert part.scores.tokens.dtype == part.scores.original.dtype == np.int32
         assert part.scores.logits.dtype == part.scores.log_normalizer.dtype == np.float32
         assert part.scores.windowed.dtype == np.bool_
@@ -154,22 +165,22 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
     """Distinct questions, sorted, so many to a part, whatever order they are asked in."""
     store = store_in(tmp_path)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
-    pieces = store.missing(shuffled)
+    pieces = store.missing(EVERYTHING, shuffled)
     assert list(map(len, pieces)) == [5, 5, 5, 5, 4]
     asked = [query for piece in pieces for query in piece]
-    assert asked == sorted(set(QUERIES), key=lambda q: (q.sentence, q.span, q.masked))
-    assert store.missing([]) == []
+    assert asked == sorted(set(QUERIES), key=key_of)
+    assert store.missing(EVERYTHING, []) == []
 
 
 def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
     """What is answered drops out of its piece; the other pieces stay as they were."""
     store = store_in(tmp_path)
-    before = store.missing(QUERIES)
-    store.fill([before[1][0], *before[3]], answer)
-    after = store.missing(QUERIES)
+    before = store.missing(EVERYTHING, QUERIES)
+    fill(store, [before[1][0], *before[3]], answer)
+    after = store.missing(EVERYTHING, QUERIES)
     assert after == [before[0], before[1][1:], before[2], before[4]]
-    store.fill(QUERIES, answer)
-    assert store.missing(QUERIES) == []
+    fill(store, QUERIES, answer)
+    assert store.missing(EVERYTHING, QUERIES) == []
 
 
 def test_each_question_is_scored_once(tmp_path: Path) -> None:
@@ -181,8 +192,8 @@ def test_each_question_is_scored_once(tmp_path: Path) -> None:
         return answer(queries)
 
     for queries in (QUERIES[:7], QUERIES[3:11], QUERIES, QUERIES[:7], QUERIES):
-        store.fill(queries, counting)
-        assert set(queries) <= store.queries() == set(scored)
+        fill(store, queries, counting)
+        assert keys(queries) <= store.keys() == keys(scored)
     assert scored == Counter(set(QUERIES))
     assert answers_in(store) == expected_answers(QUERIES)
 
@@ -198,9 +209,9 @@ def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> 
     """However many parts were done, what follows is byte for byte the uninterrupted store."""
     store = store_in(tmp_path / "killed")
     with pytest.raises(Killed):
-        store.fill(QUERIES, killed_after(pieces))
+        fill(store, QUERIES, killed_after(pieces))
     assert len(parts_of(store)) == pieces
-    assert len(store.queries()) == pieces * PART_SIZE
+    assert len(store.keys()) == pieces * PART_SIZE
     filled(tmp_path / "killed")
     assert files_of(store) == files_of(filled(tmp_path / "whole"))
 
@@ -209,9 +220,9 @@ def test_a_run_killed_again_and_again(tmp_path: Path) -> None:
     """One part at a time leads to the same files too."""
     for done in range(5):
         store = store_in(tmp_path / "killed")
-        assert len(store.missing(QUERIES)) == 5 - done
+        assert len(store.missing(EVERYTHING, QUERIES)) == 5 - done
         with pytest.raises(Killed) if done < 4 else nullcontext():
-            store.fill(QUERIES, killed_after(1))
+            fill(store, QUERIES, killed_after(1))
     assert files_of(store) == files_of(filled(tmp_path / "whole"))
 
 
@@ -231,9 +242,9 @@ def test_a_run_killed_while_it_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(artifacts, "write_atomic", half)
         with pytest.raises(Killed):
-            store.fill(QUERIES, answer)
+            fill(store, QUERIES, answer)
     assert len(parts_of(store)) == 2
-    assert len(store.queries()) == 2 * PART_SIZE
+    assert len(store.keys()) == 2 * PART_SIZE
     filled(tmp_path / "killed")
     assert files_of(store) == files_of(filled(tmp_path / "whole"))
 
@@ -246,7 +257,7 @@ def test_what_a_killed_run_leaves_does_no_harm(tmp_path: Path) -> None:
               ".store.json.tmp": b"{", ".vocabulary.parquet.tmp": b""}  # fmt: skip
     for name, data in litter.items():
         (store.path / name).write_bytes(data)
-    assert store.queries() == set(QUERIES[:9])
+    assert store.keys() == keys(QUERIES[:9])
     assert SuggestionStore.open(tmp_path / "littered", store.path.name).identity == IDENTITY
     for path in parts_of(store):
         path.unlink()
@@ -271,19 +282,19 @@ def test_a_damaged_part_is_made_again(
     """A part that is not what it was counts as not there and comes back byte for byte."""
     store = filled(tmp_path)
     before, path = files_of(store), parts_of(store)[number]
-    lost = next(p for i, p in enumerate(store.parts()) if i == number).queries
+    lost = list(store.parts())[number].keys
     path.write_bytes(damage(path.read_bytes()))
-    assert store.queries() == set(QUERIES) - set(lost)
-    assert answers_in(store).keys() == store.queries()
-    assert sum(map(len, store.missing(QUERIES))) == len(lost)
+    assert store.keys() == keys(QUERIES) - set(lost)
+    assert answers_in(store).keys() == store.keys()
+    assert sum(map(len, store.missing(EVERYTHING, QUERIES))) == len(lost)
     again: list[MaskedQuery] = []
 
     def counting(queries: Sequence[MaskedQuery]) -> Scores:
         again.extend(queries)
         return answer(queries)
 
-    store.fill(QUERIES, counting)
-    assert again == lost
+    fill(store, QUERIES, counting)
+    assert [key_of(query) for query in again] == lost
     assert files_of(store) == before
 
 
@@ -304,8 +315,11 @@ def test_a_lost_part_is_made_again(tmp_path: Path) -> None:
     store = filled(tmp_path)
     before = files_of(store)
     parts_of(store)[2].unlink()
-    assert sum(map(len, store.missing(QUERIES))) in {PART_SIZE, len(QUERIES) % PART_SIZE}
-    store.fill(QUERIES, answer)
+    assert sum(map(len, store.missing(EVERYTHING, QUERIES))) in {
+        PART_SIZE,
+        len(QUERIES) % PART_SIZE,
+    }
+    fill(store, QUERIES, answer)
     assert files_of(store) == before
 
 
@@ -328,8 +342,8 @@ def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path
     assert other.folder != IDENTITY.folder
     filled(tmp_path)
     store = store_in(tmp_path, other)
-    assert store.queries() == set()
-    assert len(store.missing(QUERIES)) == 5
+    assert store.keys() == set()
+    assert len(store.missing(EVERYTHING, QUERIES)) == 5
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -380,24 +394,63 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
         SuggestionStore.open(tmp_path, "nothing")
 
 
-def test_counts_are_of_the_questions_asked(tmp_path: Path) -> None:
-    """Words of several tokens and windows are counted among the questions given alone."""
+def test_answers_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
+    """From whichever parts they are in."""
     store = filled(tmp_path)
-    some = QUERIES[5:17]
-    scores = answer(some)
-    assert store.counts(some) == {
-        "not_in_vocabulary": int((scores.original < 0).sum()),
-        "windowed": int(scores.windowed.sum()),
-    }
-    assert 0 < store.counts(some)["windowed"] < store.counts(QUERIES)["windowed"]
-    assert store.counts([]) == {"not_in_vocabulary": 0, "windowed": 0}
+    some = random.Random(2).sample(QUERIES, 11)
+    found, expected = store.answers(EVERYTHING, some), answer(some)
+    for field in dataclasses.fields(Scores):
+        assert getattr(found, field.name).tobytes() == getattr(expected, field.name).tobytes()
 
 
-def test_unanswered_questions_stop_the_build(tmp_path: Path) -> None:
+def test_missing_answers_are_an_error(tmp_path: Path) -> None:
     """A store that lacks answers is not quietly taken for one that has no suggestions."""
     store = filled(tmp_path, QUERIES[:20])
-    with pytest.raises(ValueError, match=r"expected answers to 24 questions, 4 are missing"):
-        Candidates.read(store, QUERIES, probability_filter=True)
+    with pytest.raises(ValueError, match=r"answers to 24 questions of shard 0-0, 4 are missing"):
+        store.answers(EVERYTHING, QUERIES)
+
+
+def test_shards_of_other_sizes_share_a_store(tmp_path: Path) -> None:
+    """A question is found whatever the size of the shard it was answered in."""
+    store, scored = store_in(tmp_path), Counter[MaskedQuery]()
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        scored.update(queries)
+        return answer(queries)
+
+    for bits, count in ((1, 8), (0, 16), (3, len(QUERIES))):
+        some = QUERIES[:count]
+        store.fill(in_shards(some, bits), counting)
+        for shard, queries in in_shards(some, bits):
+            assert keys(queries) <= store.keys(shard)
+            found = store.answers(shard, queries).tokens
+            assert found.tobytes() == answer(queries).tokens.tobytes()
+    assert scored == Counter(set(QUERIES))
+    assert {path.name.split("-")[0] for path in parts_of(store)} == {"0", "1", "3"}
+
+
+def test_an_accelerator_scores_several_parts_at_once(tmp_path: Path) -> None:
+    """And leaves the same files."""
+    sizes: list[int] = []
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        sizes.append(len(queries))
+        return answer(queries)
+
+    together, alone = store_in(tmp_path / "together"), store_in(tmp_path / "alone")
+    together.fill(in_shards(QUERIES, 2), counting, at_once=12)
+    assert sum(sizes) == len(QUERIES)
+    assert all(size >= 12 for size in sizes[:-1])
+    alone.fill(in_shards(QUERIES, 2), answer)
+    assert files_of(together) == files_of(alone)
+
+
+def in_shards(queries: Sequence[MaskedQuery], bits: int) -> list[tuple[Shard, list[MaskedQuery]]]:
+    shards: dict[Shard, list[MaskedQuery]] = {}
+    for query in queries:
+        prefix = int.from_bytes(key_of(query)) >> (8 * KEY.itemsize - bits)
+        shards.setdefault(Shard(bits, prefix), []).append(query)
+    return sorted(shards.items(), key=lambda item: item[0].prefix)
 
 
 def test_real_scores_do_not_depend_on_how_the_store_was_filled(
@@ -417,12 +470,12 @@ def test_real_scores_do_not_depend_on_how_the_store_was_filled(
             return mlm.score(piece, k=K)
 
     whole = SuggestionStore.create(tmp_path / "whole", IDENTITY, mlm.vocabulary)
-    whole.fill(queries, score)
+    fill(whole, queries, score)
     steps = SuggestionStore.create(tmp_path / "steps", IDENTITY, mlm.vocabulary)
-    steps.fill(queries[3:20], score)
-    steps.fill(queries, score)
+    fill(steps, queries[3:20], score)
+    fill(steps, queries, score)
     assert answers_in(steps) == answers_in(whole)
     parts_of(whole)[1].unlink()
     before = answers_in(steps)
-    whole.fill(queries, score)
+    fill(whole, queries, score)
     assert answers_in(whole) == before

@@ -1,0 +1,145 @@
+"""Asking the masked LMs: the part of `suggest` that can be dealt to processes and machines.
+
+A unit of work is a masked LM and a shard of the questions. Task t of n does every n-th unit;
+what it leaves does not depend on n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from generation.artifacts import RunFolder, read_json, slug, write_json
+from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.questions import Questions, Shard
+from generation.suggestions import StoreIdentity, SuggestionStore
+
+
+def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
+    """Name in the provenance columns → what to load.
+
+    Raises:
+        ValueError: none given, or two of the same name.
+    """
+    if not mlms:
+        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
+    names: dict[str, str] = {}
+    for model in mlms:
+        if model == BUNDLED_MLM and not Path(model).is_dir():
+            name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
+        else:
+            name = Path(model).resolve().name if Path(model).is_dir() else model.partition("@")[0]
+        if name in names:
+            raise ValueError(
+                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
+            )
+        names[name] = model
+    return names
+
+
+def ask(run: RunFolder, task: int, tasks: int) -> None:
+    """Do a task's units: answers go to the stores, as far as they are not there.
+
+    Args:
+        run: With `config.toml` and questions.
+        task: Its number, from 0.
+        tasks: How many there are.
+
+    Raises:
+        ValueError: a model cannot be loaded, or other tasks ran it on another kind of device.
+    """
+    config, questions = Config.read(run.config), Questions(run.questions)
+    names = mlm_names(config.mlms)
+    units = [(name, shard) for name in names for shard in questions.shards][task::tasks]
+    for name, model in names.items():
+        if shards := [shard for of, shard in units if of == name]:
+            _ask(model, name, shards, questions, config, run)
+
+
+def _ask(
+    model: str,
+    name: str,
+    shards: Sequence[Shard],
+    questions: Questions,
+    config: Config,
+    run: RunFolder,
+) -> None:
+    from generation.masked_lm import MaskedLM
+
+    mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+    identity = StoreIdentity(
+        name=name,
+        revision=mlm.revision,
+        architecture=mlm.architecture,
+        masking=config.masking,
+        suggestions_per_occurrence=config.suggestions_per_occurrence,
+        dtype=mlm.dtype,
+        device=mlm.device,
+    )
+    _agree(run, identity)
+    store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
+    total = sum(questions.sizes[shard] for shard in shards)
+    with tqdm(total=total, desc=name, unit="mask") as bar:
+
+        def skip(answered: int) -> None:
+            bar.initial += answered  # what is there already says nothing of the speed
+            bar.update(answered)
+
+        store.fill(
+            ((shard, questions.of(shard)) for shard in shards),
+            lambda piece: mlm.score(
+                piece,
+                k=config.suggestions_per_occurrence,
+                batch_tokens=config.batch_tokens,
+                on_progress=bar.update,
+            ),
+            at_once=mlm.questions_at_once,
+            on_answered=skip,
+        )
+
+
+def _agree(run: RunFolder, identity: StoreIdentity) -> None:
+    """Write down which store a model's answers are in, or find that other tasks did."""
+    path = run.stores / f"{slug(identity.name)}.json"
+    if not path.is_file():
+        write_json(path, asdict(identity))
+    elif (there := read_json(path)) != asdict(identity):
+        raise ValueError(
+            f"{identity.name}: expected the same model, device and dtype in every task, got "
+            f"{there} and {asdict(identity)}; name them with --device, --dtype and @revision"
+        )
+
+
+def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """What the manifest says of each masked LM, once all its answers are there.
+
+    Raises:
+        ValueError: answers are missing.
+    """
+    questions = Questions(run.questions)
+    return [_collect(name, questions, run, config) for name in mlm_names(config.mlms)]
+
+
+def _collect(name: str, questions: Questions, run: RunFolder, config: Config) -> dict[str, Any]:
+    path = run.stores / f"{slug(name)}.json"
+    if not path.is_file():
+        raise ValueError(f"{name}: expected answers, found none; run the same command again")
+    identity = StoreIdentity(**read_json(path))
+    store = SuggestionStore.open(store_root(run, config), identity.folder, expected=identity)
+    counts: Mapping[str, int] = {"not_in_vocabulary": 0, "windowed": 0}
+    for shard in questions.shards:
+        scores = store.answers(shard, questions.of(shard))
+        counts = {
+            "not_in_vocabulary": counts["not_in_vocabulary"] + int((scores.original < 0).sum()),
+            "windowed": counts["windowed"] + int(scores.windowed.sum()),
+        }
+    return {**asdict(identity), "store": identity.folder, **counts}
+
+
+def store_root(run: RunFolder, config: Config) -> Path:
+    """Where the stores are."""
+    return Path(config.store) if config.store else run.store
