@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from generation.artifacts import RunFolder, read_json
 from generation.funnel import render_funnel
+from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
 
 
@@ -72,10 +73,12 @@ def summarise(
 
 def _per_class(folder: RunFolder) -> dict[str, tuple[int, int]]:
     """Word class, and "all" → eligible seeds, unique variants."""
-    table = pq.read_table(folder.variants, columns=["seed_id", "word_class"])
-    counts = {}
-    for word_class in WORD_CLASSES:
-        mine = table.filter(pc.equal(table["word_class"], word_class))
-        if len(mine):
-            counts[word_class] = (len(mine["seed_id"].unique()), len(mine))
-    return {**counts, "all": (len(table["seed_id"].unique()), len(table))}
+    seeds: dict[str, set[str]] = {}
+    variants: Counter[str] = Counter()
+    for table in read_row_groups(folder.variants, ["seed_id", "word_class"]):
+        for word_class in table["word_class"].unique().to_pylist():
+            mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
+            seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
+            variants[word_class] += len(mine)
+    counts = {name: (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds}
+    return {**counts, "all": (len(set().union(*seeds.values())), variants.total())}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from merge_dataset.layout import (
     partial_path,
     sources,
 )
+from merge_dataset.row_groups import read_row_groups, write_row_groups
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     SPLITS,
@@ -32,8 +33,6 @@ from merge_dataset.schema import (
     arrow_schema,
     check_source,
 )
-
-_ROW_GROUP: Final = 100_000
 
 
 def export(run: Path, out: Path) -> list[str]:
@@ -57,14 +56,15 @@ def export(run: Path, out: Path) -> list[str]:
     out = out.expanduser().resolve()
     manifest = _read_manifest(run)
     source = check_source(manifest["source"])
-    tables = {split: _read_split(run, split, source) for split in SPLITS}
+    for split in SPLITS:
+        _check_split(run, split, source)
     _require_ours_or_empty(out)
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         _clean(out)
         target = out / source
         partial = partial_path(target)
-        _write_source(partial, tables["seeds"], tables["variants"])
+        _write_source(partial, run)
         _write_json(partial / PROVENANCE, provenance.describe(manifest))
         _swap(partial, target)
         _write_text(out / CARD, card.render(out))
@@ -81,22 +81,26 @@ def _read_manifest(run: Path) -> dict[str, Any]:
     return provenance.read(run / "manifest.json")
 
 
-def _read_split(run: Path, split: str, source: str) -> pa.Table:
+def _check_split(run: Path, split: str, source: str) -> None:
     path = run / f"{split}.parquet"
-    table = pq.ParquetFile(path).read()
-    if not table.schema.equals(arrow_schema()):
+    schema = pq.read_schema(path)
+    if not schema.equals(arrow_schema()):
         raise ValueError(
-            f"{path}: expected the columns\n{arrow_schema()}\ngot\n{table.schema.remove_metadata()}"
+            f"{path}: expected the columns\n{arrow_schema()}\ngot\n{schema.remove_metadata()}"
         )
-    if not len(table):
+    sources = _values(path, "source")
+    if not sources:
         raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
-    if (found := sorted(set(table["source"].unique().to_pylist()))) != [source]:
+    if (found := sorted(sources)) != [source]:
         raise ValueError(f"{path}: expected the source {source!r} in every row, got {found}")
-    if split == "variants":
-        unknown = set(table["word_class"].unique().to_pylist()) - set(WORD_CLASSES)
-        if unknown:
-            raise ValueError(f"{path}: expected word classes of {WORD_CLASSES}, got {unknown}")
-    return table
+    if split == "variants" and (unknown := _values(path, "word_class") - set(WORD_CLASSES)):
+        raise ValueError(f"{path}: expected word classes of {WORD_CLASSES}, got {unknown}")
+
+
+def _values(path: Path, column: str) -> set[Any]:
+    """The different values in a column."""
+    tables = read_row_groups(path, [column])
+    return {value for table in tables for value in table[column].unique().to_pylist()}
 
 
 def _require_ours_or_empty(out: Path) -> None:
@@ -145,25 +149,25 @@ def _clean(out: Path) -> None:
             path.unlink()
 
 
-def _write_source(folder: Path, seeds: pa.Table, variants: pa.Table) -> None:
+def _write_source(folder: Path, run: Path) -> None:
+    seeds, variants = run / "seeds.parquet", run / "variants.parquet"
     folder.mkdir()
-    _write_parquet(folder / "seeds.parquet", seeds)
-    for word_class in WORD_CLASSES:
-        of_class = variants.filter(pc.equal(variants["word_class"], word_class))
-        if not len(of_class):
-            continue
-        eligible = pc.is_in(seeds["seed_id"], value_set=of_class["seed_id"].unique())
+    write_row_groups(folder / seeds.name, read_row_groups(seeds), arrow_schema())
+    found = _values(variants, "word_class")
+    for word_class in (name for name in WORD_CLASSES if name in found):
         class_folder = folder / CONFIG_SUFFIXES[word_class]
         class_folder.mkdir()
-        _write_parquet(class_folder / "seeds.parquet", seeds.filter(eligible))
-        _write_parquet(class_folder / "variants.parquet", of_class)
-
-
-def _write_parquet(path: Path, table: pa.Table) -> None:
-    # Chunks follow the input's row groups and would show in the bytes: combine them.
-    # Without metadata, because of its `huggingface` key (see `arrow_schema`).
-    table = table.replace_schema_metadata(None).combine_chunks()
-    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
+        of_class = (
+            table.filter(pc.equal(table["word_class"], word_class))
+            for table in read_row_groups(variants)
+        )
+        write_row_groups(class_folder / variants.name, of_class, arrow_schema())
+        eligible = pa.array(sorted(_values(class_folder / variants.name, "seed_id")), pa.string())
+        of_class = (
+            table.filter(pc.is_in(table["seed_id"], value_set=eligible))
+            for table in read_row_groups(seeds)
+        )
+        write_row_groups(class_folder / seeds.name, of_class, arrow_schema())
 
 
 def _swap(partial: Path, target: Path) -> None:

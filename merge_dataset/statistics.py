@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset.layout import split_files
+from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import LABELS
 
 
@@ -65,20 +68,26 @@ def compute_statistics(folder: Path, config: str) -> Statistics:
         ValueError: it has no seeds or no drawn variants, so that means are undefined.
     """
     files = split_files(folder, config)
-    labels = _column(folder, files["seeds"], "label")
-    subsamples = _column(folder, files["variants"], "subsamples")
-    drawn = pc.list_flatten(subsamples)
-    if not len(labels) or not len(drawn):
+    labels: Counter[int] = Counter()
+    for table in _tables(folder, files["seeds"], "label"):
+        labels.update(table["label"].to_pylist())
+    draws: Counter[int] = Counter()
+    variants = 0
+    for table in _tables(folder, files["variants"], "subsamples"):
+        variants += len(table)
+        for entry in pc.list_flatten(table["subsamples"]).value_counts().to_pylist():
+            draws[entry["values"]] += entry["counts"]
+    if not labels or not draws:
         raise ValueError(
             f"{config}: expected seeds, and variants drawn into subsamples, got "
-            f"{len(labels)} seeds and {len(drawn)} draws"
+            f"{labels.total()} seeds and {draws.total()} draws"
         )
     return Statistics(
         config=config,
-        labels=tuple(pc.sum(pc.equal(labels, i)).as_py() or 0 for i in range(len(LABELS))),
-        variants=len(subsamples),
-        subsamples=pc.count_distinct(drawn).as_py(),
-        drawn=len(drawn),
+        labels=tuple(labels[i] for i in range(len(LABELS))),
+        variants=variants,
+        subsamples=len(draws),
+        drawn=draws.total(),
     )
 
 
@@ -93,7 +102,6 @@ def split_size(folder: Path, files: list[str]) -> SplitSize:
     return SplitSize(num_examples=num_examples, num_bytes=num_bytes, file_bytes=file_bytes)
 
 
-def _column(folder: Path, files: list[str], name: str) -> pa.ChunkedArray:
-    # Not pq.read_table: it would take a parent folder called a=b for a partition column.
-    tables = [pq.ParquetFile(folder / file).read(columns=[name]) for file in files]
-    return pa.concat_tables(tables)[name] if tables else pa.chunked_array([], pa.list_(pa.int32()))
+def _tables(folder: Path, files: list[str], column: str) -> Iterator[pa.Table]:
+    for file in files:
+        yield from read_row_groups(folder / file, [column])
