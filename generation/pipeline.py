@@ -31,7 +31,7 @@ from generation.exclusions import unlabelled, without_replacement
 from generation.funnel import Funnel
 from generation.manifest import manifest_of
 from generation.parallel import tag_in_order
-from generation.problems import block_sizes, read_block, sorted_problems
+from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.questions import Questions
 from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
 from generation.sampling import draw, eligible

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from generation import problems as module
-from generation.problems import block_sizes, read_block, sorted_problems
+from generation import blocks as module
+from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.records import Seed
 
 
