@@ -104,6 +104,10 @@ def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> N
     assert names == [
         "figures-mnli-m",
         "figures-snli",
+        "ranking-mnli-m",
+        "differences-mnli-m",
+        "ranking-snli",
+        "differences-snli",
         "matching",
         "word-class-mnli-m",
         "label-mnli-m",
