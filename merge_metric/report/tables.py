@@ -169,7 +169,7 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
 
 
 def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Table:
-    """The seeds of whose variants the models answer the most wrong."""
+    """The hardest seeds, as `merge-nli analyse hardest --top` finds them."""
     return Table(
         name=f"hardest-{source.source}",
         title=f"{source.source}: the hardest seeds",
@@ -180,7 +180,7 @@ def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Tab
             TableColumn("gold", "gold"),
             TableColumn("votes", "votes"),
             TableColumn("answers", "answers"),
-            TableColumn("variant_accuracy", "variants right", "share"),
+            TableColumn("variants_right", "variants right", "share"),
         ),
         rows=tuple(seed_rows(evidence, source, most)),
         notes=(
@@ -212,7 +212,7 @@ def seed_rows(
             "gold": LABELS[text["label"]],
             "votes": _letters(sorted(text["annotator_labels"] or ())) or None,
             "answers": _letters(own),
-            "variant_accuracy": None if math.isnan(mean) else mean,
+            "variants_right": None if math.isnan(mean) else mean,
             "n_variants": int(n_variants[seed]),
             "by_model": {
                 name: {
