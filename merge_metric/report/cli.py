@@ -45,7 +45,7 @@ def report_command(
         bool, typer.Option("--allow-missing", help="Leave out seeds that lack a prediction.")
     ] = False,
     n_bootstrap: Annotated[
-        int, typer.Option(min=0, help="Replicates for intervals; 0 for no intervals.")
+        int, typer.Option(min=0, help="Replicates for intervals; 0: none, and no comparison.")
     ] = 1000,
     rng_seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     max_variants: Annotated[
@@ -54,9 +54,10 @@ def report_command(
 ) -> None:
     """Write a report on one or several models: a page that opens offline.
 
-    It has the figures with their intervals, SV curves, breakdowns, fooling
-    rates, and every seed with its variants and what the models answer, in one
-    file that loads nothing from anywhere. As Markdown, LaTeX or JSON: its tables.
+    It has the figures with their intervals, what `merge-nli compare` says of the
+    models, SV curves, breakdowns, fooling rates, and every seed with its variants
+    and what the models answer, in one file that loads nothing from anywhere.
+    As Markdown, LaTeX or JSON: its tables.
 
     \b
     Examples:

@@ -58,7 +58,12 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             for model in evidence.models
         ],
         "configurations": [
-            {"name": c.name, "results": _by_model(evidence, c)} for c in evidence.configurations
+            {
+                "name": c.name,
+                "results": _by_model(evidence, c),
+                "comparison": c.comparison and c.comparison.as_dict(),
+            }
+            for c in evidence.configurations
         ],
         "provenance": evidence.provenance,
         "seeds": [row for source in sources for row in seed_rows(evidence, source)],

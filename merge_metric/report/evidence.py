@@ -1,4 +1,4 @@
-"""What a report is about: models, the dataset, and every model's figures on it."""
+"""What a report is about: models, the dataset, every model's figures on it, compared."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from merge_dataset.layout import PROVENANCE, require_dataset
 from merge_dataset.schema import LABELS, WORD_CLASSES, parse_config_name
+from merge_metric.compare import compare_models
+from merge_metric.comparison import Comparison
 from merge_metric.coverage import check_configurations, choose
 from merge_metric.join import join
 from merge_metric.report.columns import Result
 from merge_metric.report.models import Model, read_models
+from merge_metric.runs import run_of
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,8 @@ class Configuration:
     results: tuple[Result | None, ...]
     """Of each model what `scoring.score` gives, with `n_seeds_left_out`; None where a
     model has no predictions for it."""
+    comparison: Comparison | None
+    """Of the models with a result; None where `compare` has nothing to say."""
 
     @property
     def source(self) -> str:
@@ -117,7 +123,7 @@ def gather(
         configs: Configurations to score; by default what each file is complete for.
         title: Of the report.
         allow_missing: Score the seeds of which no prediction is missing.
-        n_bootstrap: Replicates for intervals; 0 for no intervals.
+        n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
 
     Raises:
@@ -141,8 +147,13 @@ def gather(
         )
     }
     configurations = tuple(
-        Configuration(config, tuple(scored.get((config, i)) for i in range(len(models))))
-        for config in chosen
+        _configuration(
+            config,
+            {model.name: scored.get((config, position)) for position, model in enumerate(models)},
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        for config in tqdm(chosen, desc="comparing", unit="configuration")
     )
     for configuration in configurations:
         if len(configuration.signatures) > 1:
@@ -192,14 +203,38 @@ def _pairs(
                 log.warning("%s has no complete predictions for %s", model.name, config)
 
 
+class _Scored(NamedTuple):
+    result: Result
+    counts: SeedCounts
+
+
 def _score(
     model: Model, config: str, *, allow_missing: bool, n_bootstrap: int, rng_seed: int
-) -> Result:
+) -> _Scored:
     (joined,) = join(
         model.predictions, model.coverage.folder, [config], allow_missing=allow_missing
     )
     result = score(**joined.columns, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    return result | {"n_seeds_left_out": joined.n_seeds_left_out}
+    return _Scored(
+        result | {"n_seeds_left_out": joined.n_seeds_left_out},
+        run_of(model.name, config, joined.columns).counts,
+    )
+
+
+def _configuration(
+    name: str, scored: Mapping[str, _Scored | None], *, n_bootstrap: int, rng_seed: int
+) -> Configuration:
+    counts = {model: each.counts for model, each in scored.items() if each}
+    comparison = None
+    if len(counts) > 1 and n_bootstrap:
+        try:
+            comparison = compare_models(
+                counts, config=name, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+            )
+        except ValueError as error:  # no seed that all have: the figures are still worth reading
+            log.warning("the models are not compared: %s", error)
+    results = tuple(each and each.result for each in scored.values())
+    return Configuration(name, results, comparison)
 
 
 def _parts(

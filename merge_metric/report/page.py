@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from merge_dataset.schema import LABELS
+from merge_metric.comparison import DECISIVE, Comparison
 from merge_metric.report import columns
 from merge_metric.report.columns import Column, Result, cell, interval, number
 from merge_metric.report.embed import embed
@@ -22,16 +23,17 @@ from merge_metric.report.findings import findings
 from merge_metric.report.panels import lines
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.styles import style
+from merge_metric.report.tables import FEW
 from merge_metric.seed_variant_accuracy.signature import VERSION
 
 STYLES: Final = ("uPlot.min.css", "report.css")
 SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js")
 """In the order in which they run; each on its own."""
 
-HEAT_STEPS: Final = 9
+Row = Mapping[str, Any]
+"""Of a table."""
 
-FEW: Final = 6
-"""Models that can be told apart with everything about them drawn."""
+HEAT_STEPS: Final = 9
 
 SHIFT_KEYS: Final = (
     "jsd_changed",
@@ -94,6 +96,8 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             findings=findings,
             lines=lines,
             style_of=style,
+            comparison_rows=comparison_rows,
+            decisive=DECISIVE,
             cell=cell,
             number=number,
             interval=interval,
@@ -140,6 +144,20 @@ def heat_step(result: Result | None, low: int, high: int) -> str:
     if value is None:
         return "none"
     return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
+
+
+def comparison_rows(
+    comparison: Comparison,
+) -> list[tuple[Row, list[Row | None]]]:
+    """Models, the best first: row of the ranking, and its pairs with the second to the last.
+
+    None where the other model is no worse.
+    """
+    models = comparison.models.rows
+    pairs = {(pair["a"], pair["b"]): pair for pair in comparison.pairs.rows}
+    return [
+        (row, [pairs.get((row["model"], other["model"])) for other in models[1:]]) for row in models
+    ]
 
 
 def is_best(results: Sequence[Result | None], result: Result, column: Column) -> bool:

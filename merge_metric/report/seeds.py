@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import split_files
 from merge_dataset.schema import WORD_CLASSES
+from merge_metric.analyses.hardness import hardest_first, mean_right
 from merge_metric.coverage import read_columns
 from merge_metric.report.evidence import Evidence
 from merge_metric.report.models import Model
@@ -22,9 +23,6 @@ Ints = NDArray[np.int64]
 
 MISSING: Final = -1
 """In place of a prediction that a file lacks."""
-
-_DECIMALS: Final = 12
-"""Averages that differ by less are rounding errors of equal ones."""
 
 _LEAST: Final = 5
 """Variants of a seed of which some are shown, if there are as many."""
@@ -76,24 +74,13 @@ class SourceSeeds:
         return np.bincount(self.seed, minlength=len(self.seeds))
 
     def mean_right(self) -> NDArray[np.float64]:
-        """(S,) share of variants answered right, averaged over the models with answers.
-
-        NaN where none has any.
-        """
-        answered, right = (table.sum(axis=1) for table in (self.n_answered, self.n_right))
-        shares = np.where(answered > 0, right / np.maximum(answered, 1), 0.0)
-        with np.errstate(invalid="ignore"):
-            mean: NDArray[np.float64] = shares.sum(axis=0) / (answered > 0).sum(axis=0)
-        return mean
+        """(S,) share of variants answered right, averaged over models (see `hardness`)."""
+        return mean_right(self.n_right.sum(axis=1), self.n_answered.sum(axis=1))
 
     def hardest(self) -> Ints:
-        """(S,) seeds by hardness: those with the fewest variants answered right first.
-
-        Then those that more models answer wrong themselves, then by id.
-        """
-        right = self.mean_right().round(_DECIMALS)  # NaN is sorted last
+        """(S,) rows of seeds, the hardest first."""
         n_wrong = ((self.own != MISSING) & (self.own != self.gold)).sum(axis=0)
-        return np.lexsort((np.arange(len(right)), -n_wrong, right))
+        return hardest_first(self.mean_right(), n_wrong)
 
     def sample(self, per_seed: int, n_seeds: int) -> SourceSeeds:
         """The same with fewer variants to be shown.

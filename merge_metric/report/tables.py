@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from merge_dataset.schema import LABELS
@@ -25,6 +26,9 @@ from merge_metric.report.seeds import MISSING, SourceSeeds
 HARDEST: Final = 20
 """Seeds of a source in the table of the hardest."""
 
+FEW: Final = 6
+"""Models that can be told apart with everything about them shown."""
+
 _MODEL: Final = TableColumn("model", "model")
 _PART: Final = TableColumn("part", "of")
 
@@ -42,6 +46,8 @@ _SHIFT: Final = {
 def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
     """Every table of a report, in its order."""
     found = [headline(evidence, configuration) for configuration in evidence.configurations]
+    for configuration in evidence.configurations:
+        found += comparison(configuration)
     found.append(matching(evidence))
     for configuration in evidence.configurations:
         for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
@@ -65,6 +71,24 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
         rows=tuple(_rows(evidence, configuration.results, HEADLINE)),
         notes=(f"In percent{_with_intervals(evidence)}.",),
     )
+
+
+def comparison(configuration: Configuration) -> list[Table]:
+    """What `merge-nli compare` says: ranks, and of few models all differences.
+
+    Of many models those that follow one another: the page and the JSON have the others.
+    """
+    if not (compared := configuration.comparison):
+        return []
+    pairs = compared.pairs if len(compared.models.rows) <= FEW else compared.neighbours()
+    return [
+        replace(compared.ranking(), name=_name("ranking", configuration)),
+        replace(
+            pairs,
+            name=_name("differences", configuration),
+            title=f"{configuration.name}: {pairs.title[0].lower()}{pairs.title[1:]}",
+        ),
+    ]
 
 
 def matching(evidence: Evidence) -> Table:
@@ -145,7 +169,7 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
 
 
 def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Table:
-    """The seeds of whose variants the models answer the most wrong."""
+    """The hardest seeds, as `merge-nli analyse hardest --top` finds them."""
     return Table(
         name=f"hardest-{source.source}",
         title=f"{source.source}: the hardest seeds",
@@ -156,7 +180,7 @@ def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Tab
             TableColumn("gold", "gold"),
             TableColumn("votes", "votes"),
             TableColumn("answers", "answers"),
-            TableColumn("variant_accuracy", "variants right", "share"),
+            TableColumn("variants_right", "variants right", "share"),
         ),
         rows=tuple(seed_rows(evidence, source, most)),
         notes=(
@@ -188,7 +212,7 @@ def seed_rows(
             "gold": LABELS[text["label"]],
             "votes": _letters(sorted(text["annotator_labels"] or ())) or None,
             "answers": _letters(own),
-            "variant_accuracy": None if math.isnan(mean) else mean,
+            "variants_right": None if math.isnan(mean) else mean,
             "n_variants": int(n_variants[seed]),
             "by_model": {
                 name: {

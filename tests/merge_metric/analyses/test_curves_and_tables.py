@@ -21,7 +21,6 @@ from merge_metric.analyses.accuracy import accuracy, answered_right, subsample_s
 from merge_metric.analyses.curves import curves
 from merge_metric.analyses.first_answers import first_answers
 from merge_metric.analyses.matching import matching
-from merge_metric.analyses.measures import accuracy_per_seed
 from merge_metric.runs import Run
 
 SOURCES = ("snli", "mnli-m")
@@ -288,16 +287,3 @@ def test_ablations_need_several_data_sets_with_the_same_models(
         ablations(runs[:3])
     with pytest.raises(ValueError, match="merge-nli: a, b, c; merge-nli-union: a, b; name the"):
         ablations(runs[:-1])
-
-
-# --- One seed at a time ---
-
-
-def test_accuracy_per_seed_is_each_seed_as_if_it_were_the_data(data: Data) -> None:
-    """Averaged over the subsamples, as every other figure is."""
-    rows = data["a", "snli"]
-    counts = run(rows).counts
-    found = accuracy_per_seed(counts)
-    for seed, value in zip(counts.seed_ids, found, strict=True):
-        alone = oracle.averaged([row for row in rows if row.seed_id == seed])
-        assert close(value, alone["variant_accuracy"])

@@ -228,7 +228,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     *models, mean = axes.get_lines()
     for line, model in zip(models, "abc", strict=True):
         assert list(line.get_xdata()) == [row["by_model"][model] for row in table.rows]
-    assert list(mean.get_xdata()) == [row["variant_accuracy"] for row in table.rows]
+    assert list(mean.get_xdata()) == [row["variants_right"] for row in table.rows]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [row["seed_id"] for row in table.rows]
     assert axes.yaxis_inverted()

@@ -12,6 +12,7 @@ from helpers.report_data import EVIL, write_predictions
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_metric.analyses.analyse import Options, analyse
 from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence, gather
 from merge_metric.report.facts import dataset_facts, model_text
@@ -104,6 +105,10 @@ def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> N
     assert names == [
         "figures-mnli-m",
         "figures-snli",
+        "ranking-mnli-m",
+        "differences-mnli-m",
+        "ranking-snli",
+        "differences-snli",
         "matching",
         "word-class-mnli-m",
         "label-mnli-m",
@@ -117,9 +122,28 @@ def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> N
         "hardest-snli",
     ]
     source = next(each for each in sources if each.source == "snli")
-    hardest = tables(evidence, sources)[-1].rows
+    rows = tables(evidence, sources)[-1].rows
     ids = source.seeds["seed_id"].to_pylist()
-    assert [row["seed_id"] for row in hardest] == [ids[i] for i in source.hardest()[:20]]
+    assert [row["seed_id"] for row in rows] == [ids[i] for i in source.hardest()[:20]]
+
+
+def test_hardest_as_the_analysis_has_them(
+    case: Any, evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
+) -> None:
+    """The same seeds in the same order, with the same shares: one definition."""
+    strong = write_predictions(tmp_path / "strong.parquet", case.snli.predictions(0.85, "strong"))
+    analysed, _ = analyse(
+        "hardest",
+        [*case.files[:2], str(strong)],
+        case.folder,
+        ["snli"],
+        options=Options(top=20),
+    )
+    keys = ("seed_id", "variants_right", "premise", "gold")
+    reported = tables(evidence, sources)[-1].rows
+    assert [[row[key] for key in keys] for row in reported] == [
+        [row[key] for key in keys] for row in analysed.rows
+    ]
 
 
 def test_facts_of_other_makers() -> None:

@@ -1,0 +1,232 @@
+"""Suggestions for the same masked contexts: ours beside every peer; `make bench`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from helpers.bench import fill_mask
+from helpers.bench.contender import FOLDER, Contender, Reply, in_turn, spread
+from helpers.bench.fill_mask import TOP, Context
+from helpers.bench.models import REAL, SHAPES, model_folder
+from helpers.bench.results import Measurement, Row, Side, compare
+from helpers.reference import tag
+from tokenizers import Tokenizer
+
+pytestmark = pytest.mark.benchmark
+
+REFERENCE: Final = "fp32"
+REDUCED: Final = ("bfloat16",)
+"""Precisions judged by the decisions that they change."""
+BEST_PEER: Final = {"BERT-base": 1.8, "minilm-l6-mlm": 3.2, "bert-tiny-mlm": 9}
+"""Model → how many times the best peer we want to be; of the others, faster at all."""
+BEST_PEER_REDUCED: Final = {"BERT-base": 6}
+TEXT_ATTACK: Final = {"BERT-base": 40, "bert-tiny-mlm": 270}
+AS_SHIPPED: Final = "TextAttack as it ships"
+EXACT: Final = "fill-mask pipeline, sorted by length, batches of 32"
+"""The peer that has to agree with us."""
+NLPAUG: Final = "nlpaug, 200 words"
+NO_PEER: Final = "plain loop, one by one"
+FEWEST: Final = 8
+"""Contexts in a turn, however slow the contender."""
+NEAR_TIE: Final = 1e-4
+"""Logits that rounding may put in another order."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A contender's rounds, and the contexts that it was asked about."""
+
+    contender: Contender
+    rows: list[int]
+    replies: list[Reply]
+
+    @property
+    def side(self) -> Side:
+        return Side.of(self.contender.name, self.replies, len(self.rows))
+
+    @property
+    def answers(self) -> dict[int, Any]:
+        return dict(zip(self.rows, self.replies[0].answer, strict=True))
+
+
+@pytest.mark.parametrize("model", [*REAL, *SHAPES])
+def test_suggestions(
+    model: str,
+    labelled: list[dict[str, str]],
+    shared_models: Path,
+    peers_python: str,
+    rounds: int,
+    budget: float,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The same top 200, and how long they take."""
+    folder = model_folder(model, shared_models)
+    if folder is None:
+        pytest.skip(f"needs {shared_models / model}")
+    measurement = Measurement("suggestions", model)
+    contexts = find_contexts(labelled, shared_models, request.config.getoption("--contexts"))
+    ours = [
+        Contender(f"ours, {name}", fill_mask.masked_lm, _arguments(folder, contexts, dtype=dtype))
+        for name, dtype in [(REFERENCE, "float32"), *((dtype, dtype) for dtype in REDUCED)]
+    ]
+    peers = [
+        Contender(name, load, _arguments(folder, contexts, **options), peers_python)
+        for name, load, options in peers_of(model)
+    ]
+    reference, *others = ask_in_turn([*ours, *peers], len(contexts), rounds, budget)
+    reduced, theirs = others[: len(REDUCED)], others[len(REDUCED) :]
+    best = min(
+        (asked for asked in theirs if asked.contender.name != NO_PEER),
+        key=lambda asked: float(np.median(asked.side.cpu)),
+    )
+    # The fair comparison first.
+    theirs.sort(key=lambda asked: asked is not best)
+    pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
+    row = partial(compare, f"suggestions, {model}", unit="context")
+    goals = dict.fromkeys((EXACT, NLPAUG, best.contender.name), BEST_PEER.get(model, 1))
+    goals[AS_SHIPPED] = TEXT_ATTACK.get(model)
+    rows: list[Row] = [
+        row(
+            reference.side,
+            asked.side,
+            at_least=goals.get(asked.contender.name),
+            agreement=agreement(reference, asked, pieces),
+        )
+        for asked in theirs
+    ]
+    for asked in reduced:
+        said = f"{changed_decisions(reference, asked):.1%} of the more probable words change"
+        goal = BEST_PEER_REDUCED.get(model)
+        rows.append(row(asked.side, best.side, at_least=goal, agreement=said))
+        rows.append(row(asked.side, reference.side, agreement=said))
+    measurement.write(rows)
+    [exact] = [asked for asked in theirs if asked.contender.name == EXACT]
+    for i, found in exact.answers.items():
+        assert_same_set(reference.answers[i], found)
+
+
+def peers_of(model: str) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
+    """Name, loading function and options of each peer that knows the model's architecture."""
+    home = str(FOLDER / "textattack")
+    found: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
+        (EXACT, fill_mask.pipeline, {"batch_size": 32, "by_length": True}),
+        ("fill-mask pipeline, batches of 32", fill_mask.pipeline, {"batch_size": 32}),
+        ("fill-mask pipeline, one by one", fill_mask.pipeline, {}),
+        (NO_PEER, fill_mask.plain_loop, {}),
+    ]
+    if not model.startswith("ALBERT"):
+        found += [
+            ("TextAttack, max_length=64", fill_mask.text_attack, {"home": home, "max_length": 64}),
+            (AS_SHIPPED, fill_mask.text_attack, {"home": home}),
+        ]
+    if not model.startswith(("ALBERT", "ELECTRA")):
+        kind = {"model_type": "roberta" if model.startswith("RoBERTa") else "bert"}
+        found += [
+            (NLPAUG, fill_mask.nlpaug, kind),
+            (f"{NLPAUG}, sorted by length", fill_mask.nlpaug, kind | {"by_length": True}),
+        ]
+    return found
+
+
+def ask_in_turn(
+    contenders: Sequence[Contender], contexts: int, rounds: int, budget: float
+) -> list[Asked]:
+    """Ours about all contexts, the others about as many as they manage in `budget` seconds.
+
+    A turn of less than a tenth of it is repeated at once: what is short is noisy.
+    """
+    trial, chosen, requests = spread(range(contexts), FEWEST), [], []
+    with ExitStack() as running:
+        for contender in contenders:
+            running.enter_context(contender)
+            contender.ask(rows=trial)  # the first forward pass prepares things
+            each = contender.ask(rows=trial).cpu / len(trial)
+            few = max(FEWEST, int(budget / each))
+            rows = spread(range(contexts), contexts if is_ours(contender) else few)
+            times = max(1, int(budget / 10 / (each * len(rows))))
+            chosen.append(rows)
+            requests.append(partial(contender.ask, rows=rows, times=times))
+        replies = in_turn(rounds, *requests)
+    return [Asked(*each) for each in zip(contenders, chosen, replies, strict=True)]
+
+
+def is_ours(contender: Contender) -> bool:
+    return contender.load is fill_mask.masked_lm
+
+
+def find_contexts(
+    problems: Sequence[dict[str, str]], shared_models: Path, count: int
+) -> list[Context]:
+    """Distinct sentences, premises first, with their first noun that will do for all.
+
+    It stands there once, not at the beginning, and is one token of every model.
+    """
+    folders = [model_folder(name, shared_models) for name in (*REAL, *SHAPES)]
+    tokenizers = [Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders if f]
+    found = []
+    for sentence in dict.fromkeys(p[side] for side in ("sentence1", "sentence2") for p in problems):
+        words = re.findall(r"[\w'-]+", sentence)
+        for token in tag(sentence):
+            if (
+                token.tag in {"NN", "NNS"}
+                and token.start > 0
+                and sentence.count(token.text) == words.count(token.text) == 1
+                and all(len(t.encode(f" {token.text}", add_special_tokens=False)) == 1
+                        for t in tokenizers)
+            ):  # fmt: skip
+                found.append((sentence, token.text, token.start))
+                break
+        if len(found) == count:
+            break
+    return found
+
+
+def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
+    """In how many contexts the sets are equal, or how much of theirs is in ours."""
+    equal, shares = 0, []
+    for i, found in theirs.answers.items():
+        tokens = set(ours.answers[i][0])
+        if isinstance(found[0], str):
+            top = {_plain(pieces(token)) for token in tokens}
+            shares.append(np.mean([_plain(word) in top for word in found]))
+        else:
+            equal += set(found) == tokens
+    if shares:
+        return f"{np.mean(shares):.0%} of its words are in our top {TOP}"
+    return f"top {TOP} equal in {equal} of {len(theirs.rows)}"
+
+
+def assert_same_set(ours: tuple[list[int], list[float], float], theirs: Sequence[int]) -> None:
+    """The same tokens, but for some that are as probable as the last of them."""
+    tokens, logits, _ = ours
+    odd = [logit for token, logit in zip(tokens, logits, strict=True) if token not in theirs]
+    assert len(set(theirs)) == len(tokens) == TOP
+    assert all(logit - logits[-1] < NEAR_TIE for logit in odd)
+
+
+def changed_decisions(reference: Asked, reduced: Asked) -> float:
+    """Members that sets of words more probable than the original gain or lose, as a share."""
+    changed = total = 0
+    for i, answer in reduced.answers.items():
+        before, after = (
+            {token for token, logit in zip(tokens, logits, strict=True) if logit > original}
+            for tokens, logits, original in (reference.answers[i], answer)
+        )
+        changed, total = changed + len(before ^ after), total + len(before)
+    return changed / total
+
+
+def _plain(piece: str) -> str:
+    return piece.replace("##", "").strip("Ġ▁ ")
+
+
+def _arguments(folder: Path, contexts: Sequence[Context], **more: Any) -> dict[str, Any]:
+    return {"model": str(folder), "contexts": contexts, **more}

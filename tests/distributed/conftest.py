@@ -1,0 +1,15 @@
+"""What the executors' tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting `pythonpath` of pytest does not reach other processes."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))

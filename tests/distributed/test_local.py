@@ -1,0 +1,274 @@
+"""Units in processes of this machine, and what becomes of a run when they fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import namespaces
+from helpers.toy_units import FUNCTION, outputs, unfinished, units
+from helpers.toy_units import run as run_unit
+
+from generation.artifacts import write_text
+from generation.executors import Resources, run_units
+from generation.tasks import Plan
+
+
+def run(folder: Path, names: list[str], **options: Any) -> None:
+    """The units of `names` that are not done, by two tasks on one worker each."""
+    todo = unfinished(folder, names)
+    run_units(FUNCTION, folder, todo, **{"executor": "local", "tasks": 2, "workers": 2, **options})
+
+
+def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
+    """Lines of the error message."""
+    with pytest.raises(RuntimeError) as caught:
+        run(folder, names, **options)
+    return str(caught.value).splitlines()
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait for it, or fail."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def undisturbed(folder: Path, names: list[str]) -> dict[str, bytes]:
+    """The outputs as one process makes them that nothing happens to."""
+    write_text(folder / "healed", "")
+    for name in names:
+        run_unit(folder, name)
+    return outputs(folder)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+# --- All goes well ---
+
+
+@pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (2, 2), (7, 2)])
+def test_every_number_of_tasks_makes_the_same(tmp_path: Path, tasks: int, workers: int) -> None:
+    """A unit that runs twice would fail, one that does not run would be missing."""
+    names = units(5)
+    run(tmp_path, names, tasks=tasks, workers=workers)
+    assert sorted(outputs(tmp_path)) == names
+    assert outputs(tmp_path)["fine-3"].startswith(b"386c9f28")
+
+
+def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
+    """One of each per task, never more tasks than units, and a folder for every call."""
+    run(tmp_path, units(3), tasks=9)
+    logs = tmp_path / "tasks" / "0001"
+    assert sorted(path.name for path in (logs / "completions").iterdir()) == [
+        "00000",
+        "00001",
+        "00002",
+    ]
+    assert "Processing done for rank=2" in (logs / "logs" / "task_00002.log").read_text()
+    run(tmp_path, units(4), tasks=1)
+    assert (tmp_path / "tasks" / "0002" / "completions" / "00000").exists()
+
+
+def test_with_nothing_to_do_nothing_is_made(tmp_path: Path) -> None:
+    run(tmp_path, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_units_are_dealt() -> None:
+    """Unit i to task i modulo the tasks, each to one."""
+    names = tuple("abcdefg")
+    plan = Plan(function="m:f", folder="x", units=names, tasks=3, cpus=1)
+    assert plan.share(1) == {1: "b", 4: "e"}
+    dealt = [unit for task in range(3) for unit in plan.share(task).items()]
+    assert sorted(dealt) == list(enumerate(names))
+
+
+def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets its threads, and GPUs that no other has."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7,9")
+    names = ["environment-0", "environment-1"]
+    run(tmp_path, names, resources=Resources(cpus=3, gpus=2))
+    assert sorted(outputs(tmp_path).values()) == [b"3 3,5", b"3 7,9"]
+
+
+# --- A task fails ---
+
+
+def test_a_unit_that_raises(tmp_path: Path) -> None:
+    """The others are done, also those of its task; the message says what to know."""
+    names = units(6, "raise-0")
+    assert failure_of(tmp_path, names) == [
+        "1 of 2 tasks failed:",
+        "  task 1: 1 of 3 units failed: raise-0: ValueError: expected something else, got raise-0",
+        f"Their logs are in {tmp_path}/tasks/0001. What was finished is kept; the same command "
+        "does the rest.",
+    ]
+    assert unfinished(tmp_path, names) == ["raise-0"]
+    logs = tmp_path / "tasks" / "0001"
+    assert [path.name for path in (logs / "completions").iterdir()] == ["00000"]
+    assert "Traceback" in (logs / "logs" / "task_00001.stderr").read_text()
+
+    (tmp_path / "healed").touch()
+    run(tmp_path, names)
+    assert sorted(outputs(tmp_path)) == sorted(names)
+
+
+def test_a_killed_worker(tmp_path: Path) -> None:
+    """Its task ends there, the others go on; resumed, it is as if nothing had happened."""
+    names = units(6, "kill-0")
+    message = failure_of(tmp_path, names)
+    assert message[:2] == [
+        "1 of 2 tasks failed:",
+        "  task 1: killed by SIGKILL, as the system does when memory runs out",
+    ]
+    assert unfinished(tmp_path, names) == ["kill-0", "fine-2", "fine-4"]
+    (tmp_path / "healed").touch()
+    run(tmp_path, names, tasks=3)
+    assert outputs(tmp_path) == undisturbed(tmp_path / "undisturbed", names)
+
+
+def test_a_library_that_ends_the_process(tmp_path: Path) -> None:
+    """The last line of its stderr is the reason."""
+    assert failure_of(tmp_path, ["exit-0"])[1] == "  task 0: the library gave up"
+
+
+def test_a_function_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
+        run_units("helpers.nothing:f", tmp_path, ["a"], executor="local", tasks=1, workers=1)
+
+
+def test_a_long_list_of_failures_is_cut(tmp_path: Path) -> None:
+    names = [f"exit-{number}" for number in range(7)]
+    message = failure_of(tmp_path, names, tasks=7, workers=4)
+    assert message[0] == "7 of 7 tasks failed:"
+    assert message[5:7] == ["  task 4: the library gave up", "  and 2 more"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
+    """However it ends: otherwise two would write the same files when it is resumed."""
+    code = f"""
+from pathlib import Path
+from generation.executors import run_units
+run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"], executor="local",
+          tasks=2, workers=2)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
+        pids = tmp_path / "pids"
+        eventually(lambda: pids.is_dir() and len(outputs_of(pids)) == 2)
+        process.send_signal(how)
+        process.wait()
+    eventually(lambda: not any(map(is_alive, outputs_of(pids))))
+
+
+def outputs_of(pids: Path) -> list[int]:
+    """The process ids that sleeping units have written."""
+    return [int(path.read_text()) for path in pids.glob("sleep-*")]
+
+
+FULL_DISK = f"""
+import sys
+from pathlib import Path
+from generation.executors import run_units
+from helpers.toy_units import unfinished
+folder, names = Path(sys.argv[1]), sys.argv[2:]
+try:
+    run_units({FUNCTION!r}, folder, unfinished(folder, names), executor="local", tasks=2, workers=1)
+except RuntimeError as error:
+    print(error)
+print("missing", *unfinished(folder, names))
+"""
+
+
+@pytest.mark.skipif(namespaces.missing() is not None, reason=f"{namespaces.missing()}")
+def test_a_full_disk(tmp_path: Path) -> None:
+    """So full that nothing can be logged: the message knows why, and with room it goes on."""
+    script = '''mount -t tmpfs -o size=1m none "$1"
+"$2" -c "$3" "${@:4}"
+rm "$1/filler"
+touch "$1/healed"
+"$2" -c "$3" "${@:4}"
+cp -r "$1/out" "$4-out"'''
+    disk, names = tmp_path / "disk", ["fine-0", "fill-0", "fine-1", "fine-2"]
+    disk.mkdir()
+    done = namespaces.run_apart(script, str(disk), sys.executable, FULL_DISK, str(disk), *names)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "1 of 2 tasks failed:",
+        "  task 1: 2 of 2 units failed: fill-0: OSError: [Errno 28] No space left on device",
+        f"Their logs are in {disk}/tasks/0001. What was finished is kept; the same command does "
+        "the rest.",
+        "missing fill-0 fine-2",
+        "missing",
+    ]
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "disk-out").iterdir()}
+    assert kept == undisturbed(tmp_path / "undisturbed", names)
+
+
+# --- Wrong calls ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"executor": "pbs"}, r"executor: expected one of \('local', 'ray', 'slurm'\), got 'pbs'"),
+        ({"tasks": 0}, "tasks: expected at least 1, got 0"),
+        ({"workers": -1}, "workers: expected at least 1, got -1"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, ["a"], **options)
+
+
+def test_units_have_to_differ(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="units: expected each once, got 'a' again"):
+        run(tmp_path, ["a", "b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cpus": 0}, "cpus: expected at least 1, got 0"),
+        ({"gpus": -1}, "gpus: expected at least 0"),
+    ],
+)
+def test_resources_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Resources(**options)
+
+
+def test_more_gpus_than_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(ValueError, match="at most 1 on this machine, got 2 workers with 1 each"):
+        run(tmp_path, ["a", "b"], resources=Resources(gpus=1))
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"pip install 'merge-nli\[distributed\]'"):
+        run(tmp_path, ["a"])
+
+
+def test_outside_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(RuntimeError, match="executor slurm: expected the command sbatch"):
+        run(tmp_path, ["a"], executor="slurm")

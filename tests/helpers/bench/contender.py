@@ -1,0 +1,122 @@
+"""Contenders: each in a process of its own, asked in turn."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from helpers.bench import worker
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+FOLDER: Final = ROOT / "build" / "benchmarks"
+"""Results, and what is made for them once: models, an empty cache for TextAttack."""
+
+_ENVIRONMENT: Final = MappingProxyType(
+    {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "HF_EVALUATE_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    }
+)
+"""One thread each, so that CPU seconds count work and not waiting; nothing from the network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What one request took, and its answer."""
+
+    cpu: float
+    """Seconds of all threads."""
+    wall: float
+    peak_mb: float
+    """Largest resident set of the process so far."""
+    answer: Any
+    versions: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Contender:
+    """One way to do the work.
+
+    A context manager: the process runs as long as the context lasts.
+    """
+
+    name: str
+    load: Callable[..., Callable[..., Any]]
+    """A function of a module; runs in the process, and returns what requests are put to."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Of `load`; JSON."""
+    python: str = sys.executable
+    _process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        log = self._log()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w", encoding="utf-8") as errors:
+            self._process = subprocess.Popen(
+                [self.python, worker.__file__, inspect.getfile(self.load), self.load.__name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | _ENVIRONMENT,
+            )
+        self.ask(**self.arguments)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        with self._process:  # closes the pipes, which ends it
+            pass
+
+    def ask(self, **request: Any) -> Reply:
+        """One request; `request` is JSON, with `times` to have it repeated for the mean.
+
+        Raises:
+            RuntimeError: the process is no more.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            print(json.dumps(request), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            said = self._log().read_text(encoding="utf-8")[-2000:]
+            raise RuntimeError(f"{self.name}: expected an answer, the process ended:\n{said}")
+        return Reply(**json.loads(line))
+
+    def _log(self) -> Path:
+        name = "".join(c if c.isalnum() else "-" for c in self.name)
+        return FOLDER / "logs" / f"{name}.log"
+
+
+def in_turn(rounds: int, *requests: Callable[[], Reply]) -> list[list[Reply]]:
+    """Put each request once a round; what each was answered, round by round.
+
+    In turn, so that what else the machine does disturbs all alike.
+    """
+    found = [[request() for request in requests] for _ in range(rounds)]
+    return [list(replies) for replies in zip(*found, strict=True)]
+
+
+def spread(items: Sequence[int], count: int) -> list[int]:
+    """`count` of the items, evenly spaced; all where there are fewer."""
+    count = min(count, len(items))
+    return [items[i * len(items) // count] for i in range(count)]

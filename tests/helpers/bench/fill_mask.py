@@ -1,0 +1,180 @@
+"""Ours and the peers: the 200 most probable tokens for masked words of sentences.
+
+Each function loads a contender and returns one that answers for some of the contexts. They
+run in processes of their own, the peers' in another environment than ours, so each imports
+what it needs itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+TOP: Final = 200
+
+Context = tuple[str, str, int]
+"""A sentence, a word that stands in it once, and where it begins."""
+
+Answer = Callable[[Sequence[int]], Callable[[], list[Any]]]
+"""Numbers of contexts → what is found for each; written down after the clock has stopped."""
+
+
+def masked_lm(model: str, contexts: Sequence[Context], dtype: str) -> Answer:
+    """Ours. Found are ids and logits, most probable first, and the original's logit."""
+    import torch
+
+    from generation.masked_lm import MaskedLM
+    from generation.records import MaskedQuery
+
+    torch.set_num_threads(1)
+    mlm = MaskedLM.load(model, device="cpu", dtype=dtype)
+    spans = [(start, start + len(word)) for _, word, start in contexts]
+    queries = [
+        MaskedQuery(sentence, span, (span,))
+        for (sentence, _, _), span in zip(contexts, spans, strict=True)
+    ]
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        scores = mlm.score([queries[i] for i in rows], k=TOP)
+        columns = (scores.tokens, scores.logits, scores.original_logit)
+        return lambda: list(zip(*(column.tolist() for column in columns), strict=True))
+
+    return answer
+
+
+def text_attack(
+    model: str, contexts: Sequence[Context], home: str, max_length: int | None = None
+) -> Answer:
+    """TextAttack's `WordSwapMaskedLM`, as BAE uses it. Found are words.
+
+    Args:
+        model: Folder.
+        contexts: Of all requests.
+        home: Folder for what TextAttack would download when it is first imported.
+        max_length: To which every text is padded; by default what it ships with, 512.
+    """
+    stop_words = Path(home, "corpora", "stopwords", "english")
+    stop_words.parent.mkdir(parents=True, exist_ok=True)
+    stop_words.write_text("the\n", encoding="utf-8")
+    Path(home, "post_install_check_3").touch()
+    os.environ |= {"TA_CACHE_DIR": home, "NLTK_DATA": home}
+
+    import torch
+    from textattack.shared import AttackedText
+    from textattack.transformations import WordSwapMaskedLM
+
+    torch.set_num_threads(1)
+    swap = WordSwapMaskedLM(
+        method="bae",
+        masked_language_model=model,
+        max_candidates=TOP,
+        min_confidence=0.0,
+        **({} if max_length is None else {"max_length": max_length}),
+    )
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        places, found = [], []
+        for i in rows:
+            sentence, word, _ = contexts[i]
+            text = AttackedText(sentence)
+            places.append(text.words.index(word))
+            found.append(swap(text, indices_to_modify=places[-1:]))
+        return lambda: [
+            [text.words[place] for text in texts]
+            for place, texts in zip(places, found, strict=True)
+        ]
+
+    return answer
+
+
+def pipeline(
+    model: str, contexts: Sequence[Context], batch_size: int = 1, by_length: bool = False
+) -> Answer:
+    """Transformers' fill-mask pipeline. Found are ids.
+
+    Args:
+        model: Folder.
+        contexts: Of all requests.
+        batch_size: Texts in a forward pass.
+        by_length: Whether to sort the texts, so that batches have little padding.
+    """
+    import torch
+    from transformers import pipeline
+
+    torch.set_num_threads(1)
+    fill = pipeline("fill-mask", model=model, device=-1, dtype=torch.float32, top_k=TOP)
+    texts = _masked(contexts, fill.tokenizer.mask_token)
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        order = _by_length(texts, rows, fill.tokenizer) if by_length else list(rows)
+        answers = fill([texts[i] for i in order], batch_size=batch_size)
+        found = dict(zip(order, answers, strict=True))
+        return lambda: [[each["token"] for each in found[i]] for i in rows]
+
+    return answer
+
+
+def nlpaug(
+    model: str, contexts: Sequence[Context], model_type: str, by_length: bool = False
+) -> Answer:
+    """The model in nlpaug's `ContextualWordEmbsAug`. Found are tokens.
+
+    It draws ten of the 200 most probable tokens; patched, it gives all of them.
+    """
+    import torch
+    from nlpaug.augmenter.word import ContextualWordEmbsAug
+
+    torch.set_num_threads(1)
+    lm = ContextualWordEmbsAug(
+        model_path=model, model_type=model_type, top_k=TOP, device="cpu", force_reload=True
+    ).model
+    pick = lm.pick
+    lm.pick = lambda *arguments, **options: pick(*arguments, **(options | {"n": TOP}))
+    texts = _masked(contexts, lm.tokenizer.mask_token)
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        order = _by_length(texts, rows, lm.tokenizer) if by_length else list(rows)
+        found = {}
+        # Batch by batch, as for some kinds of model it returns the last batch alone.
+        for first in range(0, len(order), lm.batch_size):
+            batch = order[first : first + lm.batch_size]
+            found |= zip(batch, lm.predict([texts[i] for i in batch]), strict=True)
+        return lambda: [found[i] for i in rows]
+
+    return answer
+
+
+def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
+    """What one writes without a library: sentence by sentence, `topk` at the mask.
+
+    Found are ids.
+    """
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
+    texts = _masked(contexts, tokenizer.mask_token)
+
+    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
+        found = []
+        for i in rows:
+            inputs = tokenizer(texts[i], return_tensors="pt")
+            mask = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+            with torch.inference_mode():
+                found.append(mlm(**inputs).logits[0, mask].topk(TOP).indices.tolist())
+        return lambda: found
+
+    return answer
+
+
+def _masked(contexts: Sequence[Context], mask: str) -> list[str]:
+    return [s[:start] + mask + s[start + len(word) :] for s, word, start in contexts]
+
+
+def _by_length(texts: Sequence[str], rows: Sequence[int], tokenizer: Any) -> list[int]:
+    lengths = [len(ids) for ids in tokenizer([texts[i] for i in rows])["input_ids"]]
+    return [i for _, i in sorted(zip(lengths, rows, strict=True))]

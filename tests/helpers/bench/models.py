@@ -1,0 +1,163 @@
+"""Masked LMs to measure with: real small ones in fp32, and random ones of usual shapes.
+
+All are made once, and lie in the folder of the benchmarks. The random ones' tokenizers know
+the words of the bundled model's vocabulary, in the encodings of the models after which they
+are shaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
+from transformers import (
+    AlbertConfig,
+    AlbertTokenizer,
+    AutoTokenizer,
+    BertConfig,
+    ElectraConfig,
+    PreTrainedConfig,
+    RobertaConfig,
+    RobertaTokenizer,
+)
+
+from generation.config import BUNDLED_MLM, bundled_path
+from helpers.bench.contender import FOLDER
+from helpers.tiny_models import randomised, save
+
+REAL: Final = ("bert-tiny-mlm", "minilm-l6-mlm")
+
+_ALBERT_SIZE: Final = 30_000
+_ROBERTA_SIZE: Final = 50_265
+
+
+def _wordpiece() -> Any:
+    return AutoTokenizer.from_pretrained(bundled_path(f"demo/{BUNDLED_MLM}"))
+
+
+def _pieces() -> list[str]:
+    """Words and pieces of words, the frequent ones first."""
+    ids = _wordpiece().get_vocab()
+    return [piece for piece in sorted(ids, key=ids.__getitem__) if piece[0] != "["]
+
+
+def _byte_level() -> Any:
+    """Byte-level BPE trained on words as they stand in sentences and at their beginnings."""
+    words = [piece for piece in _pieces() if piece.isalpha() and piece.isascii()]
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # A line break keeps the copies that have no space before them apart.
+    trained.train_from_iterator(
+        (
+            f" {word} {word} {word.title()}\n{word}\n{word.title()}" * max(1, 2000 // rank)
+            for rank, word in enumerate(words, 1)
+        ),
+        BpeTrainer(
+            vocab_size=_ROBERTA_SIZE,
+            min_frequency=1,
+            show_progress=False,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )  # fmt: skip
+    merges = json.loads(trained.to_str())["model"]["merges"]
+    return RobertaTokenizer(vocab=trained.get_vocab(), merges=[tuple(pair) for pair in merges])
+
+
+def _unigram() -> Any:
+    """Pieces less probable by rank, so that a word is rather one piece than two."""
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [p[2:] if p.startswith("##") and p != "##" else f"▁{p}" for p in _pieces()]
+    kept = list(dict.fromkeys(pieces))[: _ALBERT_SIZE - len(special)]
+    scores = [(piece, -math.log(rank)) for rank, piece in enumerate(kept, 2)]
+    return AlbertTokenizer(vocab=[(piece, 0.0) for piece in special] + scores)
+
+
+_SHAPES: Final[
+    Mapping[str, tuple[Callable[[], Any], Callable[..., PreTrainedConfig], Mapping[str, Any]]]
+] = MappingProxyType(
+    {
+        "BERT-base": (_wordpiece, BertConfig, {}),
+        "RoBERTa-base": (
+            _byte_level,
+            RobertaConfig,
+            {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        ),
+        "ELECTRA-generator": (
+            _wordpiece,
+            ElectraConfig,
+            {
+                "embedding_size": 768,
+                "hidden_size": 256,
+                "num_attention_heads": 4,
+                "intermediate_size": 1024,
+            },
+        ),
+        "ALBERT-base": (
+            _unigram,
+            AlbertConfig,
+            {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+        ),
+    }
+)
+
+SHAPES: Final = tuple(_SHAPES)
+"""Of the random models: twelve layers each, as their base checkpoints have them."""
+
+
+def model_folder(name: str, shared_models: Path) -> Path | None:
+    """A model's folder, made on first use; None for a real one that is not there.
+
+    Args:
+        name: Of `REAL` or of `SHAPES`.
+        shared_models: Folder of the real models; the bundled one is there in any case.
+    """
+    folder = FOLDER / "models" / name
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f".{name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    if name in _SHAPES:
+        _make(name, partial)
+    else:
+        real = bundled_path("demo") if name == BUNDLED_MLM else shared_models
+        if not (real / name).is_dir():
+            return None
+        _copy_in_float32(real / name, partial)
+    return partial.rename(folder)
+
+
+def _make(name: str, folder: Path) -> None:
+    make_tokenizer, make_config, sizes = _SHAPES[name]
+    tokenizer = make_tokenizer()
+    config = make_config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        **sizes,
+    )
+    save(randomised(config, seed=0), tokenizer, folder)
+
+
+def _copy_in_float32(source: Path, folder: Path) -> None:
+    """For everyone, as not every peer can be told to compute in another type than the file's."""
+    shutil.copytree(source, folder, copy_function=shutil.copyfile)
+    folder.chmod(0o755)
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"dtype": "float32", "torch_dtype": "float32"}), encoding="utf-8"
+    )
+    weights = load_file(source / "model.safetensors")
+    whole = {key: tensor.to(torch.float32) for key, tensor in weights.items()}
+    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})

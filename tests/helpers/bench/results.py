@@ -1,0 +1,260 @@
+"""Rows of the table of `make bench`: one file for each measurement, merged into one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from helpers.bench.contender import FOLDER, ROOT, Reply
+
+SECTIONS: Final = (
+    "suggestions", "replacements", "ablation", "classifier", "language-model", "metric", "growth",
+)  # fmt: skip
+"""The parts of the table, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One contender's rounds."""
+
+    name: str
+    cpu: tuple[float, ...]
+    """CPU seconds of a unit, round by round."""
+    wall: tuple[float, ...]
+    peak_mb: float | None
+    """Largest resident set of its process."""
+    units: float
+    """Done in each round."""
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, name: str, replies: Sequence[Reply], units: float) -> Self:
+        """What a contender answered, round by round."""
+        return cls(
+            name,
+            tuple(reply.cpu / units for reply in replies),
+            tuple(reply.wall / units for reply in replies),
+            max(reply.peak_mb for reply in replies),
+            units,
+            dict(replies[-1].versions),
+        )
+
+    def beyond(self, part: Side, name: str) -> Side:
+        """What is left of this side's work without a part of it, measured beside it."""
+        cpu = tuple(a - b for a, b in zip(self.cpu, part.cpu, strict=True))
+        wall = tuple(a - b for a, b in zip(self.wall, part.wall, strict=True))
+        return Side(name, cpu, wall, self.peak_mb, self.units, self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What was aimed at, and whether it was reached; shown, not asserted: timing is noisy."""
+
+    text: str
+    met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    unit: str
+    """What the times are of."""
+    ours: Side
+    theirs: Side | None = None
+    goals: tuple[Goal, ...] = ()
+    agreement: str = ""
+    """In what the outputs agree; where they must, the test has asserted it."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times our CPU seconds theirs are, round by round."""
+        if self.theirs is None:
+            return []
+        return [t / o for t, o in zip(self.theirs.cpu, self.ours.cpu, strict=True)]
+
+    @property
+    def noise(self) -> float:
+        """The larger side's half range of CPU seconds over the rounds, as part of the median."""
+        sides = [side.cpu for side in (self.ours, self.theirs) if side]
+        return max((max(cpu) - min(cpu)) / 2 / abs(statistics.median(cpu)) for cpu in sides)
+
+
+def compare(
+    what: str,
+    ours: Side,
+    theirs: Side,
+    *,
+    unit: str,
+    at_least: float | None = None,
+    agreement: str = "",
+) -> Row:
+    """A row whose goal is a ratio of at least so much."""
+    row = Row(what, unit, ours, theirs, agreement=agreement)
+    if at_least is None:
+        return row
+    goal = Goal(f"≥ {at_least:g}×", statistics.median(row.ratios) >= at_least)
+    return Row(what, unit, ours, theirs, (goal,), agreement)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Rows that were measured together."""
+
+    section: str
+    name: str
+    load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write the rows to a file of their own, and the table of all that there is anew.
+
+        So a run that is killed keeps what it has, and one of few rows leaves the others.
+        """
+        assert self.section in SECTIONS
+        folder = FOLDER / "rows"
+        folder.mkdir(parents=True, exist_ok=True)
+        found = {
+            "section": self.section,
+            "name": self.name,
+            "date": time.strftime("%Y-%m-%d %H:%M"),
+            "commit": _commit(),
+            "machine": machine(),
+            "load": [round(self.load_before, 1), round(os.getloadavg()[0], 1)],
+            "rows": [_in_json(row) for row in rows],
+        }
+        _write(folder / f"{self.section}-{self.name}.json", json.dumps(found, indent=1))
+        merge()
+        print("", *(_line(row, found) for row in found["rows"]), sep="\n")
+
+
+def merge() -> str:
+    """`results.json` and `results.md` from the files of all measurements; the latter's text."""
+    files = sorted((FOLDER / "rows").glob("*.json"))
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found.sort(key=lambda measurement: SECTIONS.index(measurement["section"]))
+    text = table(found)
+    _write(FOLDER / "results.json", json.dumps(found, indent=1))
+    _write(FOLDER / "results.md", text)
+    return text
+
+
+def table(measurements: Sequence[dict[str, Any]]) -> str:
+    """All measurements in Markdown."""
+    lines = [_line(row, m) for m in measurements for row in m["rows"]]
+    return "\n".join([*_HEAD, *lines, "", *_notes(measurements), ""])
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    info = Path("/proc/cpuinfo")
+    found = dict(
+        tuple(part.strip() for part in line.split(":", 1))
+        for line in (info.read_text(encoding="utf-8").splitlines() if info.exists() else ())
+        if ":" in line
+    )
+    flags = set(found.get("flags", "").split())
+    return {
+        "cpu": found.get("model name") or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "instructions": sorted(flags & _MATTERING),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "torch_threads": 1,
+    }  # fmt: skip
+
+
+_MATTERING: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16"})
+
+_HEAD: Final = (
+    "# Benchmarks",
+    "",
+    "Ratio: their CPU seconds for a unit over ours, median and range over the rounds, in which the "
+    "contenders take turns. Each has a process of its own with one thread; peak is the largest "
+    "resident set of that process. Noise: half the range over the rounds, of whichever side "
+    "varies more. Load: of the machine before and after.",
+    "",
+    "| what | against | ratio | goal | unit | CPU ours | theirs | wall ours | theirs "
+    "| peak ours | theirs | noise | load | agreement |",
+    "|" + "---|" * 14,
+)
+
+
+def _line(row: dict[str, Any], measurement: dict[str, Any]) -> str:
+    ours, theirs, ratio = row["ours"], row["theirs"], row["ratio"]
+    cells = [
+        f"{row['what']}: {ours['name']}",
+        theirs["name"] if theirs else "",
+        f"**{ratio['median']:.3g}×** ({ratio['low']:.3g}–{ratio['high']:.3g})" if ratio else "",
+        ", ".join(f"{g['text']} {'met' if g['met'] else '**not met**'}" for g in row["goals"]),
+        row["unit"],
+        *(
+            _seconds(statistics.median(side[clock])) if side else ""
+            for clock in ("cpu", "wall")
+            for side in (ours, theirs)
+        ),
+        *(f"{s['peak_mb']:,.0f} MB" if s and s["peak_mb"] else "" for s in (ours, theirs)),
+        f"±{row['noise']:.0%}" if len(ours["cpu"]) > 1 else "one round",
+        " → ".join(f"{load:g}" for load in measurement["load"]),
+        row["agreement"],
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _notes(measurements: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Machines, versions and dates: once each, as most rows have the same."""
+    for m in _distinct(m["machine"] for m in measurements):
+        yield (
+            f"- Machine: {m['cpu']}, {m['cores']} cores, {' '.join(m['instructions'])}, "
+            f"{m['memory_gb']} GB, {m['system']}; {m['torch_threads']} thread per process."
+        )
+    sides = [s for m in measurements for r in m["rows"] for s in (r["ours"], r["theirs"]) if s]
+    for versions in _distinct(side["versions"] for side in sides):
+        names = dict.fromkeys(s["name"] for s in sides if s["versions"] == versions)
+        listed = ", ".join(f"{package} {version}" for package, version in versions.items())
+        yield f"- {'; '.join(names)}: {listed}."
+    for commit in _distinct(m["commit"] for m in measurements):
+        mine = [m for m in measurements if m["commit"] == commit]
+        dates = sorted(m["date"] for m in mine)
+        names = ", ".join(f"{m['section']} {m['name']}" for m in mine)
+        yield f"- Commit {commit}, {dates[0]} to {dates[-1]}: {names}."
+
+
+def _in_json(row: Row) -> dict[str, Any]:
+    ratios = row.ratios
+    ratio = {"median": statistics.median(ratios), "low": min(ratios), "high": max(ratios),
+             "rounds": ratios} if ratios else None  # fmt: skip
+    return asdict(row) | {"ratio": ratio, "noise": row.noise}
+
+
+def _seconds(value: float) -> str:
+    scale, unit = next(
+        ((s, u) for s, u in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if abs(value) * s >= 1),
+        (1e9, "ns"),
+    )
+    return f"{value * scale:,.3g} {unit}"
+
+
+def _distinct(items: Iterable[Any]) -> list[Any]:
+    return list({json.dumps(item): item for item in items}.values())
+
+
+def _commit() -> str:
+    """Short name of the commit, with a `+` if there are changes that it does not have."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=9", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,39 @@
+"""Commands in namespaces of their own: no network beyond loopback, private mounts.
+
+All processes that such a command leaves behind end with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+
+_UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def _unshare() -> tuple[str, ...]:
+    return _UNSHARE if os.geteuid() == 0 else (*_UNSHARE, "--map-root-user")
+
+
+@functools.cache
+def missing() -> str | None:
+    """What keeps namespaces from being made here, if anything."""
+    try:
+        done = run_apart("ip link set lo up", timeout=10)
+    except OSError as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip()
+
+
+def run_apart(
+    script: str, *arguments: str, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell script as root of new namespaces; its arguments are $1, $2 and so on."""
+    return subprocess.run(
+        [*_unshare(), "bash", "-euc", script, "bash", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )

@@ -1,0 +1,68 @@
+"""A unit of work for the executors, and what may go wrong with it.
+
+Workers import it, so it is in a module of its own and tests put its folder on PYTHONPATH.
+The kind of a unit is what its name starts with: `fine-3`, `raise-0`. Once the folder holds
+a file `healed`, all units are fine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from generation.artifacts import write_text
+
+FUNCTION = "helpers.toy_units:run"
+
+
+def run(folder: Path, unit: str) -> None:
+    """Write the output of `unit`, unless it is there."""
+    out = folder / "out" / unit
+    if out.exists():
+        raise AssertionError(f"{unit} was there and was asked for again")
+    kind = unit.partition("-")[0]
+    if not (folder / "healed").exists():
+        if kind == "raise":
+            raise ValueError(f"expected something else,\n got {unit}")
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "exit":
+            print("the library gave up", file=sys.stderr)
+            os._exit(3)
+        if kind == "sleep":
+            write_text(folder / "pids" / unit, str(os.getpid()))
+            time.sleep(300)
+        if kind == "fill":
+            fill(folder / "filler")
+    if kind == "environment":
+        names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+        write_text(out, " ".join(os.environ.get(name, "-") for name in names))
+    else:
+        write_text(out, hashlib.sha256(unit.encode()).hexdigest())
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room left for a single byte."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def units(count: int, *special: str) -> list[str]:
+    """So many units that are fine, and others after the first."""
+    fine = [f"fine-{number}" for number in range(count)]
+    return [*fine[:1], *special, *fine[1:]]
+
+
+def unfinished(folder: Path, names: list[str]) -> list[str]:
+    """Those without an output."""
+    return [name for name in names if not (folder / "out" / name).exists()]
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """Name → bytes of all that lies in the folder of outputs."""
+    return {path.name: path.read_bytes() for path in sorted((folder / "out").iterdir())}

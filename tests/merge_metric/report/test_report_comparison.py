@@ -1,0 +1,163 @@
+"""Models compared in a report: what `merge-nli compare` says of them, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.report_data import write_predictions
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.analyses.tables import Table
+from merge_metric.compare import compare_files
+from merge_metric.report.documents import render_json, render_latex, render_markdown
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.page import comparison_rows
+from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.tables import comparison
+from merge_metric.report.write import render_html
+
+
+@pytest.fixture(scope="module")
+def many(case: Any, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Seven models on mnli-m, the last two of which answer alike."""
+    folder = tmp_path_factory.mktemp("many")
+    abilities = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8]
+    files = [
+        write_predictions(folder / f"m{n}.parquet", case.mnli.predictions(ability, f"m{n}"))
+        for n, ability in enumerate(abilities)
+    ]
+    return gather([*map(str, files)], case.folder, n_bootstrap=20)
+
+
+def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
+    """In the JSON of both, whatever the number of replicates and the seed."""
+    out = tmp_path / "report.json"
+    options = ["--dataset", str(case.folder), "--n-bootstrap", "30", "--rng-seed", "5"]
+    done = CliRunner().invoke(app, ["report", *case.files, *options, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    compared = CliRunner().invoke(app, ["compare", *case.files, *options, "--format", "json"])
+    expected = {each["config"]: each for each in json.loads(compared.stdout)["comparisons"]}
+    configurations = json.loads(out.read_text(encoding="utf-8"))["configurations"]
+    assert {c["name"]: c["comparison"] for c in configurations} == expected
+    assert set(expected) == {"mnli-m", "snli"}
+    for each in configurations:
+        (row,) = (row for row in each["comparison"]["models"]["rows"] if row["model"] == "weak")
+        result = each["results"]["weak"]
+        assert row["seed_variant_accuracy_ci"] == result["seed_variant_accuracy_ci"]
+
+
+def test_every_output_has_the_differences(
+    case: Any, evidence: Evidence, sources: list[SourceSeeds], page: str
+) -> None:
+    """With intervals and p-values; and the ranks."""
+    markdown = render_markdown(evidence, sources).replace("\\", "")
+    latex = render_latex(evidence, sources).replace(r"\textless{}", "<").replace("$-$", "−")
+    html = page.replace("&lt;", "<")
+    for compared in compare_files(case.files, case.folder, n_bootstrap=40):
+        for pair in compared.pairs.rows:
+            names = [pair["a"], pair["b"]]
+            shown = [(c.show(pair), c.show_interval(pair)) for c in compared.pairs.columns[2:]]
+            cells = [f"{value} {interval}".strip() for value, interval in shown]
+            assert f"| {' | '.join([*names, *cells])} |" in markdown
+            assert all(f"& {cell} " in latex for cell in cells)
+            heads = "".join(f'<th scope="row">{name}</th>' for name in names)
+            values = "".join(f"<td>{value}<small>{bounds}</small></td>" for value, bounds in shown)
+            assert heads + values in html
+        for row in compared.models.rows:
+            assert f"| {row['rank']} | {row['model']} |" in markdown
+            assert f"{row['rank']} & {row['model']} &" in latex.replace("--", "–")
+            assert f"<td>{row['rank']}</td>" in html
+        assert compared.models.title in markdown
+        assert compared.models.title in html
+
+
+def test_a_model_is_shown_beside_those_it_is_not_worse_than(many: Evidence) -> None:
+    """A row for each, the best first; half of the cells, those of better models, are empty."""
+    compared = many.configurations[0].comparison
+    assert compared is not None
+    rows = comparison_rows(compared)
+    order = [row["model"] for row, _ in rows]
+    values = [row["seed_variant_accuracy"] for row, _ in rows]
+    assert values == sorted(values, reverse=True)
+    for place, (_, pairs) in enumerate(rows):
+        assert [pair is None for pair in pairs] == [n <= place for n in range(1, 7)]
+        for other, pair in zip(order[1:], pairs, strict=True):
+            if pair:
+                assert (pair["a"], pair["b"]) == (order[place], other)
+                assert pair["seed_variant_accuracy"] >= 0
+
+
+def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
+    """Six of 21 pairs on paper, corrected for all; all of them in the page, folded, and in JSON."""
+    compared = many.configurations[0].comparison
+    assert compared is not None
+    ranking, pairs = comparison(many.configurations[0])
+    order = [row["model"] for row in ranking.rows]
+    assert [(row["a"], row["b"]) for row in pairs.rows] == list(pairwise(order))
+    assert all(row in compared.pairs.rows for row in pairs.rows)
+    assert pairs.notes[-1] == "Shown are 6 of 21 pairs."
+    assert "over all 21 pairs" in " ".join(pairs.notes)
+    sources = read_seeds(many)
+    html = render_html(many, sources)
+    folded = html.partition("All differences: 21 pairs")
+    assert folded[0].endswith('<details class="table"><summary>')
+    body = folded[2].partition("</table>")[0]
+    assert body.count("<tr>") == 1 + 21
+    (configuration,) = json.loads(render_json(many, sources))["configurations"]
+    assert len(configuration["comparison"]["pairs"]["rows"]) == 21
+
+
+def test_tables_of_few_models_have_every_pair(evidence: Evidence) -> None:
+    """And of the models what decides their ranks; the other figures stand in the headline."""
+
+    def headings(table: Table) -> list[str]:
+        return [column.heading for column in table.columns]
+
+    ranking, pairs = comparison(evidence.configurations[0])
+    assert headings(ranking) == ["rank", "model", "SV@90"]
+    assert (ranking.name, pairs.name) == ("ranking-mnli-m", "differences-mnli-m")
+    assert pairs.title == "mnli-m: differences: the first model less the second"
+    assert len(pairs.rows) == 3
+
+
+@pytest.mark.parametrize(("n_files", "n_bootstrap"), [(1, 10), (2, 0)])
+def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
+    """A single model, or no bootstrap: neither section nor tables."""
+    evidence = gather(case.files[:n_files], case.folder, n_bootstrap=n_bootstrap)
+    assert [c.comparison for c in evidence.configurations] == [None, None]
+    assert comparison(evidence.configurations[0]) == []
+    html = render_html(evidence, read_seeds(evidence))
+    assert 'id="comparison"' not in html
+    assert 'href="#comparison"' not in html
+
+
+def test_sources_with_a_single_model_are_not_compared(case: Any, tmp_path: Path) -> None:
+    """Others are, and the page says which is not."""
+    file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
+    evidence = gather([case.files[0], str(file)], case.folder, n_bootstrap=10)
+    compared = {c.name: c.comparison for c in evidence.configurations}
+    assert compared["snli"] is None
+    assert compared["mnli-m"] is not None
+    assert {row["model"] for row in compared["mnli-m"].models.rows} == {"weak", "x"}
+    html = render_html(evidence, read_seeds(evidence))
+    assert "No two models have predictions for the same seeds of snli." in html
+
+
+def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The report is made all the same."""
+    seeds = sorted(row["seed_id"] for row in case.mnli.seeds)
+    files = []
+    for name, mine in (("a", seeds[:4]), ("b", seeds[4:])):
+        rows = [row for row in case.mnli.predictions(0.5, name) if row["seed_id"] in mine]
+        files.append(str(write_predictions(tmp_path / f"{name}.parquet", rows)))
+    evidence = gather(files, case.folder, ["mnli-m"], allow_missing=True, n_bootstrap=10)
+    assert evidence.configurations[0].comparison is None
+    assert "the models are not compared: mnli-m: expected predictions for the same seeds" in (
+        caplog.text
+    )
+    assert all(evidence.configurations[0].results)
