@@ -1,7 +1,6 @@
 """Asking the masked LMs: the part of `suggest` that can be dealt to processes and machines.
 
-A unit of work is a masked LM and a shard of the questions. Task t of n does every n-th unit;
-what it leaves does not depend on n.
+What is left in the stores does not depend on how it is dealt.
 """
 
 from __future__ import annotations
@@ -41,23 +40,30 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def ask(run: RunFolder, task: int, tasks: int) -> None:
-    """Do a task's units: answers go to the stores, as far as they are not there.
+def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
+    """What can be done side by side: a masked LM and every n-th shard.
+
+    Each of the tasks gets an even share of every masked LM, as these differ in speed by far.
+    """
+    n = min(tasks, len(questions.shards))
+    return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
+
+
+def ask(folder: Path, unit: str) -> None:
+    """Do a unit of work: answers go to the store, as far as they are not there.
 
     Args:
-        run: With `config.toml` and questions.
-        task: Its number, from 0.
-        tasks: How many there are.
+        folder: The run's, with `config.toml` and questions.
+        unit: One of `units_of`.
 
     Raises:
-        ValueError: a model cannot be loaded, or other tasks ran it on another kind of device.
+        ValueError: the model cannot be loaded, or another unit ran it otherwise.
     """
+    run = RunFolder(folder)
     config, questions = Config.read(run.config), Questions(run.questions)
-    names = mlm_names(config.mlms)
-    units = [(name, shard) for name in names for shard in questions.shards][task::tasks]
-    for name, model in names.items():
-        if shards := [shard for of, shard in units if of == name]:
-            _ask(model, name, shards, questions, config, run)
+    name, _, share = unit.rpartition(" ")
+    i, n = map(int, share.split("/"))
+    _ask(mlm_names(config.mlms)[name], name, questions.shards[i::n], questions, config, run)
 
 
 def _ask(

@@ -90,7 +90,7 @@ class Config:
     batch_tokens: int | None = None
     """Tokens per forward pass; by default what suits the device."""
     workers: int = 1
-    """Processes that filter and tag in `build`."""
+    """Processes that work at a time: on blocks of problems in `build`, in `suggest` on tasks."""
     tagger: str | None = None
     """A spaCy model; by default en_core_web_sm under either of its names."""
     store: str | None = None
@@ -175,6 +175,12 @@ class Config:
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
         return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})
+
+    def located(self) -> Self:
+        """The same with whole paths to models and store, for processes started elsewhere."""
+        mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in self.mlms)
+        store = str(Path(self.store).resolve()) if self.store else None
+        return dataclasses.replace(self, mlms=mlms, store=store)
 
     def what_is_made(self) -> dict[str, Any]:
         """The settings that decide what is made: neither the machine's nor the paths."""

@@ -24,14 +24,15 @@ from generation.artifacts import (
     write_table,
     write_text,
 )
-from generation.asking import ask, collect, mlm_names, store_root
+from generation.asking import ask, collect, mlm_names, store_root, units_of
+from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.candidates import Candidates
 from generation.config import Config
 from generation.exclusions import unlabelled, without_replacement
+from generation.executors import Executor, Resources, run_units
 from generation.funnel import Funnel
 from generation.manifest import manifest_of
 from generation.parallel import tag_in_order
-from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.questions import Questions
 from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
 from generation.sampling import draw, eligible
@@ -81,11 +82,18 @@ class _TaggedProblems:
         return list(found)
 
 
-def generate(config: Config) -> RunFolder:
+def generate(
+    config: Config,
+    *,
+    executor: Executor = "local",
+    tasks: int = 1,
+    resources: Resources | None = None,
+) -> RunFolder:
     """Problems in, variants out: `suggest`, then `build`.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
+        executor, tasks, resources: As in `suggest`.
 
     Returns:
         The run folder, ready for export.
@@ -93,21 +101,35 @@ def generate(config: Config) -> RunFolder:
     Raises:
         ValueError, FileNotFoundError: as in the two phases.
     """
-    suggest(config)
+    suggest(config, executor=executor, tasks=tasks, resources=resources)
     return build(config.run)
 
 
-def suggest(config: Config) -> RunFolder:
+def suggest(
+    config: Config,
+    *,
+    executor: Executor = "local",
+    tasks: int = 1,
+    resources: Resources | None = None,
+) -> RunFolder:
     """Phase 1: ask every masked LM about every occurrence of a shared word.
 
     Resumes where an earlier run stopped; what the store already holds is not asked again.
 
+    Args:
+        config: The run's settings.
+        executor: Where to ask: on this machine, a Ray cluster, or Slurm.
+        tasks: To how many tasks the work is dealt, `config.workers` of which run at a time.
+            One on this machine is this process.
+        resources: What each task gets.
+
     Raises:
+        RuntimeError: tasks failed. What they finished is kept.
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
         FileNotFoundError: the source's file does not exist.
     """
-    run = RunFolder(Path(config.run))
+    run, config = RunFolder(Path(config.run)), config.located()
     mlm_names(config.mlms)  # before the long work
     # What an earlier run left no longer fits these settings until both phases are done.
     run.manifest.unlink(missing_ok=True)
@@ -124,7 +146,20 @@ def suggest(config: Config) -> RunFolder:
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
             f"premise and hypothesis, found none in {problems.count} problems"
         )
-    ask(run, 0, 1)
+    units = units_of(config, questions, tasks=tasks)
+    if executor == "local" and tasks == 1:
+        for unit in units:
+            ask(run.path, unit)
+    else:
+        run_units(
+            "generation.asking:ask",
+            run.path,
+            units,
+            executor=executor,
+            tasks=tasks,
+            workers=config.workers,
+            resources=resources,
+        )
     write_json(
         run.suggested,
         {
