@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,18 +81,25 @@ class RunFolder:
         return RunFolder(self.path / name)
 
 
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it into place.
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` to fill, which takes its place unless there is an error.
 
     The temporary name is always the same, so what a killed run leaves is overwritten.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        write(temporary)
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file, whole or not at all."""
+    with atomic(path) as temporary:
+        write(temporary)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,69 +19,33 @@ from tqdm import tqdm
 
 from generation.artifacts import (
     RunFolder,
+    atomic,
     digest_of,
     digest_of_file,
     read_json,
     write_json,
-    write_table,
     write_text,
 )
 from generation.asking import ask, collect, mlm_names, store_root, units_of
 from generation.blocks import block_sizes, read_block, sorted_problems
+from generation.building import Builder
 from generation.candidates import Candidates
 from generation.config import Config
-from generation.exclusions import unlabelled, without_replacement
+from generation.exclusions import unlabelled
 from generation.executors import Executor, Resources, run_units
 from generation.funnel import Funnel
 from generation.manifest import manifest_of
-from generation.parallel import tag_in_order
+from generation.problems import tag_problems
 from generation.questions import Questions
-from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
-from generation.sampling import draw, eligible
-from generation.shared_words import shared_words
+from generation.records import MaskedQuery
 from generation.sources import load_problems
 from generation.suggestions import SuggestionStore
-from generation.tables import (
-    exclusion_table,
-    read_problems,
-    read_replacements,
-    replacement_table,
-)
+from generation.tables import EXCLUSIONS, REPLACEMENTS, exclusion_table
 from generation.tagging import Tagger
-from generation.validation import masked_queries, propose, settle
-from generation.variants import scramble, seed_rows, variant_rows, word_spans
+from merge_dataset.row_groups import RowGroupWriter
+from merge_dataset.schema import arrow_schema
 
 log = logging.getLogger(__name__)
-
-_SEEDS_PER_BATCH = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _TaggedProblems:
-    """Seeds with what the tagger found in them."""
-
-    seeds: list[Seed]
-    sentences: dict[str, Sentence]
-    words: dict[str, list[SharedWord]]
-    """Seed id → its shared words of the classes wanted."""
-    tagger: str
-
-    def pair(self, seed: Seed) -> tuple[Sentence, Sentence]:
-        """Premise and hypothesis, tagged."""
-        return self.sentences[seed.premise], self.sentences[seed.hypothesis]
-
-    def queries(self, masking: str) -> list[MaskedQuery]:
-        """Every distinct question to ask, in the order of the seeds."""
-        found: dict[MaskedQuery, None] = {}
-        for seed in self.seeds:
-            for word in self.words[seed.seed_id]:
-                for sentence, positions in zip(
-                    self.pair(seed), (word.premise, word.hypothesis), strict=True
-                ):
-                    found.update(
-                        dict.fromkeys(masked_queries(sentence, positions, masking=masking))
-                    )
-        return list(found)
 
 
 def generate(
@@ -191,7 +157,8 @@ def _questions(run: RunFolder, config: Config) -> Questions:
         with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
             for number, size in enumerate(sizes):
                 seeds = read_block(run.problems, number)
-                yield from _tag_problems(seeds, tagger, config.word_classes).queries(config.masking)
+                problems = tag_problems(seeds, tagger, config.word_classes)
+                yield from problems.queries(config.masking)
                 bar.update(size)
 
     return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)
@@ -224,51 +191,111 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
     config = Config.read(base.config).overlaid(ablation, settings)
     out = base.named(ablation) if ablation else base
     out.manifest.unlink(missing_ok=True)
-    eligible_pairs = _eligible_pairs(base) if ablation else None
-
-    tagger = Tagger.load(config.tagger)
-    problems = _tag_problems(read_problems(base.problems), tagger, config.word_classes)
-    funnel = Funnel()
-    found = _find_replacements(problems, _stores(base, config, suggested), tagger, config, funnel)
-    if config.scramble:
-        found = _scrambled(found, config.rng_seed)
-    if not found:
-        raise ValueError(
-            f"{base.path}: no word of {len(problems.seeds)} problems has a replacement; the "
-            f"funnel:\n{funnel.rows()}"
+    if ablation and not base.manifest.is_file():
+        raise FileNotFoundError(
+            f"an ablation keeps the seeds that are eligible without it: expected a build in "
+            f"{base.path}, found none; run: merge-nli build --run {base.path}"
         )
-    write_table(out.replacements, replacement_table(found))
-    kept, too_few = _select(found, config, eligible_pairs)
-    excluded = [
-        *unlabelled(suggested["problems"]["unlabelled"], config.source),
-        *without_replacement(problems.seeds, problems.words, found),
-        *too_few,
-    ]
-    write_table(out.exclusions, exclusion_table(excluded))
-    if not kept:
-        most = max((e.replacements or 0 for e in too_few), default=0)
-        raise ValueError(
-            f"{base.path}: no seed has {config.min_replacements} replacements per "
-            f"{config.min_replacements_scope}, the most is {most}; add masked LMs or problems, "
-            "or lower min_replacements"
-        )
-    variants = _write_variants(out, problems, kept, config)
+    with _candidates(base, out, config, suggested) as candidates:
+        builder = Builder(base.problems, candidates, config, base.variants if ablation else None)
+        total = _write_outcomes(builder, out, suggested)
+    _require_variants(total, base, config)
     if ablation:
         write_text(out.config, config.to_toml())
     manifest = manifest_of(
-        out, config, suggested, tagger=tagger.name, funnel=funnel, kept=kept, variants=variants
+        out,
+        config,
+        suggested,
+        tagger=builder.tagger.name,
+        funnel=total.funnel,
+        eligible=total.eligible,
+        variants=total.variants,
     )
     write_json(out.manifest, manifest)
     return out
 
 
-def _select(
-    found: Sequence[Replacement], config: Config, pairs: Collection[tuple[str, str]] | None
-) -> tuple[list[Replacement], list[Exclusion]]:
-    """The replacements of eligible seeds (D9), or in an ablation of the (seed, class) given."""
-    if pairs is not None:
-        return [r for r in found if (r.seed_id, r.word_class) in pairs], []
-    return eligible(found, minimum=config.min_replacements, scope=config.min_replacements_scope)
+@contextmanager
+def _candidates(
+    base: RunFolder, out: RunFolder, config: Config, suggested: Mapping[str, Any]
+) -> Iterator[dict[str, Candidates]]:
+    """What the stores say about the run's questions, on disk for as long as it is needed."""
+    questions, folder = Questions(base.questions), out.path / ".candidates"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield {
+            mlm: Candidates.write(
+                folder / str(number),
+                store,
+                questions,
+                probability_filter=config.probability_filter,
+            )
+            for number, (mlm, store) in enumerate(_stores(base, config, suggested).items())
+        }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class _Total:
+    """What a build comes to over all blocks."""
+
+    funnel: Funnel = field(default_factory=Funnel)
+    replacements: int = 0
+    variants: int = 0
+    eligible: Counter[str] = field(default_factory=Counter)
+    """Word class → seeds."""
+    most: int = 0
+    """The largest number of replacements that were too few."""
+
+
+def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, Any]) -> _Total:
+    """Write what the blocks come to, one after the other, and sum up."""
+    total = _Total()
+    problems = suggested["problems"]
+    unlabelled_ids = deque(sorted(problems["unlabelled"]))
+    schemas = {
+        out.replacements: REPLACEMENTS,
+        out.exclusions: EXCLUSIONS,
+        out.seeds: arrow_schema(),
+        out.variants: arrow_schema(),
+    }
+    with ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=problems["kept"], desc="building", unit="problem"))
+        replacements, exclusions, seeds, variants = (
+            stack.enter_context(RowGroupWriter(stack.enter_context(atomic(path)), schema))
+            for path, schema in schemas.items()
+        )
+        for outcome in builder.outcomes():
+            before = []
+            while unlabelled_ids and (outcome.is_last or unlabelled_ids[0] < outcome.last):
+                before.append(unlabelled_ids.popleft())
+            missing = unlabelled(before, builder.config.source)
+            replacements.write(outcome.replacements)
+            exclusions.write(exclusion_table([*missing, *outcome.exclusions]))
+            seeds.write(outcome.seeds)
+            variants.write(outcome.variants)
+            total.funnel.merge(outcome.funnel)
+            total.eligible.update(outcome.eligible)
+            total.most = max([total.most, *(e.replacements or 0 for e in outcome.exclusions)])
+            bar.update(outcome.problems)
+        total.replacements, total.variants = replacements.rows, variants.rows
+    return total
+
+
+def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
+    """Raise where nothing is left."""
+    if not total.replacements:
+        raise ValueError(
+            f"{base.path}: no word of its problems has a replacement; the funnel:\n"
+            f"{total.funnel.rows()}"
+        )
+    if not total.variants:
+        raise ValueError(
+            f"{base.path}: no seed has {config.min_replacements} replacements per "
+            f"{config.min_replacements_scope}, the most is {total.most}; add masked LMs or "
+            "problems, or lower min_replacements"
+        )
 
 
 def _stores(
@@ -294,105 +321,3 @@ def _stores(
     return {
         record["name"]: SuggestionStore.open(root, record["store"]) for record in suggested["mlms"]
     }
-
-
-def _tag_problems(
-    seeds: list[Seed], tagger: Tagger, word_classes: Sequence[str]
-) -> _TaggedProblems:
-    texts = sorted({text for seed in seeds for text in (seed.premise, seed.hypothesis)})
-    tagged = tqdm(tagger.tag(texts), total=len(texts), desc="tagging", unit="sentence")
-    sentences = {sentence.text: sentence for sentence in tagged}
-    words = {
-        seed.seed_id: shared_words(
-            sentences[seed.premise], sentences[seed.hypothesis], word_classes=word_classes
-        )
-        for seed in seeds
-    }
-    return _TaggedProblems(seeds, sentences, words, tagger.name)
-
-
-def _find_replacements(
-    problems: _TaggedProblems,
-    stores: Mapping[str, SuggestionStore],
-    tagger: Tagger,
-    config: Config,
-    funnel: Funnel,
-) -> list[Replacement]:
-    """R_M(⟨p, h⟩, o) for every seed and shared word, in the order of the seeds."""
-    queries = problems.queries(config.masking)
-    candidates = {
-        mlm: Candidates.read(store, queries, probability_filter=config.probability_filter)
-        for mlm, store in stores.items()
-    }
-    batches = (
-        [
-            propose(seed, word, problems.pair(seed), candidates, config=config, funnel=funnel)
-            for seed in problems.seeds[start : start + _SEEDS_PER_BATCH]
-            for word in problems.words[seed.seed_id]
-        ]
-        for start in range(0, len(problems.seeds), _SEEDS_PER_BATCH)
-    )
-    found: list[Replacement] = []
-    with tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar:
-        for proposals, tags in tag_in_order(batches, tagger, config):
-            for proposal, found_tags in zip(proposals, tags, strict=True):
-                found += settle(proposal, found_tags, config=config, funnel=funnel)
-            bar.update(min(_SEEDS_PER_BATCH, len(problems.seeds) - bar.n))
-    return found
-
-
-def _scrambled(replacements: Iterable[Replacement], rng_seed: int) -> list[Replacement]:
-    """The same replacements with their letters shuffled (D13), each outcome once."""
-    import dataclasses
-
-    from generation.filters import match_case
-
-    unique: dict[tuple[str, ...], Replacement] = {}
-    for r in replacements:
-        word = match_case(scramble(r.replacement.lower(), f"{rng_seed}\n{r.seed_id}"), r.word)
-        unique.setdefault(
-            (r.seed_id, r.word_class, r.word, word), dataclasses.replace(r, replacement=word)
-        )
-    return list(unique.values())
-
-
-def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
-    """(seed_id, class) of the build without an ablation.
-
-    Raises:
-        FileNotFoundError: there is none yet.
-    """
-    if not base.manifest.is_file():
-        raise FileNotFoundError(
-            f"an ablation keeps the seeds that are eligible without it: expected a build in "
-            f"{base.path}, found none; run: merge-nli build --run {base.path}"
-        )
-    settings = read_json(base.manifest)["config"]
-    kept, _ = eligible(
-        read_replacements(base.replacements),
-        minimum=settings["min_replacements"],
-        scope=settings["min_replacements_scope"],
-    )
-    return {(r.seed_id, r.word_class) for r in kept}
-
-
-def _write_variants(
-    out: RunFolder, problems: _TaggedProblems, kept: Sequence[Replacement], config: Config
-) -> int:
-    """Sample (D10) and write seeds and variants; how many variants there are."""
-    variants = draw(
-        kept,
-        subsamples=config.subsamples,
-        size=config.variants_per_class,
-        rng_seed=config.rng_seed,
-    )
-    ids = {r.seed_id for r in kept}
-    seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
-    spans = {
-        (seed.seed_id, word.word): word_spans(*problems.pair(seed), word)
-        for seed in seeds.values()
-        for word in problems.words[seed.seed_id]
-    }
-    write_table(out.seeds, seed_rows(seeds.values()))
-    write_table(out.variants, variant_rows(variants, seeds, spans))
-    return len(variants)

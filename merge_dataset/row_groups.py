@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,22 +13,49 @@ ROWS: Final = 100_000
 """Rows of a row group."""
 
 
-def write_row_groups(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
-    """Write tables one after the other, in row groups of `ROWS`, however they were cut.
+class RowGroupWriter:
+    """Writes tables one after the other, in row groups of `ROWS`, however they are cut.
 
     The bytes depend on the rows alone. Without metadata: datasets 3 cannot read what later
     releases put under the key `huggingface`.
-
-    Returns:
-        How many rows there were.
     """
-    written = 0
-    plain = schema.remove_metadata()
-    with pq.ParquetWriter(path, plain, compression="zstd") as writer:
-        for table in _regrouped(tables, plain):
-            writer.write_table(table, row_group_size=ROWS)
-            written += len(table)
-    return written
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        """Open the file; use as a context manager, which closes it."""
+        self._schema = schema.remove_metadata()
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._held = self._schema.empty_table()
+        self.rows = 0
+        """How many were given."""
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        self.rows += len(table)
+        self._held = pa.concat_tables([self._held, table.replace_schema_metadata(None)])
+        while len(self._held) >= ROWS:
+            self._write(self._held.slice(0, ROWS))
+            self._held = self._held.slice(ROWS)
+
+    def __enter__(self) -> Self:
+        """Nothing more to open."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is held, unless there was an error, and close."""
+        if kind is None and len(self._held):
+            self._write(self._held)
+        self._writer.close()
+
+    def _write(self, table: pa.Table) -> None:
+        # Chunks would show in the bytes.
+        self._writer.write_table(table.combine_chunks(), row_group_size=ROWS)
+
+
+def write_row_groups(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write tables one after the other."""
+    with RowGroupWriter(path, schema) as writer:
+        for table in tables:
+            writer.write(table)
 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -38,14 +65,3 @@ def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterato
         for number in range(file.metadata.num_row_groups):
             yield file.read_row_group(number, columns=columns)
 
-
-def _regrouped(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    held = schema.empty_table()
-    for table in tables:
-        held = pa.concat_tables([held, table.replace_schema_metadata(None)])
-        while len(held) >= ROWS:
-            # Chunks would show in the bytes.
-            yield held.slice(0, ROWS).combine_chunks()
-            held = held.slice(ROWS)
-    if len(held):
-        yield held.combine_chunks()

@@ -1,0 +1,172 @@
+"""Building: what a block of problems comes to, in this process or in several.
+
+Blocks are independent of each other and follow each other by `seed_id`, so that the outcome is
+theirs one after the other, whoever worked on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from multiprocessing import get_context
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from generation.blocks import block_sizes, read_block
+from generation.candidates import Candidates
+from generation.config import Config
+from generation.exclusions import without_replacement
+from generation.funnel import Funnel
+from generation.lexicon import Lexicon
+from generation.problems import TaggedProblems, tag_problems
+from generation.records import Exclusion
+from generation.sampling import draw, eligible, eligible_pairs, of_pairs
+from generation.tagging import Tagger
+from generation.validation import find_replacements
+from generation.variants import seed_rows, variant_rows, word_spans
+from merge_dataset.row_groups import read_row_groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a block comes to; its tables are sorted by seed."""
+
+    last: str
+    """The last `seed_id` of the block."""
+    is_last: bool
+    """Whether no block follows."""
+    problems: int
+    replacements: pa.Table
+    """R_M(⟨p, h⟩, o) in full."""
+    exclusions: list[Exclusion]
+    seeds: pa.Table
+    variants: pa.Table
+    funnel: Funnel
+    eligible: dict[str, int]
+    """Word class → seeds."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """All that a block needs beside its problems. Can be sent to other processes."""
+
+    problems: Path
+    candidates: Mapping[str, Candidates]
+    """By MLM."""
+    config: Config
+    unablated: Path | None
+    """Variants of the build whose eligible seeds an ablation keeps."""
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Of all blocks, in order.
+
+        `config.workers` blocks are worked on at a time.
+        """
+        blocks = range(self._blocks)
+        if self.config.workers == 1:
+            yield from map(self.outcome, blocks)
+            return
+        # Forking a process that runs BLAS or torch threads can hang; spawning cannot.
+        pool = ProcessPoolExecutor(
+            self.config.workers, get_context("spawn"), initializer=_start, initargs=(replace(self),)
+        )
+        waiting: deque[Future[Outcome]] = deque()
+        with pool:
+            for block in blocks:
+                waiting.append(pool.submit(_outcome, block))
+                if len(waiting) > 2 * self.config.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    def outcome(self, block: int) -> Outcome:
+        """Filters, eq. 1, eligibility and sampling for the problems of one block."""
+        config = self.config
+        problems = tag_problems(read_block(self.problems, block), self.tagger, config.word_classes)
+        found, funnel = find_replacements(
+            problems, self.candidates, self._lexicon, self.tagger, config
+        )
+        kept, too_few = self._select(found)
+        excluded = without_replacement(problems.seeds, problems.words, found)
+        seeds, variants = _rows(problems, kept, config)
+        return Outcome(
+            last=problems.seeds[-1].seed_id,
+            is_last=block == self._blocks - 1,
+            problems=len(problems.seeds),
+            replacements=found,
+            exclusions=[*excluded, *too_few],
+            seeds=seeds,
+            variants=variants,
+            funnel=funnel,
+            eligible=dict(Counter(eligible_pairs(kept)["word_class"].to_pylist())),
+        )
+
+    @cached_property
+    def _blocks(self) -> int:
+        return len(block_sizes(self.problems))
+
+    @cached_property
+    def tagger(self) -> Tagger:
+        """The tagger that the settings name."""
+        return Tagger.load(self.config.tagger)
+
+    def _select(self, found: pa.Table) -> tuple[pa.Table, list[Exclusion]]:
+        """The replacements of eligible seeds (D9), or in an ablation of those eligible without."""
+        if self.unablated is None:
+            minimum, scope = self.config.min_replacements, self.config.min_replacements_scope
+            return eligible(found, minimum=minimum, scope=scope)
+        mine = pc.is_in(self._eligible_pairs["seed_id"], value_set=found["seed_id"].unique())
+        return of_pairs(found, self._eligible_pairs.filter(mine)), []
+
+    @cached_property
+    def _eligible_pairs(self) -> pa.Table:
+        """The distinct (seed_id, word_class) of the build without the ablation."""
+        assert self.unablated is not None
+        names = ["seed_id", "word_class"]
+        tables = read_row_groups(self.unablated, names)
+        pairs = pa.concat_tables(table.group_by(names).aggregate([]) for table in tables)
+        return pairs.group_by(names).aggregate([])
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+
+
+def _rows(problems: TaggedProblems, kept: pa.Table, config: Config) -> tuple[pa.Table, pa.Table]:
+    """Draw the subsamples (D10): rows of seeds, rows of variants."""
+    variants = draw(
+        kept,
+        subsamples=config.subsamples,
+        size=config.variants_per_class,
+        rng_seed=config.rng_seed,
+    )
+    ids = set(kept["seed_id"].unique().to_pylist())
+    seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
+    spans = {
+        (seed.seed_id, word.word): word_spans(*problems.pair(seed), word)
+        for seed in seeds.values()
+        for word in problems.words[seed.seed_id]
+    }
+    return seed_rows(seeds.values()), variant_rows(variants, seeds, spans)
+
+
+_builder: Builder | None = None
+"""A worker process's own; never set in the main process."""
+
+
+def _start(builder: Builder) -> None:
+    from threadpoolctl import threadpool_limits
+
+    global _builder
+    threadpool_limits(1)
+    _builder = builder
+
+
+def _outcome(block: int) -> Outcome:
+    assert _builder is not None
+    return _builder.outcome(block)
