@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import random
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -41,6 +42,8 @@ _BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _FEWEST_ROWS: Final = 16
 """Matrix kernels take another path for fewer rows, with other rounding; smaller inputs
 are filled up with copies, so that a score never depends on what it is batched with."""
+_IN_FLIGHT: Final = 3
+"""Results left on the device while it works on: fetching the newest would make it idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,30 @@ class _Input:
     """Index in `ids` of the mask asked about."""
     original: int
     windowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """What the model says about some inputs, perhaps still being computed on its device."""
+
+    inputs: list[_Input]
+    tokens: torch.Tensor
+    """[inputs, k]"""
+    logits: torch.Tensor
+    """[inputs, k]"""
+    original_logit: torch.Tensor
+    """[inputs]"""
+    log_normalizer: torch.Tensor
+    """[inputs]"""
+
+    def write(self, scores: Scores) -> int:
+        """Wait for the device and put the results where they belong; how many there are."""
+        rows = [i.row for i in self.inputs]
+        scores.original[rows] = [i.original for i in self.inputs]
+        scores.windowed[rows] = [i.windowed for i in self.inputs]
+        for name in ("tokens", "logits", "original_logit", "log_normalizer"):
+            getattr(scores, name)[rows] = getattr(self, name).cpu().numpy()
+        return len(rows)
 
 
 class MaskedLM:
@@ -189,16 +216,13 @@ class MaskedLM:
         scores = Scores.empty(len(queries), k)
         inputs = [i for i in self._inputs(queries) if i is not None]
         on_progress(len(queries) - len(inputs))
-        pending: list[tuple[_Input, Any]] = []
-        for batch in _batches(inputs, budget):
-            pending += self._run(batch)
-            if len(pending) * 16 >= budget:
-                self._store(pending, scores)
-                on_progress(len(pending))
-                pending = []
-        if pending:
-            self._store(pending, scores)
-            on_progress(len(pending))
+        waiting: deque[_Best] = deque()
+        for group in _groups(_batches(inputs, budget), budget // 16):
+            waiting.append(self._best(group, k))
+            if len(waiting) > _IN_FLIGHT:
+                on_progress(waiting.popleft().write(scores))
+        while waiting:
+            on_progress(waiting.popleft().write(scores))
         return scores
 
     def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[_Input | None]:
@@ -237,40 +261,36 @@ class MaskedLM:
         kept = ids[:head] + ids[first : first + room] + ids[len(ids) - tail :]
         return _Input(row, tuple(kept), position - first + head, original, True)
 
-    def _run(self, batch: list[_Input]) -> list[tuple[_Input, Any]]:
-        """The trunk's vector at each input's mask; whole models give logits at once."""
+    def _run(self, batch: list[_Input]) -> torch.Tensor:
+        """[batch, width] The trunk's vector at each mask; whole models give logits at once."""
         import torch
 
         length = len(batch[0].ids)
         rows = max(len(batch), -(-_FEWEST_ROWS // length))
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-        with torch.inference_mode():
-            ids = torch.tensor([i.ids for i in filled], device=self._model.device)
-            positions = torch.tensor([i.position for i in filled], device=self._model.device)
-            output = self._trunk(input_ids=ids)[0]
-            vectors = output[torch.arange(rows, device=self._model.device), positions]
-        return list(zip(batch, vectors, strict=False))
+        ids = self._to_device([i.ids for i in filled])
+        positions = self._to_device([i.position for i in filled])
+        output = self._trunk(input_ids=ids)[0]
+        return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
-    def _store(self, pending: list[tuple[_Input, Any]], scores: Scores) -> None:
-        """Run the head on the pending vectors and write the best tokens into `scores`."""
+    def _best(self, batches: list[list[_Input]], k: int) -> _Best:
+        """Run trunk and head; the results stay on the device, and need not be there yet."""
         import torch
 
-        inputs = [i for i, _ in pending]
-        rows = [i.row for i in inputs]
+        inputs = [i for batch in batches for i in batch]
         with torch.inference_mode():
-            vectors = [vector for _, vector in pending]
-            vectors += vectors[-1:] * (_FEWEST_ROWS - len(vectors))
-            logits = self._head(torch.stack(vectors))[: len(inputs)].float()
-            best = logits.topk(scores.tokens.shape[1], dim=-1)
-            originals = torch.tensor([i.original for i in inputs], device=logits.device)
-            own = logits.gather(1, originals[:, None])[:, 0]
-            normalizer = logits.logsumexp(-1)
-        scores.original[rows] = [i.original for i in inputs]
-        scores.original_logit[rows] = own.cpu().numpy()
-        scores.log_normalizer[rows] = normalizer.cpu().numpy()
-        scores.tokens[rows] = best.indices.cpu().numpy()
-        scores.logits[rows] = best.values.cpu().numpy()
-        scores.windowed[rows] = [i.windowed for i in inputs]
+            vectors = torch.cat([self._run(batch) for batch in batches])
+            if (few := _FEWEST_ROWS - len(inputs)) > 0:
+                vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
+            logits = self._head(vectors)[: len(inputs)].float()
+            best = logits.topk(k, dim=-1)
+            own = logits.gather(1, self._to_device([[i.original] for i in inputs]))[:, 0]
+            return _Best(inputs, best.indices, best.values, own, logits.logsumexp(-1))
+
+    def _to_device(self, numbers: Sequence[Any]) -> torch.Tensor:
+        import torch
+
+        return torch.tensor(numbers).to(self._model.device, non_blocking=True)
 
     @cached_property
     def _trunk(self) -> Callable[..., Any]:
@@ -321,6 +341,18 @@ def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
         batches += [same[start : start + size] for start in range(0, len(same), size)]
     random.Random(0).shuffle(batches)
     return batches
+
+
+def _groups(batches: Iterable[list[_Input]], rows: int) -> Iterator[list[list[_Input]]]:
+    """Batches in groups of at least so many rows: the head wants more than the trunk."""
+    group: list[list[_Input]] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(map(len, group)) >= rows:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _token_of_span(sentence: str, encoding: Any) -> dict[Span, int]:
