@@ -22,7 +22,7 @@ from datatrove.utils.logging import setup_default_logger
 
 from generation.artifacts import digest_of
 from generation.executors import Resources
-from generation.tasks import RunUnits, last_line
+from generation.tasks import RunUnits, UnitsFailed, last_line
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,8 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
             ) from error
     try:
         _check_ray(ray, resources)
-        with _datatrove_messages() as messages:
+        # Ray prints what happens to its workers; stdout is for results.
+        with contextlib.redirect_stdout(sys.stderr), _datatrove_messages() as messages:
             RayPipelineExecutor(
                 [RunUnits(logs, apart=True)],
                 tasks=tasks,
@@ -214,7 +215,8 @@ def _slurm_failure(logs: Path, entry: _Entry | None) -> str:
         return "left Slurm's queue without finishing"
     output = logs / "slurm_logs" / f"{entry.job}_{entry.index}.out"
     lines = output.read_text(errors="replace").splitlines() if output.is_file() else []
-    return f"{entry.state}, {last_line(lines) or 'no output'}"
+    words = last_line(lines).removeprefix(f"{UnitsFailed.__module__}.{UnitsFailed.__name__}: ")
+    return f"{entry.state}, {words or 'no output'}"
 
 
 def _max_array_size() -> int:
