@@ -9,7 +9,7 @@ PEERS := .venv-peers
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test lint format bench test-browser test-server test-legacy clean
+.PHONY: demo test lint format bench test-browser test-distributed test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -41,6 +41,10 @@ $(PEERS)/.ready: Makefile
 
 test-browser: $(READY)  ## The metric's page in headless Chromium, which must be installed
 	$(TEST_ENV) $(BIN)/pytest -m browser tests
+
+test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants root, slurm-wlm, munge and iproute2
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[distributed]'
+	$(TEST_ENV) $(BIN)/pytest -m 'ray or slurm' tests/distributed
 
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy

@@ -22,7 +22,7 @@ from datatrove.utils.logging import setup_default_logger
 
 from generation.artifacts import digest_of
 from generation.executors import Resources
-from generation.tasks import RunUnits, last_line
+from generation.tasks import RunUnits, UnitsFailed, last_line
 
 log = logging.getLogger(__name__)
 
@@ -65,31 +65,30 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    mine = not ray.is_initialized()
-    if mine:
-        address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except ConnectionError as error:
-            raise RuntimeError(
-                f"expected a Ray cluster at address {address}, found none; start one with: ray "
-                "start --head"
-            ) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        # Ray prints what happens to its workers; stdout is for results.
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if not ray.is_initialized():
+            address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except ConnectionError as error:
+                raise RuntimeError(
+                    f"expected a Ray cluster at address {address}, found none; start one with: "
+                    "ray start --head"
+                ) from error
+            stack.callback(ray.shutdown)
         _check_ray(ray, resources)
-        with _datatrove_messages() as messages:
-            RayPipelineExecutor(
-                [RunUnits(logs, apart=True)],
-                tasks=tasks,
-                workers=min(workers, tasks),
-                logging_dir=str(logs),
-                cpus_per_task=resources.cpus,
-                mem_per_cpu_gb=(resources.memory_gb or 0) / resources.cpus,
-                gpus_per_task=resources.gpus,
-            ).run()
-    finally:
-        if mine:
-            ray.shutdown()
+        messages = stack.enter_context(_datatrove_messages())
+        RayPipelineExecutor(
+            [RunUnits(logs, apart=True)],
+            tasks=tasks,
+            workers=min(workers, tasks),
+            logging_dir=str(logs),
+            cpus_per_task=resources.cpus,
+            mem_per_cpu_gb=(resources.memory_gb or 0) / resources.cpus,
+            gpus_per_task=resources.gpus,
+        ).run()
     text = "".join(messages)
     said = dict(re.findall(r"UnitsFailed: task (\d+): (.*)", text))
     return {
@@ -214,7 +213,8 @@ def _slurm_failure(logs: Path, entry: _Entry | None) -> str:
         return "left Slurm's queue without finishing"
     output = logs / "slurm_logs" / f"{entry.job}_{entry.index}.out"
     lines = output.read_text(errors="replace").splitlines() if output.is_file() else []
-    return f"{entry.state}, {last_line(lines) or 'no output'}"
+    words = last_line(lines).removeprefix(f"{UnitsFailed.__module__}.{UnitsFailed.__name__}: ")
+    return f"{entry.state}, {words or 'no output'}"
 
 
 def _max_array_size() -> int:

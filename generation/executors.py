@@ -150,8 +150,11 @@ def _progress(done: Path, total: int) -> Iterator[None]:
     with tqdm(total=total, desc="units", unit="unit") as bar:
 
         def follow() -> None:
-            while not ended.wait(_PROGRESS_SECONDS):
-                bar.update(sum(1 for _ in done.iterdir()) - bar.n)
+            last_look = False
+            while not last_look:
+                last_look = ended.wait(_PROGRESS_SECONDS)
+                if more := sum(1 for _ in done.iterdir()) - bar.n:
+                    bar.update(more)
 
         follower = Thread(target=follow, daemon=True)
         follower.start()
@@ -160,7 +163,6 @@ def _progress(done: Path, total: int) -> Iterator[None]:
         finally:
             ended.set()
             follower.join()
-            bar.update(sum(1 for _ in done.iterdir()) - bar.n)
 
 
 def _run_here(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final, Literal
 
+from merge_metric.analyses import latex
+
 Value = Any
 """A string, number or None, or lists and dictionaries of them: what JSON knows."""
 
-Kind = Literal["text", "passage", "count", "share", "points", "threshold", "gain", "p_value"]
+Row = Mapping[str, Value]
+
+Kind = Literal[
+    "text", "passage", "count", "share", "points", "threshold", "gain", "fraction", "p_value"
+]
 """How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
-a threshold is in percent already, gain a signed difference of thresholds. A passage is a longer
-text, which in plain text goes below its row."""
+a threshold is in percent already, gain a signed difference of thresholds; a fraction is shown as it
+is. A passage is a longer text, which in plain text goes below its row."""
 
 _UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
 """How the bounds of signed differences are shown: shorter."""
@@ -42,11 +48,11 @@ class Column:
         """Whether values stand at the left of their column."""
         return self.kind in ("text", "passage")
 
-    def show(self, row: Mapping[str, Value]) -> str:
+    def show(self, row: Row) -> str:
         """The value of a row, without its interval."""
         return _shown(row.get(self.key), self.kind)
 
-    def show_interval(self, row: Mapping[str, Value]) -> str:
+    def show_interval(self, row: Row) -> str:
         """Such as "[79.9, 83.4]"; empty where the row has none."""
         bounds = row.get(self.interval) if self.interval else None
         if bounds is None or None in bounds:
@@ -62,7 +68,7 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Mapping[str, Value], ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 
     def to_text(self) -> str:
@@ -102,31 +108,8 @@ class Table:
         return "\n".join(text)
 
     def to_latex(self) -> str:
-        """A floating table for the packages `booktabs` and, for longer texts, `array`."""
-        letters = {"text": "l", "passage": "p{0.3\\linewidth}"}
-        format_ = "".join(letters.get(column.kind, "r") for column in self.columns)
-        headings = " & ".join(_latex(column.heading) for column in self.columns)
-        body = [
-            " & ".join(_latex(_with_interval(column, row)) for column in self.columns) + r" \\"
-            for row in self.rows
-        ]
-        caption = " ".join(map(_latex, (self.title, *self.notes)))
-        return "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                rf"\begin{{tabular}}{{{format_}}}",
-                r"\toprule",
-                headings + r" \\",
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                rf"\caption{{{caption}}}",
-                rf"\label{{tab:{self.name}}}",
-                r"\end{table}",
-            ]
-        )
+        """Floating tables, see `latex`."""
+        return latex.to_latex(self)
 
     def to_json(self) -> str:
         """Everything: shares as fractions of 1, thresholds in percent."""
@@ -151,18 +134,24 @@ def _shown(value: Value, kind: Kind) -> str:
         return _NONE
     if kind == "p_value":
         return "<0.001" if value < 0.001 else f"{value:.3f}"
+    if kind == "fraction":
+        return f"{value:.3f}"
     if kind == "count":
         return f"{value:,}"
     if kind in ("share", "points"):
         value = 100 * value
     if kind in ("points", "gain"):
-        return f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no "-0.0"
+        return _minus(f"{round(value, 1) + 0.0:+.1f}")  # + 0.0: no "-0.0"
     if kind in ("share", "threshold"):
-        return f"{round(value, 1) + 0.0:.1f}"
+        return _minus(f"{round(value, 1) + 0.0:.1f}")
     return str(value)
 
 
-def _with_interval(column: Column, row: Mapping[str, Value]) -> str:
+def _minus(number: str) -> str:
+    return number.replace("-", "−")
+
+
+def _with_interval(column: Column, row: Row) -> str:
     return f"{column.show(row)} {column.show_interval(row)}".rstrip()
 
 
@@ -197,24 +186,3 @@ def _one_line(text: str) -> str:
 
 def _markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<\[\]#])", r"\\\1", _one_line(text))
-
-
-_LATEX: Final = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "≥": r"$\geq$",
-    "Δ": r"$\Delta$",
-    "→": r"$\rightarrow$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in _one_line(text))

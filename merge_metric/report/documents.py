@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
-from merge_metric.analyses.tables import Table
+from merge_metric.analyses.latex import PACKAGES, floats
 from merge_metric.report.columns import DEFINITIONS
 from merge_metric.report.evidence import Configuration, Evidence
 from merge_metric.report.facts import dataset_facts, model_text
@@ -16,8 +15,8 @@ from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.tables import seed_rows, tables
 from merge_metric.seed_variant_accuracy.signature import VERSION
 
-_WIDE: Final = 6
-"""Columns with intervals that fit across a printed page."""
+_FLOATS: Final = 15
+"""Floating tables in a row: LaTeX may hold no more than 18 for which it has found no place."""
 
 
 def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
@@ -37,15 +36,17 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
 
 
 def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
-    """The tables, to be put into a document that loads booktabs and array."""
+    """The tables, to be put into a document that loads `latex.PACKAGES`."""
     head = [
         f"% MERGE report: {_comment(evidence.title)}",
-        f"% Made by merge-nli {VERSION}; needs \\usepackage{{booktabs,array}}.",
+        f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
     ]
     for configuration in evidence.configurations:
         head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
-    narrow = [part for table in tables(evidence, sources) for part in _narrow(table)]
-    return "\n\n".join(["\n".join(head), *(_small(table.to_latex()) for table in narrow)]) + "\n"
+    found = [each for table in tables(evidence, sources) for each in floats(table)]
+    for place in range(_FLOATS, len(found), _FLOATS):
+        found[place] = f"\\clearpage\n\n{found[place]}"
+    return "\n\n".join(["\n".join(head), *found]) + "\n"
 
 
 def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
@@ -111,28 +112,6 @@ def _plain(text: str) -> str:
 
 
 # --- LaTeX ---
-
-
-def _narrow(table: Table) -> Iterator[Table]:
-    """A table as it is, or the columns with intervals of a wide one in two parts."""
-    wide = [column for column in table.columns if column.interval]
-    if len(wide) <= _WIDE:
-        yield table
-        return
-    names = [column for column in table.columns if not column.interval]
-    middle = (len(wide) + 1) // 2
-    for number, columns in enumerate((wide[:middle], wide[middle:]), start=1):
-        yield replace(
-            table,
-            name=f"{table.name}-{number}",
-            title=f"{table.title} ({number} of 2)",
-            columns=(*names, *columns),
-        )
-
-
-def _small(latex: str) -> str:
-    setting = (r"\centering", r"\footnotesize", r"\setlength{\tabcolsep}{3pt}")
-    return latex.replace(r"\centering", "\n".join(setting))
 
 
 def _comment(text: str) -> str:

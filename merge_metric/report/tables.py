@@ -37,9 +37,9 @@ _SHIFT: Final = {
     "jsd_unchanged": "JSD, same",
     "ks_changed": "KS, changed",
     "ks_unchanged": "KS, same",
-    "sigma_seeds": "sigma, seeds",
-    "sigma_changed": "sigma, changed",
-    "sigma_unchanged": "sigma, same",
+    "sigma_seeds": "σ, seeds",
+    "sigma_changed": "σ, changed",
+    "sigma_unchanged": "σ, same",
 }
 
 
@@ -149,7 +149,7 @@ def fooling(evidence: Evidence, configuration: Configuration) -> Table:
 def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
     """How label probabilities shift; None where no predictions have probabilities."""
     rows = [
-        {"model": name, **{key: _rounded(result[key]) for key in _SHIFT}}
+        {"model": name, **{key: result[key] for key in _SHIFT}}
         for name, result in zip(evidence.names, configuration.results, strict=True)
         if result and "jsd_changed" in result
     ]
@@ -158,12 +158,12 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
     return Table(
         name=_name("shift", configuration),
         title=f"{configuration.name}: shift of the label probabilities",
-        columns=(_MODEL, *(TableColumn(key, head) for key, head in _SHIFT.items())),
+        columns=(_MODEL, *(TableColumn(key, head, "fraction") for key, head in _SHIFT.items())),
         rows=tuple(rows),
         notes=(
             "Over the variants of the seeds answered right, apart for answers that change and "
             "that stay the same: Jensen–Shannon divergence from the seed in bits, "
-            "Kolmogorov–Smirnov statistic, standard deviation (sigma) of the probabilities.",
+            "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
         ),
     )
 
@@ -268,10 +268,6 @@ def _name(kind: str, configuration: Configuration) -> str:
 
 def _with_intervals(evidence: Evidence) -> str:
     return ", with 95 % intervals by bootstrap over seeds" if evidence.n_bootstrap else ""
-
-
-def _rounded(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}"
 
 
 def _letters(codes: Sequence[int]) -> str:

@@ -1,122 +1,138 @@
-"""How much faster the pipeline is than the obvious order; `make bench`.
-
-Ratios of whole paths, measured in turn in one process, on the bundled problems or, where
-there are any, on real ones. The machine's noise is shown as the range over the rounds.
-"""
+"""How much faster the pipeline is than the obvious order; `make bench`."""
 
 from __future__ import annotations
 
-import json
-import statistics
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from typing import Final
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.reference import SlowMLM, cased_like, keeps_class, shared, tag
+from helpers.bench import obvious_order
+from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.models import REAL, model_folder
+from helpers.bench.problems import read_seeds
+from helpers.bench.results import Measurement, Side, compare
 
 from generation import Config, build, suggest
-from generation.config import BUNDLED_MLM, bundled_path
-from generation.records import Seed
 
 pytestmark = pytest.mark.benchmark
 
-ROUNDS = 3
-SEEDS = 512
-SEEDS_OF_OBVIOUS_ORDER = 16
-"""It takes most of a second for each."""
+SEEDS: Final = 512
+OBVIOUS: Final = {
+    "one_by_one": "every suggestion tagged, one by one",
+    "in_batches": "every suggestion tagged, nlp.pipe on the tagger's pipes",
+}
+GOALS: Final = {
+    ("bert-tiny-mlm", "one_by_one"): 325,
+    ("bert-tiny-mlm", "in_batches"): 64,
+    ("minilm-l6-mlm", "one_by_one"): 91,
+    ("minilm-l6-mlm", "in_batches"): 19,
+}
+"""What a prototype reached."""
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[list[str]]]]:
+    """`generate`, in a new folder each time; found are the replacements."""
+    numbers = count()
 
-
-def shown(name: str, values: list[float]) -> str:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{name}: {middle:.3g} ({low:.3g} to {high:.3g} over {len(values)} rounds)"
-
-
-def problems(file: Path) -> list[Seed]:
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [
-        Seed(
-            seed_id=f"demo:{row['pairID']}",
-            source="demo",
-            premise=row["sentence1"],
-            hypothesis=row["sentence2"],
-            label=row["gold_label"],
-        )
-        for row in rows
-        if row["gold_label"] != "-"
-    ]
-
-
-def obvious_order(seeds: list[Seed], model: Path) -> set[tuple[str, str, str, str]]:
-    """Score one by one, tag every suggestion in its whole sentence, then filter."""
-    tag.cache_clear()
-    mlm, found = SlowMLM(model), set()
-    for seed in seeds:
-        texts = (seed.premise, seed.hypothesis)
-        problem = {token.text.lower() for text in texts for token in tag(text)}
-        for word, word_class in shared(seed, ("noun", "verb", "adjective")):
-            sets = []
-            for text in texts:
-                for token in tag(text):
-                    if token.text == word:
-                        odds = mlm.suggestions(text, token.span, [token.span], 200, False) or {}
-                        tagged = {
-                            other: keeps_class(text, word, cased_like(other, word), "coarse")
-                            for other in odds
-                        }
-                        sets.append({o for o in odds if tagged[o] and odds[o] > 0} - problem)
-            words = set.intersection(*sets)
-            found |= {(seed.seed_id, word, word_class, cased_like(o, word)) for o in words}
-    return found
-
-
-def test_generate_against_the_obvious_order(
-    tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Seconds per seed of the whole path, and the same replacements."""
-    real = shared_data / "snli_test.jsonl"
-    file = real if real.is_file() else bundled_path("demo/problems.jsonl")
-    few = problems(file)[:SEEDS_OF_OBVIOUS_ORDER]
-    model = bundled_path(f"demo/{BUNDLED_MLM}")
-    slow, fast, expected = [], [], set()
-    for number in range(ROUNDS):
-        run = str(tmp_path / str(number))
+    def answer() -> Callable[[], list[list[str]]]:
+        folder = f"{run}/{next(numbers)}"
         config = Config.from_recipe(
-            "demo", data=str(file), limit=SEEDS, run=run, min_replacements=1
+            "demo", data=file, mlms=(model,), limit=SEEDS, run=folder, min_replacements=1
         )
-        fast.append(seconds(lambda c=config: (suggest(c), build(c.run))) / SEEDS)
-        slow.append(seconds(lambda: expected.update(obvious_order(few, model))) / len(few))
-    ids = {seed.seed_id for seed in few}
-    found = {
-        (r["seed_id"], r["word"], r["word_class"], r["replacement"])
-        for r in pq.read_table(tmp_path / "0/replacements.parquet").to_pylist()
-        if r["seed_id"] in ids
-    }
-    assert expected
-    assert found == expected
-    with capsys.disabled():
-        print(f"\n{file.name}, seconds per seed, loading of models included:")
-        print(shown("  pipeline", fast))
-        print(shown("  obvious order", slow))
-        print(shown("  ratio", [s / f for s, f in zip(slow, fast, strict=True)]))
+        suggest(config)
+        build(config.run)
+        names = ("seed_id", "word", "word_class", "replacement")
+        return lambda: [
+            [row[name] for name in names]
+            for row in pq.read_table(f"{folder}/replacements.parquet").to_pylist()
+        ]
+
+    return answer
 
 
-def test_ablation_against_a_fresh_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("model", REAL)
+def test_generate_against_the_obvious_order(
+    model: str,
+    tmp_path: Path,
+    problem_file: Path,
+    shared_models: Path,
+    rounds: int,
+    budget: float,
+) -> None:
+    """The whole path from problems to variants, loading of models included: the same sets."""
+    folder = model_folder(model, shared_models)
+    if folder is None:
+        pytest.skip(f"needs {shared_models / model}")
+    measurement = Measurement("replacements", model)
+    seeds = read_seeds(problem_file)[:SEEDS]
+    few = spread(range(len(seeds)), max(4, int(budget)))  # each takes most of a second
+    arguments = {"file": str(problem_file), "model": str(folder)}
+    ours = Contender("ours", pipeline, arguments | {"run": str(tmp_path)})
+    theirs = [
+        Contender(name, obvious_order.load, arguments | {"rows": few, "tagging": tagging})
+        for tagging, name in OBVIOUS.items()
+    ]
+    with ExitStack() as running:
+        contenders = [running.enter_context(contender) for contender in (ours, *theirs)]
+        replies = in_turn(rounds, *(contender.ask for contender in contenders))
+    ids = {seeds[row].seed_id for row in few}
+    found = sorted(row for row in replies[0][0].answer if row[0] in ids)
+    side = Side.of(ours.name, replies[0], len(seeds))
+    measurement.write(
+        [
+            compare(
+                f"replacements, {model}",
+                side,
+                Side.of(contender.name, theirs_replies, len(few)),
+                unit="seed",
+                at_least=GOALS[model, tagging],
+                agreement=f"the same {len(found):,} replacements of {len(few)} seeds",
+            )
+            for contender, theirs_replies, tagging in zip(theirs, replies[1:], OBVIOUS, strict=True)
+        ]
+    )
+    assert found
+    for each in replies[1:]:
+        assert each[0].answer == found
+
+
+def fresh_run(run: str) -> Callable[[int], None]:
+    """The demo, into a numbered folder."""
+
+    def answer(number: int) -> None:
+        config = Config.from_recipe("demo", run=f"{run}/{number}")
+        suggest(config)
+        build(config.run)
+
+    return answer
+
+
+def ablation(run: str) -> Callable[[int], None]:
+    """An ablation of the demo, from the store in a numbered folder."""
+
+    def answer(number: int) -> None:
+        build(f"{run}/{number}", ablation="prob")
+
+    return answer
+
+
+def test_ablation_against_a_fresh_run(tmp_path: Path, rounds: int) -> None:
     """An ablation from the filled store against the run that filled it."""
-    fresh, ablation = [], []
-    for number in range(ROUNDS):
-        config = Config.from_recipe("demo", run=str(tmp_path / str(number)))
-        fresh.append(seconds(lambda c=config: (suggest(c), build(c.run))))
-        ablation.append(seconds(lambda c=config: build(c.run, ablation="prob")))
-    assert (tmp_path / "0/prob/variants.parquet").is_file()
-    with capsys.disabled():
-        print(shown("\n  fresh run, seconds", fresh))
-        print(shown("  ablation `prob`, seconds", ablation))
-        print(shown("  ratio", [f / a for f, a in zip(fresh, ablation, strict=True)]))
+    measurement = Measurement("ablation", "demo")
+    where, numbers = {"run": str(tmp_path)}, {"fresh": count(), "ablation": count()}
+    with (
+        Contender("fresh run", fresh_run, where) as fresh,
+        Contender("ours, `prob` from the filled store", ablation, where) as again,
+    ):
+        replies = in_turn(
+            rounds,
+            lambda: fresh.ask(number=next(numbers["fresh"])),
+            lambda: again.ask(number=next(numbers["ablation"])),
+        )
+    assert all((tmp_path / f"{n}/prob/variants.parquet").is_file() for n in range(rounds))
+    sides = [Side.of(c.name, r, 1) for c, r in zip((fresh, again), replies, strict=True)]
+    measurement.write([compare("ablation, demo", sides[1], sides[0], unit="build")])

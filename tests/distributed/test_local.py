@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 from helpers import namespaces
-from helpers.toy_units import FUNCTION, outputs, unfinished, units
-from helpers.toy_units import run as run_unit
+from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
-from generation.artifacts import write_text
 from generation.executors import Resources, run_units
 from generation.tasks import Plan
 
@@ -41,14 +39,6 @@ def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.1)
-
-
-def undisturbed(folder: Path, names: list[str]) -> dict[str, bytes]:
-    """The outputs as one process makes them that nothing happens to."""
-    write_text(folder / "healed", "")
-    for name in names:
-        run_unit(folder, name)
-    return outputs(folder)
 
 
 def is_alive(pid: int) -> bool:
@@ -154,11 +144,10 @@ def test_a_function_that_is_not_there(tmp_path: Path) -> None:
         run_units("helpers.nothing:f", tmp_path, ["a"], executor="local", tasks=1, workers=1)
 
 
-def test_a_long_list_of_failures_is_cut(tmp_path: Path) -> None:
-    names = [f"exit-{number}" for number in range(7)]
-    message = failure_of(tmp_path, names, tasks=7, workers=4)
-    assert message[0] == "7 of 7 tasks failed:"
-    assert message[5:7] == ["  task 4: the library gave up", "  and 2 more"]
+def test_a_long_list_of_failures_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("generation.executors._FAILURES_SHOWN", 1)
+    message = failure_of(tmp_path, ["exit-0", "exit-1"])
+    assert message[:3] == ["2 of 2 tasks failed:", "  task 0: the library gave up", "  and 1 more"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -259,6 +248,20 @@ def test_more_gpus_than_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match="at most 1 on this machine, got 2 workers with 1 each"):
         run(tmp_path, ["a", "b"], resources=Resources(gpus=1))
+
+
+@pytest.mark.parametrize(("listed", "count"), [("0\\n1\\n", 2), (None, 0)])
+def test_gpus_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str | None, count: int
+) -> None:
+    """As the driver lists them, where nothing says which to use."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if listed:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    with pytest.raises(ValueError, match=f"at most {count} on this machine"):
+        run(tmp_path, ["a", "b"], resources=Resources(gpus=2))
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,36 +77,6 @@ def test_markdown_escapes_what_would_be_markup() -> None:
     ]
 
 
-def test_latex_escapes_its_characters() -> None:
-    """A booktabs table whose caption has title and notes."""
-    latex = TABLE.to_latex().splitlines()
-    assert latex[2:8] == [
-        r"\begin{tabular}{lrrrp{0.3\linewidth}}",
-        r"\toprule",
-        r"model & seeds & S & MC & P \\",
-        r"\midrule",
-        r"a\textbar{}b\_c & 1,234 & 81.2 [50.0, 100.0] & +0.0 & "
-        r"50 \% of \textless{}all\textgreater{} words \\",
-        r"b & 7 & -- & +3.0 & P \\",
-    ]
-    assert latex[0] == r"\begin{table}"
-    assert latex[-1] == r"\end{table}"
-    assert r"\caption{What is shown In percent.}" in latex
-    assert r"\label{tab:shown}" in latex
-
-
-@pytest.mark.parametrize("character", list("\\~^<>|–−±≥Δ→&%$#_{}"))
-def test_latex_has_no_bare_special_character(character: str) -> None:
-    """Each is replaced by a command or a math sign that pdflatex knows."""
-    table = Table("t", "T", (Column("m", "m"),), ({"m": f"x{character}y"},))
-    row = table.to_latex().splitlines()[6]
-    assert row.startswith("x")
-    assert row.endswith(r"y \\")
-    middle = row[1 : -len(r"y \\")]
-    assert middle.isascii()
-    assert middle.startswith(("\\", "$")) or middle == "--"
-
-
 def test_json_has_everything() -> None:
     """Values unrounded, those without a column too."""
     value = json.loads(TABLE.to_json())
@@ -122,10 +92,10 @@ def test_json_has_everything() -> None:
     [
         ("share", 0.12345, "12.3"),
         ("points", 0.12345, "+12.3"),
-        ("points", -0.12345, "-12.3"),
+        ("points", -0.12345, "−12.3"),
         ("points", -0.0001, "+0.0"),
         ("threshold", 46.25, "46.2"),
-        ("gain", -5, "-5.0"),
+        ("gain", -5, "−5.0"),
         ("p_value", 0.0004, "<0.001"),
         ("p_value", 0.0421, "0.042"),
         ("count", 1234567, "1,234,567"),
@@ -141,6 +111,6 @@ def test_values_are_shown_by_their_kind(kind: str, value: object, shown: str) ->
 def test_bounds_of_differences_need_no_plus() -> None:
     """The interval of a difference is shown as numbers; an undefined one not at all."""
     column = Column("d", "D", "points", interval="d_ci")
-    assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[-3.1, 5.2]"
+    assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
     assert column.show_interval({"d_ci": [None, 0.052]}) == ""
     assert column.show_interval({}) == ""

@@ -222,6 +222,18 @@ def test_parts_and_configurations(opened: Chrome, evidence: Evidence) -> None:
     assert found(opened) == 30
 
 
+def test_the_comparison_is_that_of_the_configuration(opened: Chrome, evidence: Evidence) -> None:
+    """Ranks and, as there are few models, all pairs; a single one of two is shown."""
+    for configuration in evidence.configurations:
+        choose(opened, "config", configuration.name)
+        assert configuration.comparison is not None
+        names = [text(e) for e in find(opened, "#comparison .ranks .name") if e.is_displayed()]
+        assert names == [row["model"] for row in configuration.comparison.models.rows]
+        pairs = [e for e in find(opened, "#comparison .pairs tbody tr") if e.is_displayed()]
+        assert len(pairs) == 3
+        assert configuration.comparison.models.title in text(one(opened, "#comparison"))
+
+
 def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
     """What the chart shows, for those who do not see it."""
     one(opened, "#curve-values summary").click()
@@ -450,12 +462,17 @@ def open_report(browser: Chrome, evidence: Evidence, path: Path) -> None:
 
 
 def test_many_models(browser: Chrome, case: Any, tmp_path: Path) -> None:
-    """Beyond six, the table has their totals, and a row's details each of them."""
+    """Beyond six, pairs are folded, and problems have totals, in their details each model."""
     files = [
         str(write_predictions(tmp_path / f"m{i}.parquet", case.mnli.predictions(i / 9, str(i))))
         for i in range(8)
     ]
-    open_report(browser, gather(files, case.folder, n_bootstrap=0), tmp_path / "r.html")
+    open_report(browser, gather(files, case.folder, n_bootstrap=10), tmp_path / "r.html")
+    pairs = find(browser, "#comparison .pairs tbody tr")
+    assert len(pairs) == 8 * 7 / 2
+    assert not pairs[0].is_displayed()
+    one(browser, "#comparison summary").click()
+    assert pairs[-1].is_displayed()
     heads = [text(th) for th in find(browser, "#seed-table > thead th")]
     assert heads == ["Problem", "Gold", "Models right", "Variants right"]
     one(browser, ".opener").click()

@@ -58,13 +58,15 @@ def test_every_output_has_the_differences(
     markdown = render_markdown(evidence, sources).replace("\\", "")
     latex = render_latex(evidence, sources).replace(r"\textless{}", "<").replace("$-$", "−")
     html = page.replace("&lt;", "<")
+    expected: dict[tuple[str, str], list[str]] = {}
     for compared in compare_files(case.files, case.folder, n_bootstrap=40):
         for pair in compared.pairs.rows:
             names = [pair["a"], pair["b"]]
             shown = [(c.show(pair), c.show_interval(pair)) for c in compared.pairs.columns[2:]]
             cells = [f"{value} {interval}".strip() for value, interval in shown]
             assert f"| {' | '.join([*names, *cells])} |" in markdown
-            assert all(f"& {cell} " in latex for cell in cells)
+            expected.setdefault((pair["a"], pair["b"]), []).extend(value for value, _ in shown)
+            assert all(bounds in latex for _, bounds in shown)
             heads = "".join(f'<th scope="row">{name}</th>' for name in names)
             values = "".join(f"<td>{value}<small>{bounds}</small></td>" for value, bounds in shown)
             assert heads + values in html
@@ -74,6 +76,11 @@ def test_every_output_has_the_differences(
             assert f"<td>{row['rank']}</td>" in html
         assert compared.models.title in markdown
         assert compared.models.title in html
+    for (better, worse), values in expected.items():
+        beginning = f"{better} & {worse} & "
+        rows = [line for line in latex.splitlines() if line.startswith(beginning)]
+        cells = [cell for row in rows for cell in row.removesuffix(r" \\").split(" & ")[2:]]
+        assert cells == values
 
 
 def test_a_model_is_shown_beside_those_it_is_not_worse_than(many: Evidence) -> None:

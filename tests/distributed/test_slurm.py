@@ -1,0 +1,195 @@
+"""Units on a real Slurm cluster of one machine, which listens on 127.0.0.1 only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers import slurm_cluster
+from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
+from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
+
+from generation.executors import Resources, run_units
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[SlurmCluster]:
+    """A cluster for all tests."""
+    # Not skipped: who asks for these tests wants them run.
+    if missing := slurm_cluster.missing():
+        pytest.fail(missing)
+    with slurm_cluster.slurm_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
+    """The cluster, for this process too; looked at more often than one shared with others."""
+    monkeypatch.setenv("SLURM_CONF", str(running.conf))
+    monkeypatch.setattr("generation.clusters._POLL_SECONDS", 0.5)
+    return running
+
+
+def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
+    """The units of `names` that are not done."""
+    run_units(
+        FUNCTION,
+        folder,
+        unfinished(folder, names),
+        executor="slurm",
+        tasks=tasks,
+        workers=3,
+        resources=resources,
+    )
+
+
+def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """In two arrays; the second task of the second fails, and is named so."""
+    tasks = MAX_ARRAY_SIZE + 2
+    names = [*(f"fine-{number}" for number in range(tasks - 1)), "raise-0"]
+    with pytest.raises(RuntimeError) as caught:
+        run(tmp_path / "run", names, tasks)
+    assert str(caught.value).splitlines()[:2] == [
+        f"1 of {tasks} tasks failed:",
+        f"  task {tasks - 1}: FAILED, 1 of 1 units failed: raise-0: ValueError: expected something "
+        "else, got raise-0",
+    ]
+    assert unfinished(tmp_path / "run", names) == ["raise-0"]
+    (tmp_path / "run" / "healed").touch()
+    run(tmp_path / "run", names, 1)
+    assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)
+
+
+def test_a_killed_task(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """It leaves no marker; the others go on, and nothing stays in the queue."""
+    names = units(4, "kill-0")
+    with pytest.raises(RuntimeError) as caught:
+        run(tmp_path, names, 2)
+    first, second, *_ = str(caught.value).splitlines()
+    assert first == "1 of 2 tasks failed:"
+    assert second.startswith("  task 1: FAILED")
+    assert "Killed" in second
+    assert unfinished(tmp_path, names) == ["kill-0", "fine-2"]
+    assert cluster.ask("squeue", "--noheader") == ""
+    (tmp_path / "healed").touch()
+    run(tmp_path, names, 5)
+    assert unfinished(tmp_path, names) == []
+
+
+def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Someone else's scancel ends the wait."""
+    cancel = f"until [ -e {tmp_path}/pids/sleep-0 ]; do sleep 0.2; done; scancel --user=root"
+    with (
+        subprocess.Popen(["bash", "-c", cancel]),
+        pytest.raises(RuntimeError, match="task 0: CANCELLED, "),
+    ):
+        run(tmp_path, ["sleep-0"], 1)
+
+
+def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """And until it is gone, no other for the same folder is submitted."""
+    code = f"""
+from pathlib import Path
+from generation.executors import run_units
+run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "pids" / "sleep-0").exists():
+            assert process.poll() is None
+            time.sleep(0.2)
+        with pytest.raises(RuntimeError, match="found 1 tasks of an earlier command"):
+            run(tmp_path, ["fine-0"], 1)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    assert process.returncode != 0
+    while cluster.ask("squeue", "--noheader"):
+        time.sleep(0.2)
+
+
+def test_what_a_task_gets(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Options reach sbatch; the tasks run in this Python's environment."""
+    resources = Resources(
+        cpus=2,
+        memory_gb=1,
+        time="0:05:00",
+        partition="main",
+        sbatch={"comment": "from-us", "nice": ""},
+        setup="export OMP_NUM_THREADS=7",
+    )
+    run(tmp_path, ["environment-0"], 1, resources)
+    assert outputs(tmp_path)["environment-0"].startswith(b"7 ")
+    script = (tmp_path / "tasks" / "0001" / "launch_script.slurm").read_text()
+    for line in ("cpus-per-task=2", "mem=1G", "time=0:05:00", "partition=main", "comment=from-us"):
+        assert f"#SBATCH --{line}\n" in script
+    assert "#SBATCH --nice\n" in script
+    assert "mem-per-cpu" not in script
+    assert f"export PATH={Path(sys.executable).parent}:" in script
+
+
+def test_what_slurm_refuses(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """There is no GPU here."""
+    with pytest.raises(RuntimeError, match="Slurm refused the job"):
+        run(tmp_path, ["fine-0"], 1, Resources(gpus=2))
+    script = (tmp_path / "tasks" / "0001" / "launch_script.slurm").read_text()
+    assert "#SBATCH --gpus=2\n" in script
+    assert "--mem" not in script
+
+
+def test_inside_an_array_job(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There datatrove would run a task instead of submitting all."""
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    with pytest.raises(RuntimeError, match="expected a login node, got a task of an array job"):
+        run(tmp_path, ["fine-0"], 1)
+
+
+@pytest.fixture
+def failing_squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes squeue fail from now on, in the calls of these numbers, as `1` or `2|3`."""
+
+    def fail(calls: str) -> None:
+        program = tmp_path / "bin" / "squeue"
+        program.parent.mkdir()
+        program.write_text(
+            f"""#!/bin/bash
+echo >> {tmp_path}/calls
+case $(wc -l < {tmp_path}/calls) in {calls}) echo no controller >&2; exit 1;; esac
+exec {shutil.which("squeue")} "$@"
+"""
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+    return fail
+
+
+def test_a_controller_that_does_not_answer(
+    cluster: SlurmCluster, tmp_path: Path, failing_squeue: Callable[[str], None]
+) -> None:
+    """Before anything is submitted."""
+    failing_squeue("1")
+    with pytest.raises(RuntimeError, match="expected an answer of squeue, got: no controller"):
+        run(tmp_path, ["fine-0"], 1)
+
+
+def test_a_controller_that_is_gone_for_a_while(
+    cluster: SlurmCluster,
+    tmp_path: Path,
+    failing_squeue: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Jobs do not mind, nor do we."""
+    failing_squeue("2|3")
+    run(tmp_path, ["fine-0"], 1)
+    assert caplog.text.count("no controller; asking again") == 2
+    assert unfinished(tmp_path, ["fine-0"]) == []

@@ -1,0 +1,29 @@
+"""LaTeX tables, set by pdflatex where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from merge_metric.analyses.latex import PACKAGES
+
+PDFLATEX: Final = shutil.which("pdflatex")
+
+
+def compiled(latex: str, folder: Path) -> str:
+    """What pdflatex says of a document of these tables; it must not find an error."""
+    assert PDFLATEX
+    lines = [r"\documentclass{article}", *PACKAGES, r"\begin{document}", latex, r"\end{document}"]
+    (folder / "tables.tex").write_text("\n".join(lines), encoding="utf-8")
+    done = subprocess.run(
+        [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    log = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, log
+    return log
