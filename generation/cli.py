@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from generation.config import Config
+from generation.executors import ExecutorError
 from merge_dataset.cli import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
 from merge_metric.cli import (
@@ -42,6 +43,7 @@ app.command("analyse")(analyse_command)
 app.command("report")(report_command)
 
 _PROBLEMS, _MODELS, _MACHINE = "Problems", "Masked language models", "Machine"
+_CLUSTER = "Many processes, many machines"
 
 
 class Masking(StrEnum):
@@ -74,6 +76,14 @@ class DType(StrEnum):
     float16 = "float16"
 
 
+class ExecutorName(StrEnum):
+    """Where the tasks of suggest run."""
+
+    local = "local"
+    ray = "ray"
+    slurm = "slurm"
+
+
 def _option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=group, **more)
 
@@ -87,7 +97,12 @@ Settings = Annotated[
     list[str] | None,
     _option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
 ]
-Workers = Annotated[int | None, _option("Processes that filter and tag.", group=_MACHINE, min=1)]
+Workers = Annotated[
+    int | None,
+    _option(
+        "Processes at a time: of build, and with --executor of suggest.", group=_MACHINE, min=1
+    ),
+]
 
 
 def _config(
@@ -135,6 +150,7 @@ def _config(
     store: Annotated[
         str | None, _option("Suggestion store shared by runs; else in the run folder.")
     ] = None,
+    workers: Workers = None,
     settings: Settings = None,
     run: Run = "runs/default",
 ) -> Config:
@@ -157,24 +173,86 @@ def _config(
         "device": device,
         "dtype": dtype and dtype.value,
         "batch_tokens": batch_tokens,
+        "workers": workers,
         "store": store,
         "run": run,
     }
     return Config.from_recipe(recipe).overlaid(None, _overlay(settings, options))
 
 
+def _distribution(
+    executor: Annotated[
+        ExecutorName | None,
+        _option("Deal suggest to tasks there; by default one process.", group=_CLUSTER),
+    ] = None,
+    tasks: Annotated[
+        int | None, _option("How many tasks; by default as many as workers.", group=_CLUSTER, min=1)
+    ] = None,
+    cpus_per_task: Annotated[int, _option("Cores.", group=_CLUSTER, min=1)] = 1,
+    gpus_per_task: Annotated[int, _option("GPUs.", group=_CLUSTER, min=0)] = 0,
+    memory_gb: Annotated[
+        int | None, _option("Memory of a task (ray, slurm).", group=_CLUSTER, min=1)
+    ] = None,
+    time: Annotated[
+        str | None, _option("Limit of a task, as 2:00:00 (slurm).", group=_CLUSTER)
+    ] = None,
+    partition: Annotated[str | None, _option("Its partition (slurm).", group=_CLUSTER)] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        _option("Other options of sbatch, as KEY=VALUE; may be repeated.", group=_CLUSTER),
+    ] = None,
+    setup: Annotated[
+        str, _option("Commands before a task, as 'module load cuda' (slurm).", group=_CLUSTER)
+    ] = "",
+    ray_address: Annotated[
+        str | None, _option("Of the cluster; by default RAY_ADDRESS.", group=_CLUSTER)
+    ] = None,
+) -> dict[str, Any]:
+    """What the options say of where `suggest` works."""
+    from generation.executors import Resources
+
+    if executor is None:
+        if tasks is not None:
+            raise ValueError("--tasks: expected --executor with it: local, ray or slurm")
+        return {}
+    pairs = [option.partition("=") for option in sbatch or ()]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise ValueError(f"--sbatch: expected KEY=VALUE, got {key!r}")
+    resources = Resources(
+        cpus=cpus_per_task,
+        gpus=gpus_per_task,
+        memory_gb=memory_gb,
+        time=time,
+        partition=partition,
+        sbatch={key: value for key, _, value in pairs},
+        setup=setup,
+        address=ray_address,
+    )
+    return {"executor": executor.value, "tasks": tasks, "resources": resources}
+
+
 def _with_config(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, in place of its parameter `config`, the options of `_config`."""
-    shared = inspect.signature(_config, eval_str=True).parameters
+    """Give a command, in place of two parameters, the options of the functions that make them."""
+    makers = {"config": _config, "distribution": _distribution}
+    shared = {name: inspect.signature(m, eval_str=True).parameters for name, m in makers.items()}
     own = inspect.signature(command, eval_str=True).parameters.values()
 
     def with_options(**options: Any) -> None:
         with user_errors(extra="generation"):
-            config = _config(**{name: options.pop(name) for name in shared})
-            command(config, **options)
+            made = {
+                name: makers[name](**{option: options.pop(option) for option in shared[name]})
+                for name in makers
+            }
+            try:
+                command(**made, **options)
+            except ExecutorError as error:
+                typer.echo(f"error: {error}", err=True)
+                raise typer.Exit(1) from error
 
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    options = [*shared.values(), *(p for p in own if p.name != "config")]
+    options = [p for of in shared.values() for p in of.values()]
+    options += [p for p in own if p.name not in makers]
     with_options.__annotations__ = {p.name: p.annotation for p in options}
     with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [p.replace(kind=p.KEYWORD_ONLY) for p in options]
@@ -269,8 +347,8 @@ def demo(
 @_with_config
 def generate(
     config: Config,
+    distribution: dict[str, Any],
     out: Out = Path("merge-nli"),
-    workers: Workers = None,
     output: Format = OutputFormat.text,
 ) -> None:
     """Make variants of NLI problems and a dataset of them: suggest, then build.
@@ -292,13 +370,15 @@ def generate(
     """
     from generation.pipeline import generate as run_generate
 
-    folder = run_generate(config.overlaid(None, {"workers": workers}))
+    folder = run_generate(config, **distribution)
     _export(folder.path, out, output)
 
 
 @app.command()
 @_with_config
-def suggest(config: Config, output: Format = OutputFormat.text) -> None:
+def suggest(
+    config: Config, distribution: dict[str, Any], output: Format = OutputFormat.text
+) -> None:
     """Ask the masked LMs what could stand in place of each shared word.
 
     The slow half of generate. What the store in the run folder already holds is not asked
@@ -311,11 +391,15 @@ def suggest(config: Config, output: Format = OutputFormat.text) -> None:
 
     \b
       merge-nli suggest --source snli --set suggestions_per_occurrence=50
+
+    \b
+      merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
+        --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
     from generation.artifacts import read_json
     from generation.pipeline import suggest as run_suggest
 
-    run = run_suggest(config)
+    run = run_suggest(config, **distribution)
     record = read_json(run.suggested)
     if output is OutputFormat.json:
         typer.echo(json.dumps(record, indent=2))

@@ -59,7 +59,7 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
     """Run all tasks on a Ray cluster that is there; task → why it failed.
 
     Raises:
-        RuntimeError: there is no such cluster, or it cannot import what a task needs.
+        ExecutorError: there is no such cluster, or it cannot import what a task needs.
     """
     # Nobody is told that we use it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -73,7 +73,7 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except ConnectionError as error:
-                raise RuntimeError(
+                raise ExecutorError(
                     f"expected a Ray cluster at address {address}, found none; start one with: "
                     "ray start --head"
                 ) from error
@@ -102,7 +102,7 @@ def _check_ray(ray: Any, resources: Resources) -> None:
     """What datatrove would otherwise wait for without a word.
 
     Raises:
-        RuntimeError: a worker cannot import this module.
+        ExecutorError: a worker cannot import this module.
     """
     wanted = {"CPU": resources.cpus, "GPU": resources.gpus,
               "memory": (resources.memory_gb or 0) * 2**30}  # fmt: skip
@@ -112,7 +112,7 @@ def _check_ray(ray: Any, resources: Resources) -> None:
     try:
         ray.get(ray.remote(num_cpus=0)(_is_complete).remote(Path(), 0))
     except ray.exceptions.RayError as error:
-        raise RuntimeError(
+        raise ExecutorError(
             "expected merge-nli[distributed] on the machines of the Ray cluster, got: "
             f"{last_line(str(error).splitlines())}"
         ) from error
@@ -155,17 +155,17 @@ def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> 
     When this process is interrupted its jobs are cancelled.
 
     Raises:
-        RuntimeError: there is no Slurm, or it refused; jobs of an earlier call for the same
+        ExecutorError: there is no Slurm, or it refused; jobs of an earlier call for the same
             folder are still in the queue.
     """
     if not shutil.which("sbatch"):
-        raise RuntimeError("executor slurm: expected the command sbatch, found none")
+        raise ExecutorError("executor slurm: expected the command sbatch, found none")
     if "SLURM_ARRAY_TASK_ID" in os.environ:
-        raise RuntimeError("executor slurm: expected a login node, got a task of an array job")
+        raise ExecutorError("executor slurm: expected a login node, got a task of an array job")
     name = f"merge-nli-{digest_of(str(logs.parent))[:12]}"
     before = _queue(name)
     if alive := [entry for entry in before if entry.state not in _OVER]:
-        raise RuntimeError(
+        raise ExecutorError(
             f"expected no job for {logs.parents[1]} in Slurm's queue, found {len(alive)} tasks of "
             f"an earlier command; wait for them, or run: scancel --name {name}"
         )
@@ -194,7 +194,9 @@ def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> 
     except BaseException as error:
         subprocess.run(["scancel", "--name", name], check=False, capture_output=True)
         if isinstance(error, subprocess.CalledProcessError):
-            raise RuntimeError(f"Slurm refused the job: sbatch said why above ({error})") from error
+            raise ExecutorError(
+                f"Slurm refused the job: sbatch said why above ({error})"
+            ) from error
         raise
     jobs = sorted({entry.job for entry in entries})
     found = {
@@ -232,7 +234,7 @@ def _wait(name: str, not_these: set[int]) -> list[_Entry]:
         time.sleep(_POLL_SECONDS)
         try:
             entries = [entry for entry in _queue(name) if entry.job not in not_these]
-        except RuntimeError as error:
+        except ExecutorError as error:
             # The jobs go on without the controller's answer, and so do we.
             log.warning("%s; asking again", error)
             continue
@@ -251,7 +253,7 @@ def _queue(name: str) -> list[_Entry]:
     """What Slurm knows of jobs of that name, the ended ones too.
 
     Raises:
-        RuntimeError: it does not answer.
+        ExecutorError: it does not answer.
     """
     asked = subprocess.run(
         ["squeue", "--noheader", "--array", "--states=all", f"--name={name}",
@@ -259,6 +261,6 @@ def _queue(name: str) -> list[_Entry]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if asked.returncode:
-        raise RuntimeError(f"expected an answer of squeue, got: {asked.stderr.strip()}")
+        raise ExecutorError(f"expected an answer of squeue, got: {asked.stderr.strip()}")
     rows = (line.split(maxsplit=3) for line in asked.stdout.splitlines())
     return [_Entry(int(job), int(index), state, reason) for job, index, state, reason in rows]

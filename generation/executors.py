@@ -29,6 +29,10 @@ _PROGRESS_SECONDS: Final = 1.0
 _FAILURES_SHOWN: Final = 5
 
 
+class ExecutorError(RuntimeError):
+    """Tasks failed, or the executor that was asked for is not there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What a task gets, and where; executors ignore what they have no use for."""
@@ -85,7 +89,7 @@ def run_units(
 
     Raises:
         ValueError: an option is out of range, or a unit is there twice.
-        RuntimeError: tasks failed, and the message says which, why, and where the logs are;
+        ExecutorError: tasks failed, and the message says which, why, and where the logs are;
             datatrove or Ray is not installed; there is no such cluster. In every case the units
             that were finished are, and the same call without them does the rest.
     """
@@ -95,7 +99,7 @@ def run_units(
         return
     for library in ("datatrove", "ray") if executor == "ray" else ("datatrove",):
         if not importlib.util.find_spec(library):
-            raise RuntimeError(
+            raise ExecutorError(
                 f"executor {executor}: expected {library}, found none; run: pip install "
                 "'merge-nli[distributed]'"
             )
@@ -120,7 +124,7 @@ def run_units(
             run = clusters.run_on_ray if executor == "ray" else clusters.run_on_slurm
             failures = run(logs, plan.tasks, workers, resources)
     if failures:
-        raise RuntimeError(_report(failures, plan.tasks, logs))
+        raise ExecutorError(_report(failures, plan.tasks, logs))
 
 
 def _check(units: Sequence[str], executor: str, tasks: int, workers: int) -> None:

@@ -51,15 +51,17 @@ log = logging.getLogger(__name__)
 def generate(
     config: Config,
     *,
-    executor: Executor = "local",
-    tasks: int = 1,
+    executor: Executor | None = None,
+    tasks: int | None = None,
     resources: Resources | None = None,
 ) -> RunFolder:
     """Problems in, variants out: `suggest`, then `build`.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
-        executor, tasks, resources: As in `suggest`.
+        executor: Where the masked LMs run; as in `suggest`, like the next two.
+        tasks: To how many tasks that is dealt.
+        resources: What each task gets.
 
     Returns:
         The run folder, ready for export.
@@ -74,8 +76,8 @@ def generate(
 def suggest(
     config: Config,
     *,
-    executor: Executor = "local",
-    tasks: int = 1,
+    executor: Executor | None = None,
+    tasks: int | None = None,
     resources: Resources | None = None,
 ) -> RunFolder:
     """Phase 1: ask every masked LM about every occurrence of a shared word.
@@ -84,13 +86,14 @@ def suggest(
 
     Args:
         config: The run's settings.
-        executor: Where to ask: on this machine, a Ray cluster, or Slurm.
-        tasks: To how many tasks the work is dealt, `config.workers` of which run at a time.
-            One on this machine is this process.
+        executor: Where to ask: in processes of this machine, on a Ray cluster, or on Slurm; by
+            default in this process.
+        tasks: To how many tasks the work is dealt, `config.workers` of which run at a time;
+            by default as many as workers.
         resources: What each task gets.
 
     Raises:
-        RuntimeError: tasks failed. What they finished is kept.
+        ExecutorError: tasks failed; what they finished is kept. Or there is no such executor.
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
         FileNotFoundError: the source's file does not exist.
@@ -112,15 +115,15 @@ def suggest(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
             f"premise and hypothesis, found none in {problems.count} problems"
         )
-    units = units_of(config, questions, tasks=tasks)
-    if executor == "local" and tasks == 1:
-        for unit in units:
+    if executor is None:
+        for unit in units_of(config, questions, tasks=1):
             ask(run.path, unit)
     else:
+        tasks = tasks or config.workers
         run_units(
             "generation.asking:ask",
             run.path,
-            units,
+            units_of(config, questions, tasks=tasks),
             executor=executor,
             tasks=tasks,
             workers=config.workers,
