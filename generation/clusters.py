@@ -21,7 +21,7 @@ from datatrove.utils.logging import logger as datatrove_log
 from datatrove.utils.logging import setup_default_logger
 
 from generation.artifacts import digest_of
-from generation.executors import Resources
+from generation.executors import ExecutorError, Resources
 from generation.tasks import RunUnits, UnitsFailed, last_line
 
 log = logging.getLogger(__name__)

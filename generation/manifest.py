@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 from generation.artifacts import RunFolder, digest_of, digests
 from generation.config import Config
 from generation.funnel import Funnel
-from generation.records import Replacement
 
 _PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
 
@@ -21,7 +20,7 @@ def manifest_of(
     *,
     tagger: str,
     funnel: Funnel,
-    kept: Sequence[Replacement],
+    eligible: Mapping[str, int],
     variants: int,
 ) -> dict[str, Any]:
     """What stands in `manifest.json`.
@@ -32,10 +31,9 @@ def manifest_of(
         suggested: What `suggest` left in `suggested.json`.
         tagger: Its name and version.
         funnel: What became of the suggestions.
-        kept: The replacements of the eligible seeds.
+        eligible: Word class → eligible seeds.
         variants: How many were drawn.
     """
-    pairs = {(r.seed_id, r.word_class) for r in kept}
     settings = config.what_is_made()
     mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
     made_from = {
@@ -58,7 +56,7 @@ def manifest_of(
         "questions": suggested["questions"],
         "funnel": funnel.rows(),
         "eligible": {
-            word_class: sum(c == word_class for _, c in pairs) for word_class in config.word_classes
+            word_class: eligible.get(word_class, 0) for word_class in config.word_classes
         },
         "variants": variants,
         "files": digests(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,4 +13,4 @@ TESTS = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting `pythonpath` of pytest does not reach other processes."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))

@@ -1,0 +1,248 @@
+"""`suggest` dealt to tasks: the same bytes as in one process, also after whatever may happen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from helpers import namespaces, slurm_cluster
+from helpers.slurm_cluster import SlurmCluster
+from typer.testing import CliRunner
+
+from generation import Config, questions, suggest
+from generation.artifacts import RunFolder
+from generation.cli import app
+from generation.executors import ExecutorError
+
+LIMIT = 40
+PROBLEMS_PER_SHARD = 4
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("suggest")]
+
+
+@pytest.fixture(autouse=True)
+def _many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def config(run: Path, **settings: Any) -> Config:
+    return Config.from_recipe("demo", run=str(run), limit=LIMIT, workers=2, **settings)
+
+
+def made(run: Path) -> dict[str, bytes]:
+    """Every file of a run, but settings (which name the folder) and logs of tasks."""
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name != "config.toml" and "tasks" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What there is to make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
+        run = suggest(config(tmp_path_factory.mktemp("one") / "run"))
+    files = made(run.path)
+    assert sum("/parts/" in name for name in files) > 7
+    return files
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 7])
+def test_the_number_of_tasks_changes_no_byte(
+    tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Of questions, stores and the record of both."""
+    run = suggest(config(tmp_path / "run"), executor="local", tasks=tasks)
+    assert made(run.path) == in_one_process
+
+
+def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """Relative paths are those of the caller, wherever the tasks run."""
+    command = ["suggest", "--recipe", "demo", "--limit", str(LIMIT), "--run", "run"]
+    command += ["--store", "store", "--executor", "local", "--tasks", "2", "--workers", "2"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    there = {name.removeprefix("suggestions/"): data for name, data in in_one_process.items()}
+    for folder in ("run", "store"):
+        assert made(tmp_path / folder).items() <= there.items()
+
+
+def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """The message says so; the same command goes on, and ends with the same bytes."""
+    run = RunFolder(tmp_path / "run")
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        while not list(run.store.rglob("parts/*.parquet")):
+            time.sleep(0.01)
+        pid = next(pid for pid in children() if "generation.tasks" in command_of(pid))
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    Thread(target=kill_one, daemon=True).start()
+    with pytest.raises(ExecutorError, match=r"(?s)of 2 tasks failed.*killed by SIGKILL"):
+        suggest(config(run.path), executor="local", tasks=2)
+    assert killed
+    assert not run.suggested.exists()
+    there = made(run.path)
+    assert any("/parts/" in name for name in there)
+    suggest(config(run.path), executor="local", tasks=2)
+    assert made(run.path) == in_one_process
+
+
+def children() -> list[int]:
+    """Processes that this one started."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+    )
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def command_of(pid: int) -> str:
+    """A process's command line; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_a_part_that_is_damaged(
+    in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named and made again, by whichever task has its shard."""
+    run = suggest(config(tmp_path / "run"))
+    part = sorted(run.store.rglob("parts/*.parquet"))[2]
+    part.write_bytes(part.read_bytes()[:-9])
+    suggest(config(run.path))
+    assert f"damaged, made again: {part.name}" in caplog.text
+    assert made(run.path) == in_one_process
+
+
+def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """A part that is lost between its task and the end is noticed."""
+    from generation import asking
+
+    collect = asking.collect
+
+    def lose(run: RunFolder, settings: Config) -> list[dict[str, Any]]:
+        next(run.store.rglob("parts/*.parquet")).unlink()
+        return collect(run, settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("generation.pipeline.collect", lose)
+        with pytest.raises(ValueError, match=r"answers to \d+ questions of shard .* are missing"):
+            suggest(config(tmp_path / "run"))
+    assert made(suggest(config(tmp_path / "run")).path) == in_one_process
+
+
+def test_tasks_have_to_agree(tmp_path: Path) -> None:
+    """Answers of other devices or revisions are not mixed."""
+    from generation.asking import ask
+
+    run = suggest(config(tmp_path / "run"))
+    (record,) = run.stores.iterdir()
+    record.write_text(record.read_text().replace('"cpu"', '"cuda"'))
+    with pytest.raises(ValueError, match="expected the same model, device and dtype in every task"):
+        ask(run.path, "bert-tiny-mlm 0/1")
+
+
+FULL_DISK = f"""
+import sys
+from pathlib import Path
+from generation import Config, questions, suggest
+questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
+config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2)
+try:
+    suggest(config, executor=sys.argv[2] if len(sys.argv) > 2 else None)
+    print("done")
+except (OSError, RuntimeError) as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(namespaces.missing() is not None, reason=f"{namespaces.missing()}")
+@pytest.mark.parametrize("executor", [[], ["local"]], ids=["one process", "local"])
+def test_a_full_disk(executor: list[str], in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """The message says so; with room the same command goes on, and ends with the same bytes."""
+    parts = sum(len(data) for name, data in in_one_process.items() if "/parts/" in name)
+    rest = sum(map(len, in_one_process.values())) - parts
+    script = '''mount -t tmpfs -o size="$1" none "$2"
+"$3" -c "$4" "$2/run" "${@:5}"
+find "$2" -name "*.parquet" -path "*/parts/*" | wc -l
+mount -o remount,size=100m "$2"
+"$3" -c "$4" "$2/run" "${@:5}"
+cp -r "$2/run" "$2-kept"'''
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = (rest + parts // 2) // 4096 * 4096 + 30 * 4096  # half of a page per file
+    done = namespaces.run_apart(
+        script, str(size), str(disk), sys.executable, FULL_DISK, *executor, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    *message, count, last = done.stdout.splitlines()
+    assert "No space left on device" in "\n".join(message)
+    assert 0 < int(count) < sum("/parts/" in name for name in in_one_process)
+    assert last == "done"
+    assert made(tmp_path / "disk-kept") == in_one_process
+
+
+# --- On clusters ---
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    if missing := slurm_cluster.missing():
+        pytest.fail(missing)
+    with slurm_cluster.slurm_cluster() as running:
+        monkeypatch.setenv("SLURM_CONF", str(running.conf))
+        monkeypatch.setattr("generation.clusters._POLL_SECONDS", 0.5)
+        yield running
+
+
+@pytest.mark.slurm
+def test_on_slurm(cluster: SlurmCluster, in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """The same bytes."""
+    run = suggest(config(tmp_path / "run"), executor="slurm", tasks=3)
+    assert made(run.path) == in_one_process
+
+
+ON_RAY = """
+ip link set lo up
+export TMPDIR="$1"
+"$2" -c 'from ray.scripts.scripts import main; main()' start --head --temp-dir="$1" \
+    --node-ip-address=127.0.0.1 --num-cpus=2 --include-dashboard=false --disable-usage-stats \
+    --object-store-memory=100000000 >&2
+"$2" -c "$3" "$4" ray
+"""
+
+
+@pytest.mark.ray
+def test_on_ray(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
+    """The same bytes, from a cluster that reaches no further than the test."""
+    if missing := namespaces.missing():
+        pytest.fail(missing)
+    short = Path(f"/tmp/merge-ray-{os.getpid()}")  # sockets want short paths
+    short.mkdir()
+    try:
+        run = tmp_path / "run"
+        done = namespaces.run_apart(
+            ON_RAY, str(short), sys.executable, FULL_DISK, str(run), timeout=300
+        )
+        assert done.stdout.splitlines() == ["done"], done.stderr
+        assert made(run) == in_one_process
+    finally:
+        shutil.rmtree(short, ignore_errors=True)
