@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
-from generation.filters import CHEAP_REASONS, Survivors, cheap_filters
+from generation.filters import Survivors, cheap_filters
 from generation.records import MaskedQuery
 from generation.suggestions import SuggestionStore
 from generation.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class OccurrenceCandidates:
-    """One MLM's candidates at one occurrence."""
-
-    in_vocabulary: bool
-    """Whether the original is one token there (D3); if not, there is nothing else."""
-    log_odds: dict[str, float]
-    """Candidate in lower case → log P(candidate) − log P(original), in nats."""
-    rejected: dict[str, int]
-    """Suggestions rejected so far, by reason."""
-
-
-_NONE = OccurrenceCandidates(in_vocabulary=False, log_odds={}, rejected={})
 
 
 class Candidates:
@@ -35,7 +19,7 @@ class Candidates:
         self, rows: dict[MaskedQuery, int], survivors: Survivors, vocabulary: Vocabulary
     ) -> None:
         """Use `read`."""
-        self._rows, self._survivors, self._vocabulary = rows, survivors, vocabulary
+        self._rows, self._survivors, self.vocabulary = rows, survivors, vocabulary
 
     @classmethod
     def read(
@@ -68,18 +52,9 @@ class Candidates:
             )
         return cls(rows, _concatenate(pieces), vocabulary)
 
-    def at(self, query: MaskedQuery) -> OccurrenceCandidates:
-        """The candidates at one occurrence."""
-        row, survivors = self._rows[query], self._survivors
-        if not survivors.in_vocabulary[row]:
-            return _NONE
-        mine = slice(survivors.starts[row], survivors.starts[row + 1])
-        words = (self._vocabulary.lowered[token] for token in survivors.tokens[mine].tolist())
-        return OccurrenceCandidates(
-            True,
-            dict(zip(words, survivors.log_odds[mine].tolist(), strict=True)),
-            dict(zip(CHEAP_REASONS, survivors.rejected[row].tolist(), strict=True)),
-        )
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        """The candidates at some occurrences, in the order of the questions."""
+        return self._survivors.take(np.array([self._rows[query] for query in queries], np.int64))
 
 
 def _concatenate(pieces: Iterable[Survivors]) -> Survivors:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
+
+import pyarrow as pa
 
 from generation.artifacts import RunFolder, digest_of, digests
 from generation.config import Config
 from generation.funnel import Funnel
-from generation.records import Replacement
+from generation.sampling import eligible_pairs
 
 _PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
 
@@ -21,7 +23,7 @@ def manifest_of(
     *,
     tagger: str,
     funnel: Funnel,
-    kept: Sequence[Replacement],
+    kept: pa.Table,
     variants: int,
 ) -> dict[str, Any]:
     """What stands in `manifest.json`.
@@ -35,7 +37,7 @@ def manifest_of(
         kept: The replacements of the eligible seeds.
         variants: How many were drawn.
     """
-    pairs = {(r.seed_id, r.word_class) for r in kept}
+    eligible = eligible_pairs(kept)["word_class"].to_pylist()
     settings = config.what_is_made()
     mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
     made_from = {
@@ -57,9 +59,7 @@ def manifest_of(
         },
         "questions": suggested["questions"],
         "funnel": funnel.rows(),
-        "eligible": {
-            word_class: sum(c == word_class for _, c in pairs) for word_class in config.word_classes
-        },
+        "eligible": {word_class: eligible.count(word_class) for word_class in config.word_classes},
         "variants": variants,
         "files": digests(
             {

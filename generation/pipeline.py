@@ -7,11 +7,13 @@ does everything else and is quick. `generate` is both.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from generation.artifacts import (
@@ -25,11 +27,12 @@ from generation.candidates import Candidates
 from generation.config import BUNDLED_MLM, Config, bundled_path
 from generation.exclusions import unlabelled, without_replacement
 from generation.funnel import Funnel
+from generation.lexicon import Lexicon
 from generation.manifest import manifest_of
-from generation.parallel import tag_in_order
-from generation.records import Exclusion, MaskedQuery, Replacement, Seed, Sentence, SharedWord
-from generation.sampling import draw, eligible
-from generation.shared_words import shared_words
+from generation.parallel import in_order
+from generation.problems import TaggedProblems, tag_problems
+from generation.records import Exclusion, MaskedQuery
+from generation.sampling import draw, eligible, eligible_pairs, of_pairs
 from generation.sources import load_problems
 from generation.suggestions import StoreIdentity, SuggestionStore
 from generation.tables import (
@@ -37,43 +40,15 @@ from generation.tables import (
     problem_table,
     read_problems,
     read_replacements,
-    replacement_table,
+    sorted_replacements,
 )
 from generation.tagging import Tagger
-from generation.validation import masked_queries, propose, settle
-from generation.variants import scramble, seed_rows, variant_rows, word_spans
+from generation.validation import Finder
+from generation.variants import seed_rows, variant_rows, word_spans
 
 log = logging.getLogger(__name__)
 
-_SEEDS_PER_BATCH = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _TaggedProblems:
-    """Seeds with what the tagger found in them."""
-
-    seeds: list[Seed]
-    sentences: dict[str, Sentence]
-    words: dict[str, list[SharedWord]]
-    """Seed id → its shared words of the classes wanted."""
-    tagger: str
-
-    def pair(self, seed: Seed) -> tuple[Sentence, Sentence]:
-        """Premise and hypothesis, tagged."""
-        return self.sentences[seed.premise], self.sentences[seed.hypothesis]
-
-    def queries(self, masking: str) -> list[MaskedQuery]:
-        """Every distinct question to ask, in the order of the seeds."""
-        found: dict[MaskedQuery, None] = {}
-        for seed in self.seeds:
-            for word in self.words[seed.seed_id]:
-                for sentence, positions in zip(
-                    self.pair(seed), (word.premise, word.hypothesis), strict=True
-                ):
-                    found.update(
-                        dict.fromkeys(masked_queries(sentence, positions, masking=masking))
-                    )
-        return list(found)
+_SEEDS_PER_BLOCK = 500
 
 
 def generate(config: Config) -> RunFolder:
@@ -113,7 +88,7 @@ def suggest(config: Config) -> RunFolder:
     write_text(run.config, config.to_toml())
     write_table(run.problems, problem_table(problems.seeds))
     tagger = Tagger.load(config.tagger)
-    queries = _tag_problems(problems.seeds, tagger, config.word_classes).queries(config.masking)
+    queries = tag_problems(problems.seeds, tagger, config.word_classes).queries(config.masking)
     if not queries:
         raise ValueError(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
@@ -170,17 +145,15 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
     eligible_pairs = _eligible_pairs(base) if ablation else None
 
     tagger = Tagger.load(config.tagger)
-    problems = _tag_problems(read_problems(base.problems), tagger, config.word_classes)
+    problems = tag_problems(read_problems(base.problems), tagger, config.word_classes)
     funnel = Funnel()
     found = _find_replacements(problems, _stores(base, config, suggested), tagger, config, funnel)
-    if config.scramble:
-        found = _scrambled(found, config.rng_seed)
-    if not found:
+    if not len(found):
         raise ValueError(
             f"{base.path}: no word of {len(problems.seeds)} problems has a replacement; the "
             f"funnel:\n{funnel.rows()}"
         )
-    write_table(out.replacements, replacement_table(found))
+    write_table(out.replacements, found)
     kept, too_few = _select(found, config, eligible_pairs)
     excluded = [
         *unlabelled(suggested["problems"]["unlabelled"], config.source),
@@ -188,7 +161,7 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         *too_few,
     ]
     write_table(out.exclusions, exclusion_table(excluded))
-    if not kept:
+    if not len(kept):
         most = max((e.replacements or 0 for e in too_few), default=0)
         raise ValueError(
             f"{base.path}: no seed has {config.min_replacements} replacements per "
@@ -206,11 +179,11 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
 
 
 def _select(
-    found: Sequence[Replacement], config: Config, pairs: Collection[tuple[str, str]] | None
-) -> tuple[list[Replacement], list[Exclusion]]:
+    found: pa.Table, config: Config, pairs: pa.Table | None
+) -> tuple[pa.Table, list[Exclusion]]:
     """The replacements of eligible seeds (D9), or in an ablation of the (seed, class) given."""
     if pairs is not None:
-        return [r for r in found if (r.seed_id, r.word_class) in pairs], []
+        return of_pairs(found, pairs), []
     return eligible(found, minimum=config.min_replacements, scope=config.min_replacements_scope)
 
 
@@ -296,67 +269,44 @@ def _stores(
     }
 
 
-def _tag_problems(
-    seeds: list[Seed], tagger: Tagger, word_classes: Sequence[str]
-) -> _TaggedProblems:
-    texts = sorted({text for seed in seeds for text in (seed.premise, seed.hypothesis)})
-    tagged = tqdm(tagger.tag(texts), total=len(texts), desc="tagging", unit="sentence")
-    sentences = {sentence.text: sentence for sentence in tagged}
-    words = {
-        seed.seed_id: shared_words(
-            sentences[seed.premise], sentences[seed.hypothesis], word_classes=word_classes
-        )
-        for seed in seeds
-    }
-    return _TaggedProblems(seeds, sentences, words, tagger.name)
-
-
 def _find_replacements(
-    problems: _TaggedProblems,
+    problems: TaggedProblems,
     stores: Mapping[str, SuggestionStore],
     tagger: Tagger,
     config: Config,
     funnel: Funnel,
-) -> list[Replacement]:
-    """R_M(⟨p, h⟩, o) for every seed and shared word, in the order of the seeds."""
-    queries = problems.queries(config.masking)
+) -> pa.Table:
+    """R_M(⟨p, h⟩, o) for every seed and shared word."""
+    own_tagger = tagger if config.workers == 1 else None
+    open_finder = partial(
+        _open_finder, stores, problems.queries(config.masking), config, own_tagger
+    )
+    blocks = problems.blocks(_SEEDS_PER_BLOCK)
+    tables = []
+    with tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar:
+        for table, counts in in_order(blocks, open_finder, workers=config.workers):
+            tables.append(table)
+            funnel.merge(counts)
+            bar.update(min(_SEEDS_PER_BLOCK, len(problems.seeds) - bar.n))
+    return sorted_replacements(*tables)
+
+
+def _open_finder(
+    stores: Mapping[str, SuggestionStore],
+    queries: Sequence[MaskedQuery],
+    config: Config,
+    tagger: Tagger | None,
+) -> Finder:
+    """What works on a block, with a tagger of its own if none is given."""
     candidates = {
         mlm: Candidates.read(store, queries, probability_filter=config.probability_filter)
         for mlm, store in stores.items()
     }
-    batches = (
-        [
-            propose(seed, word, problems.pair(seed), candidates, config=config, funnel=funnel)
-            for seed in problems.seeds[start : start + _SEEDS_PER_BATCH]
-            for word in problems.words[seed.seed_id]
-        ]
-        for start in range(0, len(problems.seeds), _SEEDS_PER_BATCH)
-    )
-    found: list[Replacement] = []
-    with tqdm(total=len(problems.seeds), desc="filtering", unit="problem") as bar:
-        for proposals, tags in tag_in_order(batches, tagger, config):
-            for proposal, found_tags in zip(proposals, tags, strict=True):
-                found += settle(proposal, found_tags, config=config, funnel=funnel)
-            bar.update(min(_SEEDS_PER_BATCH, len(problems.seeds) - bar.n))
-    return found
+    lexicon = Lexicon.of({mlm: each.vocabulary for mlm, each in candidates.items()})
+    return Finder(candidates, lexicon, tagger or Tagger.load(config.tagger), config)
 
 
-def _scrambled(replacements: Iterable[Replacement], rng_seed: int) -> list[Replacement]:
-    """The same replacements with their letters shuffled (D13), each outcome once."""
-    import dataclasses
-
-    from generation.filters import match_case
-
-    unique: dict[tuple[str, ...], Replacement] = {}
-    for r in replacements:
-        word = match_case(scramble(r.replacement.lower(), f"{rng_seed}\n{r.seed_id}"), r.word)
-        unique.setdefault(
-            (r.seed_id, r.word_class, r.word, word), dataclasses.replace(r, replacement=word)
-        )
-    return list(unique.values())
-
-
-def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
+def _eligible_pairs(base: RunFolder) -> pa.Table:
     """(seed_id, class) of the build without an ablation.
 
     Raises:
@@ -373,11 +323,11 @@ def _eligible_pairs(base: RunFolder) -> set[tuple[str, str]]:
         minimum=settings["min_replacements"],
         scope=settings["min_replacements_scope"],
     )
-    return {(r.seed_id, r.word_class) for r in kept}
+    return eligible_pairs(kept)
 
 
 def _write_variants(
-    out: RunFolder, problems: _TaggedProblems, kept: Sequence[Replacement], config: Config
+    out: RunFolder, problems: TaggedProblems, kept: pa.Table, config: Config
 ) -> int:
     """Sample (D10) and write seeds and variants; how many variants there are."""
     variants = draw(
@@ -386,7 +336,7 @@ def _write_variants(
         size=config.variants_per_class,
         rng_seed=config.rng_seed,
     )
-    ids = {r.seed_id for r in kept}
+    ids = set(kept["seed_id"].unique().to_pylist())
     seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
     spans = {
         (seed.seed_id, word.word): word_spans(*problems.pair(seed), word)

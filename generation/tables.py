@@ -1,4 +1,4 @@
-"""Records ↔ the tables of a run folder."""
+"""The tables of a run folder, and the records some of them are made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.records import Exclusion, Replacement, Seed
+from generation.records import Exclusion, Seed
 
 _NAMES = pa.list_(pa.string())
 
@@ -34,6 +34,8 @@ REPLACEMENTS = pa.schema(
         ("log_odds", pa.float32()),
     ]
 )
+REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")
+"""The columns that tell replacements apart, in the order by which they are sorted."""
 EXCLUSIONS = pa.schema(
     [
         ("seed_id", pa.string()),
@@ -57,25 +59,17 @@ def read_problems(path: Path) -> list[Seed]:
     return [Seed(**{**row, "annotator_labels": tuple(row["annotator_labels"])}) for row in rows]
 
 
-def replacement_table(replacements: Iterable[Replacement]) -> pa.Table:
-    """One row per replacement, sorted by seed, class, word and replacement."""
-    ordered = sorted(replacements, key=lambda r: (r.seed_id, r.word_class, r.word, r.replacement))
-    return _table(ordered, REPLACEMENTS)
+def sorted_replacements(*tables: pa.Table) -> pa.Table:
+    """Replacements in one piece, sorted by seed, class, word and replacement."""
+    table = pa.concat_tables(tables or [REPLACEMENTS.empty_table()])
+    order = [(name, "ascending") for name in REPLACEMENT_KEY]
+    # One chunk per column, as the bytes of a Parquet file depend on the chunks.
+    return table.sort_by(order).combine_chunks()
 
 
-def read_replacements(path: Path) -> list[Replacement]:
-    """The inverse of `replacement_table`."""
-    rows = pq.read_table(path).to_pylist()
-    return [
-        Replacement(
-            **{
-                **row,
-                "premise_mlms": tuple(row["premise_mlms"]),
-                "hypothesis_mlms": tuple(row["hypothesis_mlms"]),
-            }
-        )
-        for row in rows
-    ]
+def read_replacements(path: Path) -> pa.Table:
+    """What `build` left in `replacements.parquet`."""
+    return pq.read_table(path, schema=REPLACEMENTS)
 
 
 def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:

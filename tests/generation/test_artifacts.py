@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.replacement_tables import Replacement, replacements_in, table_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from generation.artifacts import (
     write_table,
     write_text,
 )
-from generation.records import Exclusion, Replacement, Seed
+from generation.records import Exclusion, Seed
 from generation.tables import (
     EXCLUSIONS,
     PROBLEMS,
@@ -35,7 +36,7 @@ from generation.tables import (
     problem_table,
     read_problems,
     read_replacements,
-    replacement_table,
+    sorted_replacements,
 )
 
 modest = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -245,10 +246,12 @@ def test_problems_read_back_in_their_order(file: Path, seeds: list[Seed]) -> Non
 @given(replacements=st.lists(REPLACED, max_size=5))
 def test_replacements_read_back_sorted(file: Path, replacements: list[Replacement]) -> None:
     """All of them, log-odds to the bit, by seed, class, word and replacement."""
-    table = replacement_table(replacements)
+    halves = table_of(replacements[:2]), table_of(replacements[2:])
+    table = sorted_replacements(*halves)
     assert table.schema == REPLACEMENTS
+    assert all(column.num_chunks <= 1 for column in table.columns)
     write_table(file, table)
-    read = read_replacements(file)
+    read = replacements_in(read_replacements(file))
     keys = [(r.seed_id, r.word_class, r.word, r.replacement) for r in read]
     assert keys == sorted(keys)
     assert sorted(map(repr, read)) == sorted(map(repr, replacements))
@@ -270,7 +273,8 @@ def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
 @given(st.lists(REPLACED, max_size=5, unique_by=lambda r: (r.seed_id, r.word, r.replacement)))
 def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> None:
     """The same replacements in another order make the same table."""
-    assert replacement_table(replacements[::-1]) == replacement_table(replacements)
+    one, other = table_of(replacements), table_of(replacements[::-1])
+    assert sorted_replacements(other) == sorted_replacements(one)
 
 
 def test_rows_are_sorted_by_word_before_the_rest() -> None:
@@ -281,7 +285,7 @@ def test_rows_are_sorted_by_word_before_the_rest() -> None:
     replaced = [Replacement(**same, **validated, word=w, replacement=r) for w, r in pairs]
     excluded = [Exclusion(**same, word=w, reason=r) for w, r in pairs]
     for table, column in (
-        (replacement_table(replaced), "replacement"),
+        (sorted_replacements(table_of(replaced)), "replacement"),
         (exclusion_table(excluded), "reason"),
     ):
         found = zip(table["word"].to_pylist(), table[column].to_pylist(), strict=True)
