@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,13 +83,16 @@ class RunFolder:
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """A temporary file beside `path` to fill, which takes its place unless there is an error.
 
-    The temporary name is always the same, so what a killed run leaves is overwritten.
+    Args:
+        path: Where the file will be.
+        shared: Whether other processes may be writing it too. If not, the temporary name
+            is always the same, so that what a killed run leaves is overwritten.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp" if shared else f".{path.name}.tmp")
     try:
         yield temporary
         temporary.replace(path)
@@ -96,20 +100,20 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object], *, shared: bool = False) -> None:
     """Let `write` fill a file, whole or not at all."""
-    with atomic(path) as temporary:
+    with atomic(path, shared=shared) as temporary:
         write(temporary)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text file, whole or not at all."""
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_atomic(path, lambda temp: temp.write_text(text, encoding="utf-8"), shared=shared)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, shared: bool = False) -> None:
     """Write indented JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", shared=shared)
 
 
 def read_json(path: Path) -> Any:

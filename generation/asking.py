@@ -112,8 +112,8 @@ def _agree(run: RunFolder, identity: StoreIdentity) -> None:
     """Write down which store a model's answers are in, or find that other tasks did."""
     path = run.stores / f"{slug(identity.name)}.json"
     if not path.is_file():
-        write_json(path, asdict(identity))
-    elif (there := read_json(path)) != asdict(identity):
+        write_json(path, asdict(identity), shared=True)
+    if (there := read_json(path)) != asdict(identity):
         raise ValueError(
             f"{identity.name}: expected the same model, device and dtype in every task, got "
             f"{there} and {asdict(identity)}; name them with --device, --dtype and @revision"

@@ -6,12 +6,10 @@ theirs one after the other, whoever worked on them.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from generation.config import Config
 from generation.exclusions import without_replacement
 from generation.funnel import Funnel
 from generation.lexicon import Lexicon
+from generation.parallel import in_order
 from generation.problems import TaggedProblems, tag_problems
 from generation.records import Exclusion
 from generation.sampling import draw, eligible, eligible_pairs, of_pairs
@@ -67,22 +66,13 @@ class Builder:
 
         `config.workers` blocks are worked on at a time.
         """
-        blocks = range(self._blocks)
-        if self.config.workers == 1:
-            yield from map(self.outcome, blocks)
-            return
-        # Forking a process that runs BLAS or torch threads can hang; spawning cannot.
-        pool = ProcessPoolExecutor(
-            self.config.workers, get_context("spawn"), initializer=_start, initargs=(replace(self),)
-        )
-        waiting: deque[Future[Outcome]] = deque()
-        with pool:
-            for block in blocks:
-                waiting.append(pool.submit(_outcome, block))
-                if len(waiting) > 2 * self.config.workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        # Without what this process has loaded.
+        builder = replace(self)
+        return in_order(range(self._blocks), builder.open, workers=self.config.workers)
+
+    def open(self) -> Callable[[int], Outcome]:
+        """What works on blocks; each process has its own tagger."""
+        return self.outcome
 
     def outcome(self, block: int) -> Outcome:
         """Filters, eq. 1, eligibility and sampling for the problems of one block."""
@@ -153,20 +143,3 @@ def _rows(problems: TaggedProblems, kept: pa.Table, config: Config) -> tuple[pa.
         for word in problems.words[seed.seed_id]
     }
     return seed_rows(seeds.values()), variant_rows(variants, seeds, spans)
-
-
-_builder: Builder | None = None
-"""A worker process's own; never set in the main process."""
-
-
-def _start(builder: Builder) -> None:
-    from threadpoolctl import threadpool_limits
-
-    global _builder
-    threadpool_limits(1)
-    _builder = builder
-
-
-def _outcome(block: int) -> Outcome:
-    assert _builder is not None
-    return _builder.outcome(block)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
+from generation.columns import ranges, starts_of
 from generation.filters import CHEAP_REASONS, Survivors, cheap_filters
 from generation.questions import Questions
 from generation.records import MaskedQuery
@@ -89,12 +90,10 @@ class Candidates:
         """
         rows = self.questions.rows(queries)
         starts = self._open("starts")
-        first, last = starts[rows], starts[rows + 1]
-        new_starts = np.concatenate([[0], np.cumsum(last - first)])
-        within = np.arange(new_starts[-1]) - np.repeat(new_starts[:-1], last - first)
-        places = np.repeat(first, last - first) + within
+        first, sizes = starts[rows], starts[rows + 1] - starts[rows]
+        places = ranges(first, sizes)
         return Survivors(
-            starts=new_starts,
+            starts=starts_of(sizes),
             in_vocabulary=self._open("in_vocabulary")[rows],
             tokens=self._open("tokens")[places],
             log_odds=self._open("log_odds")[places],

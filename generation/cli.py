@@ -234,7 +234,7 @@ def _distribution(
 
 def _with_config(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, in place of two parameters, the options of the functions that make them."""
-    makers = {"config": _config, "distribution": _distribution}
+    makers: dict[str, Callable[..., Any]] = {"config": _config, "distribution": _distribution}
     shared = {name: inspect.signature(m, eval_str=True).parameters for name, m in makers.items()}
     own = inspect.signature(command, eval_str=True).parameters.values()
 

@@ -4,7 +4,7 @@ These models embed each token by itself, then let `depth` convolutions look one 
 each side. A tag thus hangs on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and of the
 convolutions' outputs only a cone counts: 7 in the first layer, then 5, 3 and 1. Embeddings
 are kept per word, first-layer outputs are shared by all windows that hold the same three
-tokens. The layers are the model's own, so the tags are too.
+tokens. The weights are the model's own, and so are the tags.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Cone:
         self,
         *,
         embed: Callable[[Sequence[TokenKey]], NDArray[np.float32]],
-        convolutions: Sequence[Any],
+        convolutions: Sequence[Callable[[NDArray[np.float32]], NDArray[np.float32]]],
         output: Any,
         labels: Sequence[str],
     ) -> None:
@@ -41,13 +41,13 @@ class Cone:
 
         Args:
             embed: Tokens → [n, width] embeddings.
-            convolutions: Thinc layers from three tokens' vectors, side by side, to what is
-                added to the middle one's.
+            convolutions: From three tokens' vectors, side by side, to what is added to the
+                middle one's.
             output: Thinc layer from a token's vector to a score per label.
             labels: The labels, in that order.
         """
         self._embed, self._convolutions = embed, convolutions
-        self._output, self._labels = output, np.array(labels)
+        self._output, self.labels = output, tuple(labels)
         self._ids: dict[TokenKey, int] = {}
         self._new: list[TokenKey] = []
         self._vectors: NDArray[np.float32] | None = None
@@ -71,7 +71,9 @@ class Cone:
         embed, encode = tok2vec.layers
         return cls(
             embed=lambda tokens: embed_docs(embed, tokens),
-            convolutions=[residual.layers[0].layers[1] for residual in encode.layers[0].layers],
+            convolutions=[
+                _Convolution(residual.layers[0].layers[1]) for residual in encode.layers[0].layers
+            ],
             output=output.layers[0],
             labels=tagger.labels,
         )
@@ -84,19 +86,37 @@ class Cone:
             self._new.append(token)
         return number
 
-    def tags(self, windows: NDArray[np.int32]) -> list[str]:
-        """Tags of the tokens in the middle.
+    def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """[n] Tags of the tokens in the middle, as places in `labels`.
 
         Args:
             windows: [n, 2 × half_width + 1] Token ids, `OUTSIDE` beyond a sentence.
         """
         if not len(windows):
-            return []
+            return np.zeros(0, np.int64)
         vectors = self._embedded()
         unique, place = np.unique(windows, axis=0, return_inverse=True)
         blocks = range(0, len(unique), _WINDOWS_PER_BLOCK)
         best = [self._best(unique[i : i + _WINDOWS_PER_BLOCK], vectors) for i in blocks]
-        tags: list[str] = self._labels[np.concatenate(best)[place.ravel()]].tolist()
+        tags: NDArray[np.int64] = np.concatenate(best)[place.ravel()]
+        return tags
+
+    def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        """[Σ tokens] Tags of all tokens of some texts, as places in `labels`.
+
+        Args:
+            texts: The ids of each text's tokens.
+        """
+        if not any(texts):
+            return np.zeros(0, np.int64)
+        # What separates two texts is as wide as a tagger can see.
+        around = [OUTSIDE] * self.half_width
+        ids = np.array([*around, *(i for text in texts for i in (*text, *around))], np.int32)
+        x = self._embedded()[ids]
+        for layer in self._convolutions:
+            x = x[1:-1] + layer(np.concatenate([x[:-2], x[1:-1], x[2:]], axis=1))
+        tokens = ids[self.half_width : -self.half_width] != OUTSIDE
+        tags: NDArray[np.int64] = self._output.predict(x[tokens]).argmax(axis=1)
         return tags
 
     def _embedded(self) -> NDArray[np.float32]:
@@ -114,16 +134,63 @@ class Cone:
         """[n] Index of each window's best label."""
         first, *rest = self._convolutions
         triples = np.lib.stride_tricks.sliding_window_view(windows, 3, axis=1)
-        unique, place = np.unique(triples.reshape(-1, 3), axis=0, return_inverse=True)
-        neighbours = vectors[unique]
-        outputs = neighbours[:, 1] + first.predict(neighbours.reshape(len(unique), -1))
-        x = outputs[place.ravel()].reshape(*triples.shape[:2], -1)
+        example, place = _distinct(triples)
+        neighbours = vectors[triples.reshape(-1, 3)[example]]
+        outputs = neighbours[:, 1] + first(neighbours.reshape(len(example), -1))
+        x = outputs[place].reshape(*triples.shape[:2], -1)
         for layer in rest:
             neighbours = np.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)
-            added = layer.predict(neighbours.reshape(-1, neighbours.shape[2]))
+            added = layer(neighbours.reshape(-1, neighbours.shape[2]))
             x = x[:, 1:-1] + added.reshape(len(x), -1, x.shape[2])
         best: NDArray[np.int64] = self._output.predict(x[:, 0]).argmax(axis=1)
         return best
+
+
+def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each distinct row stands first, and which of these each row is.
+
+    Args:
+        rows: [..., 3] Numbers, few of them different: sorting rows packed into one number
+            is five times as fast as sorting rows.
+    """
+    numbers, small = np.unique(rows, return_inverse=True)
+    left, middle, right = small.reshape(-1, 3).astype(np.int64).T
+    keys = (left * len(numbers) + middle) * len(numbers) + right
+    _, example, place = np.unique(keys, return_index=True, return_inverse=True)
+    return example, place
+
+
+class _Convolution:
+    """A maxout layer and a layer norm with a Thinc model's weights.
+
+    Thinc's own forward pass also keeps what training wants, and takes a third longer.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        """Take the weights of `expand_window`'s successor in a `MaxoutWindowEncoder`."""
+        nodes = {node.name: node for node in layer.walk()}
+        maxout, norm = nodes["maxout"], nodes["layernorm"]
+        weights, bias = maxout.get_param("W"), maxout.get_param("b")
+        _, self._pieces, inputs = weights.shape
+        # Piece by piece, so that the maximum runs over whole rows.
+        self._weights = np.ascontiguousarray(weights.transpose(2, 1, 0).reshape(inputs, -1))
+        self._bias = bias.T.reshape(-1)
+        self._scale, self._shift = norm.get_param("G"), norm.get_param("b")
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[n, width] from [n, 3 × width]."""
+        y = x @ self._weights
+        y += self._bias
+        first, *others = np.split(y, self._pieces, axis=1)
+        for piece in others:
+            np.maximum(first, piece, out=first)
+        centred: NDArray[np.float32] = first - first.mean(axis=1, keepdims=True)
+        variance = np.einsum("ij,ij->i", centred, centred) / np.float32(centred.shape[1])
+        # As in Thinc, so that a row of equal numbers is no division by zero.
+        centred *= (1 / np.sqrt(variance + np.float32(1e-8)))[:, None]
+        centred *= self._scale
+        centred += self._shift
+        return centred
 
 
 def half_width(nlp: Any) -> int | None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from generation.records import Exclusion, Replacement, Seed, SharedWord
+import pyarrow as pa
+
+from generation.records import Exclusion, Seed, SharedWord
 
 
 def without_replacement(
     seeds: Iterable[Seed],
     words: Mapping[str, Sequence[SharedWord]],
-    found: Iterable[Replacement],
+    replacements: pa.Table,
 ) -> Iterator[Exclusion]:
     """Problems without a shared word, and shared words without a replacement.
 
     Args:
         seeds: All problems.
         words: Seed id → its shared words.
-        found: All replacements.
+        replacements: All of them.
     """
-    replaced = {(r.seed_id, r.word_class, r.word) for r in found}
+    names = ["seed_id", "word_class", "word"]
+    distinct = replacements.group_by(names).aggregate([])
+    replaced = set(zip(*(distinct[name].to_pylist() for name in names), strict=True))
     for seed in seeds:
         if not words[seed.seed_id]:
             yield Exclusion(

@@ -7,12 +7,13 @@ at one suggestion alone, the order does not change what is left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from generation.columns import starts_of
 from generation.records import Scores
 from generation.shared_words import coarse_class
 from generation.vocabulary import Vocabulary
@@ -45,6 +46,13 @@ REASONS: Final = {
 
 CHEAP_REASONS: Final = (NOT_ALPHABETIC, SUBWORD, LESS_PROBABLE, DUPLICATE)
 
+CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
+    "lower": str,
+    "title": str.capitalize,
+    "upper": str.upper,
+}
+"""The casings a replacement can take over (D6): name → what it does to a lower-case word."""
+
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
@@ -63,6 +71,11 @@ class Survivors:
     """[starts[-1]] log P(suggestion) − log P(original), in nats."""
     rejected: NDArray[np.int32]
     """[n, len(CHEAP_REASONS)] How many fell under each reason."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """[n] How many survive at each occurrence."""
+        return np.diff(self.starts)
 
 
 def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
@@ -90,7 +103,7 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
         alive = passed
     rows, columns = np.nonzero(alive)
     return Survivors(
-        starts=np.concatenate([[0], np.cumsum(alive.sum(1))]),
+        starts=starts_of(alive.sum(1)),
         in_vocabulary=scores.original >= 0,
         tokens=scores.tokens[rows, columns],
         log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
@@ -99,47 +112,56 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
 
 
 def not_in_problem(
-    candidates: Mapping[str, float], problem_words: Collection[str]
-) -> dict[str, float]:
-    """Condition (ii), D7: candidates (lower case) that are no word of the problem."""
-    return {word: odds for word, odds in candidates.items() if word not in problem_words}
-
-
-def class_verdict(
-    tags: tuple[str, ...] | None, originals: tuple[str, ...], *, tag_match: str
-) -> str | None:
-    """Condition (iii), D8: why a replacement fails in a sentence, or None if it passes.
+    candidates: NDArray[np.int64], problem_words: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Condition (ii), D7: which candidates are no word of their problem.
 
     Args:
-        tags: Penn tags of the replacement at every occurrence; None if it changes the
-            tokenisation.
-        originals: Penn tags of the original at the same places.
-        tag_match: `coarse` compares classes, `fine` the tags themselves.
+        candidates: [n] Keys of (problem, candidate).
+        problem_words: [m] Keys of (problem, word of it), sorted.
 
-    >>> class_verdict(("VBD",), ("VBG",), tag_match="coarse")
-    >>> class_verdict(("VBD",), ("VBG",), tag_match="fine")
-    'other_class'
+    >>> not_in_problem(np.array([7, 3, 9]), np.array([2, 3, 8])).tolist()
+    [True, False, True]
     """
-    if tags is None:
-        return TOKENIZATION
-    if tag_match == "coarse":
-        tags, originals = tuple(map(coarse_class, tags)), tuple(map(coarse_class, originals))
-    return None if tags == originals else WORD_CLASS
+    places = np.searchsorted(problem_words, candidates)
+    places[places == len(problem_words)] = 0
+    if not len(problem_words):
+        return np.ones(len(candidates), np.bool_)
+    outside: NDArray[np.bool_] = problem_words[places] != candidates
+    return outside
+
+
+def comparable(tag: str, *, tag_match: str) -> str:
+    """What D8 compares: a Penn tag's class, or the tag itself with `fine`.
+
+    >>> comparable("VBD", tag_match="coarse"), comparable("VBD", tag_match="fine")
+    ('verb', 'VBD')
+    """
+    return coarse_class(tag) if tag_match == "coarse" else tag
+
+
+def casing_of(original: str) -> str:
+    """Which of `CASINGS` a word has (D6).
+
+    A single capital is Title, any other mixture lower.
+
+    >>> [casing_of(word) for word in ("boy", "Boy", "BOY", "A", "McBoy")]
+    ['lower', 'title', 'upper', 'title', 'lower']
+    """
+    if len(original) > 1 and original.isupper():
+        return "upper"
+    if original[:1].isupper() and original[1:].lower() == original[1:]:
+        return "title"
+    return "lower"
 
 
 def match_case(word: str, original: str) -> str:
-    """Give a lower-case word the casing shape of the original (D6).
-
-    Shapes are lower, Title and UPPER; a single capital is Title, any other mixture lower.
+    """Give a lower-case word the casing of the original (D6).
 
     >>> match_case("girl", "Boy"), match_case("girl", "BOY"), match_case("girl", "boy")
     ('Girl', 'GIRL', 'girl')
     """
-    if len(original) > 1 and original.isupper():
-        return word.upper()
-    if original[:1].isupper() and original[1:].lower() == original[1:]:
-        return word.capitalize()
-    return word
+    return CASINGS[casing_of(original)](word)
 
 
 def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from generation.filters import REASONS
+from merge_dataset.schema import WORD_CLASSES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 KEPT = "kept"
 """Suggestions that are part of a replacement: one at each occurrence, in either sentence."""
@@ -28,6 +34,31 @@ class Funnel:
     def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
         """Count suggestions under reasons of `REASONS`, `KEPT` or the other columns."""
         self._counts[mlm, word_class].update(counts)
+
+    def add_columns(
+        self,
+        mlm: str,
+        key: str,
+        word_classes: NDArray[np.int64],
+        numbers: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Count many suggestions under one key of `add`.
+
+        Args:
+            mlm: Who made them.
+            key: A reason or another column.
+            word_classes: [n] Places in `WORD_CLASSES`.
+            numbers: [n] How many each stands for; by default one.
+        """
+        totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
+        for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):
+            if total:
+                self.add(mlm, word_class, {key: int(total)})
+
+    def merge(self, other: Funnel) -> None:
+        """Add another's counts."""
+        for (mlm, word_class), counts in other._counts.items():
+            self.add(mlm, word_class, counts)
 
     def rows(self) -> list[dict[str, Any]]:
         """One record per MLM and class, sorted; columns in the order of the filters."""

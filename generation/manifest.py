@@ -55,9 +55,7 @@ def manifest_of(
         },
         "questions": suggested["questions"],
         "funnel": funnel.rows(),
-        "eligible": {
-            word_class: eligible.get(word_class, 0) for word_class in config.word_classes
-        },
+        "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
         "variants": variants,
         "files": digests(
             {

@@ -270,7 +270,7 @@ class MaskedLM:
         filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
         ids = self._to_device([i.ids for i in filled])
         positions = self._to_device([i.position for i in filled])
-        output = self._trunk(input_ids=ids)[0]
+        output: torch.Tensor = self._trunk(input_ids=ids)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _best(self, batches: list[list[_Input]], k: int) -> _Best:

@@ -1,84 +1,61 @@
-"""Tagging proposals batch by batch, in this process or in several."""
+"""Block after block, in this process or in several."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any, TypeVar
 
-from generation.config import Config
-from generation.tagging import Substitution, Tagger
-from generation.validation import Proposal
+Block = TypeVar("Block")
+Outcome = TypeVar("Outcome")
 
-Tags = dict[tuple[int, str], tuple[str, ...] | None]
-"""(side, candidate) → its tags in context, or None; see `Tagger.tags_after`."""
-
-_tagger: Tagger | None = None
-"""A worker process's own tagger; never set in the main process."""
+_work: Callable[[Any], Any] | None = None
+"""What a worker process does with a block; never set in the main process."""
 
 
-def tag_in_order(
-    batches: Iterable[Sequence[Proposal]], tagger: Tagger, config: Config
-) -> Iterator[tuple[Sequence[Proposal], list[Tags]]]:
-    """Each batch with the tags of its proposals, in the order of the batches.
+def in_order(
+    blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], Outcome]], *, workers: int
+) -> Iterator[Outcome]:
+    """What becomes of each block, in the order of the blocks.
 
-    Batches are the same however many workers there are, so the outcome is too. Without
-    the class filter nothing is tagged.
+    Blocks are the same however many workers there are, so the outcome is too.
 
     Args:
-        batches: Proposals; read as they are needed.
-        tagger: Tags in this process where `config.workers` is 1.
-        config: `workers`, `class_filter` and the name of the tagger.
+        blocks: Read as they are needed; picklable where there are several workers.
+        open_work: Called once in each process to make what works on its blocks, so that
+            each reads its files and loads its models by itself; picklable likewise.
+        workers: Processes; with one, this one does it all.
     """
-    if not config.class_filter:
-        for batch in batches:
-            yield batch, [{} for _ in batch]
-    elif config.workers == 1:
-        yield from ((batch, _tag(tagger, _substitutions(batch))) for batch in batches)
-    else:
-        yield from _tag_in_processes(batches, config)
-
-
-def _tag_in_processes(
-    batches: Iterable[Sequence[Proposal]], config: Config
-) -> Iterator[tuple[Sequence[Proposal], list[Tags]]]:
+    if workers == 1:
+        yield from map(open_work(), blocks)
+        return
     # Forking a process that runs BLAS or torch threads can hang; spawning cannot.
     pool = ProcessPoolExecutor(
-        config.workers, get_context("spawn"), initializer=_start, initargs=(config.tagger,)
+        workers, get_context("spawn"), initializer=_start, initargs=(open_work,)
     )
-    waiting: deque[tuple[Sequence[Proposal], Future[list[Tags]]]] = deque()
+    waiting: deque[Future[Outcome]] = deque()
     with pool:
-        for batch in batches:
-            waiting.append((batch, pool.submit(_tag_here, _substitutions(batch))))
-            if len(waiting) > 2 * config.workers:
-                done, future = waiting.popleft()
-                yield done, future.result()
+        for block in blocks:
+            waiting.append(pool.submit(_work_here, block))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
         while waiting:
-            done, future = waiting.popleft()
-            yield done, future.result()
+            yield waiting.popleft().result()
 
 
-_Keyed = list[tuple[int, str, Substitution]]
-
-
-def _substitutions(batch: Sequence[Proposal]) -> list[_Keyed]:
-    return [proposal.substitutions() for proposal in batch]
-
-
-def _tag(tagger: Tagger, batch: list[_Keyed]) -> list[Tags]:
-    tags = iter(tagger.tags_after([substitution for group in batch for *_, substitution in group]))
-    return [{(side, word): next(tags) for side, word, _ in group} for group in batch]
-
-
-def _start(tagger: str | None) -> None:
+def _start(open_work: Callable[[], Callable[[Any], Any]]) -> None:
     from threadpoolctl import threadpool_limits
 
-    global _tagger
+    from generation.tagging import spare_torch
+
+    global _work
+    spare_torch()
+    _work = open_work()
     threadpool_limits(1)
-    _tagger = Tagger.load(tagger)
 
 
-def _tag_here(batch: list[_Keyed]) -> list[Tags]:
-    assert _tagger is not None
-    return _tag(_tagger, batch)
+def _work_here(block: Any) -> Any:
+    assert _work is not None
+    return _work(block)

@@ -131,41 +131,6 @@ class Scores:
         return type(self)(**columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Who validated a replacement within one sentence, and how clearly (D14)."""
-
-    mlms: tuple[str, ...]
-    """Names of the validating MLMs, sorted."""
-    log_odds: float
-    """Smallest log P(r) − log P(o) in nats over these MLMs and the occurrences."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
-    """A suggestion that passed everything: one member of R_M(⟨p, h⟩, o), eq. 1."""
-
-    seed_id: str
-    source: str
-    word: str
-    word_class: str
-    replacement: str
-    """Cased as it stands in the variant (D6)."""
-    premise_mlms: tuple[str, ...]
-    hypothesis_mlms: tuple[str, ...]
-    log_odds: float
-    """Smallest log P(r) − log P(o) in nats over both sentences (D14)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A replacement drawn into at least one subsample (D10)."""
-
-    replacement: Replacement
-    subsamples: tuple[int, ...]
-    """Sorted numbers of the subsamples it was drawn into, from 0."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
     """A seed, word or (seed, class) that yields no variants, and why."""

@@ -1,55 +1,104 @@
-"""From suggestions to R_M(⟨p, h⟩, o): the set algebra of the paper's section 3.
+"""From suggestions to R_M(⟨p, h⟩, o): the set algebra of the paper's section 3, on columns.
 
-Words are lower-case strings here (D6). Each set carries, per word, the smallest log-odds
-seen so far (D14).
+A *side* is a shared word in one sentence of its problem: 2 × word for the premise,
+2 × word + 1 for the hypothesis. A set of words per side is a column of keys
+`pairs(side, word)`, and beside it, for each member, the smallest log-odds so far (D14).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from generation.records import Evidence
+import numpy as np
+
+from generation.columns import pairs, split
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-def over_occurrences(sets: Sequence[Mapping[str, float]]) -> dict[str, float]:
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of one MLM's sets, or one set algebra's outcome."""
+
+    keys: NDArray[np.int64]
+    """[n] (side, word)"""
+    log_odds: NDArray[np.float32]
+    """[n] log P(word) − log P(original), in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """R_M(S, o) of all sides, with who validated what (D14)."""
+
+    keys: NDArray[np.int64]
+    """[n] (side, word), sorted, each once."""
+    log_odds: NDArray[np.float32]
+    """[n] Smallest of these MLMs'."""
+    mlms: NDArray[np.bool_]
+    """[n, MLMs]"""
+
+
+def over_occurrences(candidates: Members, occurrences: NDArray[np.int64]) -> Members:
     """R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
 
-    >>> over_occurrences([{"girl": 1.0, "man": 2.0}, {"girl": 0.5}])
-    {'girl': 0.5}
+    Args:
+        candidates: Of one MLM, a row per occurrence, in any order.
+        occurrences: [sides] How many occurrences each side has.
+
+    Returns:
+        What stands at all of them, keys sorted.
     """
-    first, *rest = sorted(sets, key=len)
-    return {
-        word: min(odds, *(other[word] for other in rest)) if rest else odds
-        for word, odds in first.items()
-        if all(word in other for other in rest)
-    }
+    order = np.argsort(candidates.keys)
+    keys = candidates.keys[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    found = np.diff(starts, append=len(keys))
+    everywhere = found == occurrences[split(keys[starts])[0]]
+    least = np.minimum.reduceat(candidates.log_odds[order], starts)
+    return Members(keys[starts][everywhere], least[everywhere])
 
 
-def over_mlms(sets: Mapping[str, Mapping[str, float]]) -> dict[str, Evidence]:
-    """R_M(S, o) = ∪ over the MLMs j of R_j(S, o), with who validated what (D14).
+def over_mlms(sets: Sequence[Members]) -> Validated:
+    """R_M(S, o) = ∪ over the MLMs j of R_j(S, o).
 
-    >>> over_mlms({"a": {"girl": 1.0}, "b": {"girl": 0.5, "man": 2.0}})["girl"]
-    Evidence(mlms=('a', 'b'), log_odds=0.5)
+    Args:
+        sets: One per MLM, each key once.
     """
-    validated: dict[str, list[str]] = {}
-    odds: dict[str, float] = {}
-    for mlm in sorted(sets):
-        for word, value in sets[mlm].items():
-            validated.setdefault(word, []).append(mlm)
-            odds[word] = min(value, odds.get(word, value))
-    return {word: Evidence(tuple(mlms), odds[word]) for word, mlms in validated.items()}
+    every = np.concatenate([members.keys for members in sets])
+    mlm = np.repeat(np.arange(len(sets)), [len(members.keys) for members in sets])
+    order = np.argsort(every)
+    ordered = every[order]
+    is_first = np.diff(ordered, prepend=-1) != 0
+    starts = np.flatnonzero(is_first)
+    mlms = np.zeros((len(starts), len(sets)), np.bool_)
+    mlms[np.cumsum(is_first) - 1, mlm[order]] = True
+    log_odds = np.concatenate([members.log_odds for members in sets])[order]
+    return Validated(ordered[starts], np.minimum.reduceat(log_odds, starts), mlms)
 
 
 def over_sentences(
-    premise: Mapping[str, Evidence], hypothesis: Mapping[str, Evidence], *, combine: str
-) -> list[str]:
-    """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), sorted.
+    sides: NDArray[np.int64], *, combine: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o).
 
     Args:
-        premise: R_M(p, o).
-        hypothesis: R_M(h, o).
+        sides: [n] Keys of (side, word), sorted, each once.
         combine: `intersection`, or `union` for the ablation p ∪ h (D13).
+
+    Returns:
+        [m] keys of (shared word, word), sorted, and [m, 2] the place of each in `sides` as
+        member of the premise's and of the hypothesis's set, −1 where it is none.
     """
-    if combine == "union":
-        return sorted(premise.keys() | hypothesis.keys())
-    return sorted(premise.keys() & hypothesis.keys())
+    side, word = split(sides)
+    keys = pairs(side // 2, word)
+    both, count = np.unique(keys, return_counts=True)
+    if combine == "intersection":
+        both = both[count == 2]
+    places = np.full((len(both), 2), -1)
+    row = np.searchsorted(both, keys)
+    there = row < len(both)
+    there[there] = both[row[there]] == keys[there]
+    places[row[there], side[there] % 2] = np.flatnonzero(there)
+    return both, places

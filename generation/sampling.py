@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
 
-from generation.records import Exclusion, Replacement, Variant
+import numpy as np
+import pyarrow as pa
+
+from generation.columns import groups_of
+from generation.records import Exclusion
 
 TOO_FEW = "too_few_replacements"
 """Reason of an exclusion under D9."""
 
+_ORDER: Final = ("seed_id", "word_class", "word", "replacement")
+
+
+_UNITS: Final = {
+    "class": ("seed_id", "word_class"),
+    "problem": ("seed_id",),
+    "word": ("seed_id", "word_class", "word"),
+}
+"""Scope → the columns that say over what replacements are counted."""
+
 
 def eligible(
-    replacements: Sequence[Replacement], *, minimum: int, scope: str
-) -> tuple[list[Replacement], list[Exclusion]]:
+    replacements: pa.Table, *, minimum: int, scope: str
+) -> tuple[pa.Table, list[Exclusion]]:
     """Keep the replacements of eligible (seed, class) pairs (D9).
 
     Args:
@@ -28,38 +43,42 @@ def eligible(
         The replacements kept, in order, and what was left out: one record per seed and
         class, per seed, or per seed and word, by scope.
     """
-
-    def _unit(replacement: Replacement) -> tuple[str, str | None, str | None]:
-        match scope:
-            case "class":
-                return replacement.seed_id, replacement.word_class, None
-            case "problem":
-                return replacement.seed_id, None, None
-            case "word":
-                return replacement.seed_id, replacement.word_class, replacement.word
+    if scope not in _UNITS:
         raise ValueError(f"scope: expected 'class', 'problem' or 'word', got {scope!r}")
-
-    counts = Counter(_unit(replacement) for replacement in replacements)
-    sources = {replacement.seed_id: replacement.source for replacement in replacements}
-    kept = [r for r in replacements if counts[_unit(r)] >= minimum]
-    excluded = [
+    _, first, unit, counts = np.unique(
+        groups_of(replacements, _UNITS[scope]),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    kept = replacements.filter(pa.array(counts[unit] >= minimum))
+    few = np.sort(first[counts < minimum])
+    names = ("source", *_UNITS[scope])
+    left_out = replacements.take(few).select(names).to_pylist()
+    return kept, [
         Exclusion(
-            seed_id=seed_id,
-            source=sources[seed_id],
-            word=word,
-            word_class=word_class,
-            reason=TOO_FEW,
-            replacements=count,
+            **{"word": None, "word_class": None, **row}, reason=TOO_FEW, replacements=int(count)
         )
-        for (seed_id, word_class, word), count in counts.items()
-        if count < minimum
+        for row, count in zip(left_out, counts[unit[few]], strict=True)
     ]
-    return kept, excluded
 
 
-def draw(
-    replacements: Iterable[Replacement], *, subsamples: int, size: int, rng_seed: int
-) -> list[Variant]:
+def eligible_pairs(kept: pa.Table) -> pa.Table:
+    """The distinct (seed_id, word_class) of replacements."""
+    return kept.group_by(_UNITS["class"]).aggregate([])
+
+
+def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
+    """The replacements of the (seed, class) pairs given, in order.
+
+    In an ablation these are the pairs eligible without it (paper, A.2).
+    """
+    wanted = set(zip(*(pairs[name].to_pylist() for name in _UNITS["class"]), strict=True))
+    mine = zip(*(replacements[name].to_pylist() for name in _UNITS["class"]), strict=True)
+    return replacements.filter(pa.array([pair in wanted for pair in mine], pa.bool_()))
+
+
+def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -> pa.Table:
     """Draw each subsample: `size` replacements per seed and class, without repetition (D10).
 
     A draw depends on (rng_seed, seed_id, class, subsample) and on the set it draws from,
@@ -74,20 +93,21 @@ def draw(
         rng_seed: Any integer.
 
     Returns:
-        Each replacement drawn at least once, with the numbers of its subsamples from 0,
-        sorted by seed, class, word and replacement.
+        Each replacement drawn at least once, with a column `subsamples` of the numbers of
+        its subsamples from 0, sorted by seed, class, word and replacement.
     """
-    groups: dict[tuple[str, str], list[Replacement]] = defaultdict(list)
-    for replacement in replacements:
-        groups[replacement.seed_id, replacement.word_class].append(replacement)
-    variants = []
-    for (seed_id, word_class), members in sorted(groups.items()):
-        members.sort(key=lambda r: (r.word, r.replacement))
-        drawn = _draw_group(
-            len(members), f"{rng_seed}\n{seed_id}\n{word_class}", subsamples=subsamples, size=size
-        )
-        variants += [Variant(members[i], tuple(numbers)) for i, numbers in sorted(drawn.items())]
-    return variants
+    members = replacements.sort_by([(name, "ascending") for name in _ORDER])
+    starts = np.flatnonzero(np.diff(groups_of(members, _UNITS["class"]), prepend=-1))
+    sizes = np.diff(starts, append=len(members)).tolist()
+    keys = members.take(starts).select(_UNITS["class"]).to_pylist()
+    rows, numbers = list[int](), list[list[int]]()
+    for start, size_of_group, key in zip(starts.tolist(), sizes, keys, strict=True):
+        text = f"{rng_seed}\n{key['seed_id']}\n{key['word_class']}"
+        drawn = _draw_group(size_of_group, text, subsamples=subsamples, size=size)
+        rows += [start + member for member in sorted(drawn)]
+        numbers += [drawn[member] for member in sorted(drawn)]
+    column = pa.array(numbers, pa.list_(pa.int32()))
+    return members.take(pa.array(rows, pa.int64())).append_column("subsamples", column)
 
 
 def _draw_group(members: int, key: str, *, subsamples: int, size: int) -> Mapping[int, list[int]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,6 @@ from generation.artifacts import (
     read_json,
     slug,
     write_json,
-    write_table,
 )
 from generation.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.records import MaskedQuery, Scores
@@ -83,7 +83,7 @@ class SuggestionStore:
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
-            write_json(header, asdict(identity))
+            write_json(header, asdict(identity), shared=True)
         if not any(_is_sound(path) for path in store._vocabulary_paths()):
             _write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)
@@ -241,9 +241,14 @@ class SuggestionStore:
 
 def _write_named(folder: Path, name: str, table: pa.Table) -> None:
     """Write `name.DIGEST.parquet`, the digest being that of the file."""
-    temporary = folder / f"{name}.unnamed"
-    write_table(temporary, table)
-    temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
+    folder.mkdir(parents=True, exist_ok=True)
+    # A name of its own: other tasks may be writing the same.
+    temporary = folder / f".{name}.{uuid4().hex}.tmp"
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _is_sound(path: Path) -> bool:

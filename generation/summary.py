@@ -80,5 +80,8 @@ def _per_class(folder: RunFolder) -> dict[str, tuple[int, int]]:
             mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
             seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
             variants[word_class] += len(mine)
-    counts = {name: (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds}
-    return {**counts, "all": (len(set().union(*seeds.values())), variants.total())}
+    everything = (len(set().union(*seeds.values())), variants.total())
+    counts = {
+        str(name): (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds
+    }
+    return {**counts, "all": everything}

@@ -1,14 +1,12 @@
-"""Records ↔ the tables of a run folder."""
+"""The tables of a run folder, and the records some of them are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from generation.records import Exclusion, Replacement, Seed
+from generation.records import Exclusion, Seed
 
 _NAMES = pa.list_(pa.string())
 
@@ -34,6 +32,8 @@ REPLACEMENTS = pa.schema(
         ("log_odds", pa.float32()),
     ]
 )
+REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")
+"""The columns that tell replacements apart, in the order by which they are sorted."""
 EXCLUSIONS = pa.schema(
     [
         ("seed_id", pa.string()),
@@ -47,35 +47,16 @@ EXCLUSIONS = pa.schema(
 
 
 def problem_table(seeds: Iterable[Seed]) -> pa.Table:
-    """The problems as `suggest` read them, in the order of the source."""
+    """One row per problem, in the order given."""
     return _table(seeds, PROBLEMS)
 
 
-def read_problems(path: Path) -> list[Seed]:
-    """The inverse of `problem_table`."""
-    rows = pq.read_table(path).to_pylist()
-    return [Seed(**{**row, "annotator_labels": tuple(row["annotator_labels"])}) for row in rows]
-
-
-def replacement_table(replacements: Iterable[Replacement]) -> pa.Table:
-    """One row per replacement, sorted by seed, class, word and replacement."""
-    ordered = sorted(replacements, key=lambda r: (r.seed_id, r.word_class, r.word, r.replacement))
-    return _table(ordered, REPLACEMENTS)
-
-
-def read_replacements(path: Path) -> list[Replacement]:
-    """The inverse of `replacement_table`."""
-    rows = pq.read_table(path).to_pylist()
-    return [
-        Replacement(
-            **{
-                **row,
-                "premise_mlms": tuple(row["premise_mlms"]),
-                "hypothesis_mlms": tuple(row["hypothesis_mlms"]),
-            }
-        )
-        for row in rows
-    ]
+def sorted_replacements(*tables: pa.Table) -> pa.Table:
+    """Replacements in one piece, sorted by seed, class, word and replacement."""
+    table = pa.concat_tables(tables or [REPLACEMENTS.empty_table()])
+    order = [(name, "ascending") for name in REPLACEMENT_KEY]
+    # One chunk per column, as the bytes of a Parquet file depend on the chunks.
+    return table.sort_by(order).combine_chunks()
 
 
 def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:

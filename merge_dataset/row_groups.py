@@ -64,4 +64,3 @@ def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterato
     with pq.ParquetFile(path) as file:
         for number in range(file.metadata.num_row_groups):
             yield file.read_row_group(number, columns=columns)
-

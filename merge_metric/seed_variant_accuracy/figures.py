@@ -101,9 +101,9 @@ def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
         Lowest and highest threshold of least gap, and that gap, each (…). The lowest is
         the one quoted, as the paper's values ending in 1 and 6 show (20 variants per seed).
 
-    >>> low, high, least = matching(np.abs(np.repeat([0.9, 0.8, 0.5], [40, 30, 30]) - 0.85))
-    >>> int(low), int(high), float(round(least, 2))
-    (1, 70, 0.05)
+    >>> low, high, least = matching(np.abs(np.repeat([90, 80, 50], [40, 30, 30]) - 85))
+    >>> int(low), int(high), int(least)
+    (1, 70, 5)
     """
     least = gap.min(axis=-1)
     tied = gap == least[..., None]

@@ -1,48 +1,38 @@
 """How much faster language models are with the few-shot examples' keys and values cached.
 
-`make bench`. Both ways run in turn in one process, on the same problems, each with batches of
-the same number of tokens.
+`make bench`. Both ways have batches of the same number of tokens.
 """
 
 from __future__ import annotations
 
-import json
-import resource
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
-import torch
+from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.problems import read_seeds
+from helpers.bench.results import Measurement, Side, compare
 from helpers.gguf_files import smollm2
 from helpers.tiny_language_models import byte_level
-from helpers.tiny_models import sentences
-from transformers import AutoModelForCausalLM, LlamaConfig
 
 from merge_metric.predict.language_model import TOLERANCE, LanguageModel
 from merge_metric.predict.prompts import read_prompt
 
 pytestmark = pytest.mark.benchmark
 
-ROUNDS = 3
-AT_LEAST = 5
-"""Times faster, with six examples."""
-
-Load = Callable[[bool], LanguageModel]
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+AT_LEAST: Final = 5
+"""Times faster wanted, with six examples."""
 
 
 def random_llama(prefix_cache: bool) -> LanguageModel:
     """Random weights, as wide and as deep as takes a moment."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
     tokenizer = byte_level()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -52,9 +42,8 @@ def random_llama(prefix_cache: bool) -> LanguageModel:
         num_attention_heads=6,
         num_key_value_heads=2,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
     return LanguageModel(
         model,
         tokenizer,
@@ -71,51 +60,55 @@ def real_smollm2(prefix_cache: bool) -> LanguageModel:
     return LanguageModel.load(smollm2(), prompt=prompt, device="cpu", prefix_cache=prefix_cache)
 
 
-def problems(shared_data: Path, count: int) -> list[tuple[str, str]]:
-    """SNLI's where they are, else of the same kind."""
-    file = shared_data / "snli_test.jsonl"
-    if not file.is_file():
-        texts = sentences(2 * count)
-        return list(zip(texts[::2], texts[1::2], strict=True))
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [(row["sentence1"], row["sentence2"]) for row in rows[:: len(rows) // count]][:count]
+MODELS: Final = {"random Llama, 6 × 384": random_llama, "SmolLM2-135M": real_smollm2}
 
 
-def timed(model: LanguageModel, pairs: list[tuple[str, str]]) -> tuple[float, np.ndarray]:
-    """Seconds of the one core, and probabilities in order."""
-    found = np.empty((len(pairs), 3))
-    start = time.process_time()
-    for rows, probabilities in model.probabilities(pairs):
-        found[rows] = probabilities
-    return time.process_time() - start, found
+def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
+    """Found are probabilities in order."""
+    import torch
+
+    torch.set_num_threads(1)
+    lm = MODELS[model](prefix_cache)
+
+    def answer(pairs: list[tuple[str, str]]) -> Callable[[], Any]:
+        found = np.empty((len(pairs), 3))
+        for rows, probabilities in lm.probabilities([(p, h) for p, h in pairs]):
+            found[rows] = probabilities
+        return found.tolist
+
+    return answer
 
 
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(("load", "count"), [(random_llama, 96), (real_smollm2, 32)])
-def test_the_prefix_cache(
-    load: Load, count: int, shared_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("model", "count"), [*zip(MODELS, (96, 32), strict=True)])
+def test_the_prefix_cache(model: str, count: int, problem_file: Path, rounds: int) -> None:
     """Several times faster, and the same answers."""
-    pairs = problems(shared_data, count)
-    plain, cached = load(False), load(True)
-    timed(cached, pairs[:2])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    timed(cached, pairs)
-    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    ratios, rates = [], []
-    for _ in range(ROUNDS):
-        slow, expected = timed(plain, pairs)
-        fast, found = timed(cached, pairs)
-        ratios.append(slow / fast)
-        rates.append(len(pairs) / fast)
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-        np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
-    with capsys.disabled():
-        print(
-            f"\n{load.__name__}: {statistics.median(ratios):.1f} times faster with the cache "
-            f"({min(ratios):.1f} to {max(ratios):.1f} over {ROUNDS} rounds), "
-            f"{statistics.median(rates):.1f} pairs per second on one thread, "
-            f"largest difference {abs(found - expected).max():.1g}, "
-            f"{growth / 1024:.0f} MB more memory"
-        )
-    assert statistics.median(ratios) > AT_LEAST
+    if MODELS[model] is real_smollm2:
+        smollm2()  # skips where there is none
+    measurement = Measurement("language-model", model.split()[0].lower())
+    seeds = read_seeds(problem_file)
+    chosen = [seeds[i] for i in spread(range(len(seeds)), count)]
+    pairs = [(seed.premise, seed.hypothesis) for seed in chosen]
+    contenders = [
+        Contender(name, ask, {"model": model, "prefix_cache": cache})
+        for name, cache in (("ours, prefix cached", True), ("the whole prompt each time", False))
+    ]
+    with ExitStack() as running:
+        for contender in contenders:
+            running.enter_context(contender)
+            contender.ask(pairs=pairs[:2])
+        replies = in_turn(rounds, *(partial(c.ask, pairs=pairs) for c in contenders))
+    sides = [Side.of(c.name, each, count) for c, each in zip(contenders, replies, strict=True)]
+    found, expected = (np.array(each[0].answer) for each in replies)
+    measurement.write(
+        [
+            compare(
+                f"language model with six examples, {model}",
+                *sides,
+                unit="pair",
+                at_least=AT_LEAST,
+                agreement=f"probabilities differ by {abs(found - expected).max():.0e} at most",
+            )
+        ]
+    )
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))

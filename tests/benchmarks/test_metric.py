@@ -1,33 +1,28 @@
-"""Time and memory of the metric, beside what `evaluate` itself takes; `make bench`.
-
-Ratios are measured in turn in one process. The machine's noise is shown as the range over
-the rounds.
-"""
+"""Time and memory of the metric, beside what `evaluate` itself takes; `make bench`."""
 
 from __future__ import annotations
 
 import random
-import statistics
-import time
-import tracemalloc
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import evaluate
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
+from helpers.bench.contender import Contender, in_turn
+from helpers.bench.results import Measurement, Row, Side, compare
 
 from merge_metric import seed_variant_accuracy
 from merge_metric.seed_variant_accuracy.scoring import score
 
 pytestmark = pytest.mark.benchmark
 
-ROUNDS = 3
-MILLION = (50_000, 20)
+MILLION: Final = (50_000, 20)
 """Seeds and variants of each."""
-PAPER = (4_000, 77, 10, 20)
+PAPER: Final = (4_000, 77, 10, 20)
 """Seeds, distinct variants of each, subsamples, variants in each: MNLI-mm's size, SNLI's spread."""
 
 
@@ -70,94 +65,109 @@ def ten_subsamples() -> dict[str, Any]:
     }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
+"""Configuration → columns."""
 
 
-def mebibytes(work: Callable[[], object]) -> float:
-    """Peak of what is allocated beyond the columns."""
-    tracemalloc.start()
-    work()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / 2**20
+def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callable[[], Any]]:
+    """`score`, without intervals if `n_bootstrap` is 0; `plain` leaves the subsamples out."""
+    data = COLUMNS[configuration]()
+    if plain:
+        del data["subsamples"]
+
+    def answer(n_bootstrap: int) -> Callable[[], Any]:
+        result = score(**data, n_bootstrap=n_bootstrap)
+        return lambda: repr(result)
+
+    return answer
 
 
-def shown(name: str, values: list[float], unit: str = "") -> str:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{name}: {middle:.3g}{unit} ({low:.3g} to {high:.3g} over {len(values)} rounds)"
+def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], Any]]:
+    """The same through `evaluate`, which takes the columns in first."""
+    import evaluate
+
+    evaluate.config.HF_MODULES_CACHE = f"{cache}/modules"
+    script = Path(seed_variant_accuracy.__file__).parent / "seed_variant_accuracy.py"
+    metric = evaluate.load(str(script), configuration, cache_dir=f"{cache}/cache")
+    data = COLUMNS[configuration]()
+
+    def answer() -> Callable[[], Any]:
+        result = metric.compute(**data, n_bootstrap=0)
+        return lambda: repr(result)
+
+    return answer
 
 
-@pytest.mark.parametrize(
-    ("configuration", "columns"), [("default", million_rows), ("subsamples", ten_subsamples)]
-)
-def test_score_beside_the_ingestion_of_evaluate(
-    configuration: str,
-    columns: Callable[[], dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Seconds and peak memory; what `compute` takes more than `score` does is ingestion."""
-    monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-    folder = Path(seed_variant_accuracy.__file__).parent
-    metric = evaluate.load(
-        str(folder / "seed_variant_accuracy.py"), configuration, cache_dir=str(tmp_path / "cache")
-    )
-    data = columns()
-    figures, replicates, computed = [], [], []
-    for _ in range(ROUNDS):
-        figures.append(seconds(lambda: score(**data, n_bootstrap=0)))
-        computed.append(seconds(lambda: metric.compute(**data, n_bootstrap=0)))
-        replicates.append(seconds(lambda: score(**data, n_bootstrap=1000)))
-    memory = [mebibytes(lambda n=n: score(**data, n_bootstrap=n)) for n in (0, 1000)]
-    ingestion = [c - f for c, f in zip(computed, figures, strict=True)]
-    assert metric.compute(**data, n_bootstrap=0) == score(**data, n_bootstrap=0)
-    with capsys.disabled():
-        print(f"\n{configuration}, {len(data['predictions']):,} rows:")
-        print(shown("  score", figures, " s"), f"peak {memory[0]:,.0f} MiB", sep=", ")
-        print(
-            shown("  with 1,000 replicates", replicates, " s"),
-            f"peak {memory[1]:,.0f} MiB",
-            sep=", ",
-        )
-        print(shown("  ingestion by evaluate", ingestion, " s"))
-        ratios = [i / f for i, f in zip(ingestion, figures, strict=True)]
-        print(shown("  ingestion / score", ratios))
-        ratios = [i / r for i, r in zip(ingestion, replicates, strict=True)]
-        print(shown("  ingestion / score with replicates", ratios))
-
-
-def test_ten_thousand_replicates(capsys: pytest.CaptureFixture[str]) -> None:
-    """Over 4,000 seeds, in one subsample and in ten; `score` without intervals taken off."""
-    data = ten_subsamples()
-    plain = {name: column for name, column in data.items() if name != "subsamples"}
-    with capsys.disabled():
-        print(f"\n10,000 replicates over {PAPER[0]:,} seeds, overall and per label:")
-        for name, columns in (("one subsample", plain), ("ten subsamples", data)):
-            without = seconds(lambda c=columns: score(**c, n_bootstrap=0))
-            taken = seconds(lambda c=columns: score(**c, n_bootstrap=10_000)) - without
-            memory = mebibytes(lambda c=columns: score(**c, n_bootstrap=10_000))
-            print(f"  {name}: {taken:.3g} s, peak {memory:,.0f} MiB")
-            assert taken > 0
-
-
-def test_score_against_the_slow_oracle(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same figures of 10,000 rows, 500 seeds with 20 variants each."""
+def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
+    """The definitions in plain Python, or `score`, of 500 seeds with 20 variants each."""
     rows = oracle.random_problems(random.Random(0), seeds=500, variants=(20, 20))
     rows = [oracle.Row(r.seed_id, r.gold, r.own, r.prediction) for r in rows]
     data = oracle.columns(rows)
-    slow, fast = [], []
-    for _ in range(ROUNDS):
-        slow.append(seconds(lambda: oracle.scores(rows)))
-        fast.append(seconds(lambda: score(**data, n_bootstrap=0)))
-    expected, found = oracle.scores(rows), score(**data, n_bootstrap=0)
-    for key in oracle.FIGURES:
-        assert found[key] == pytest.approx(float(expected[key])), key
-    with capsys.disabled():
-        print(f"\n{len(rows):,} rows:")
-        print(shown("  slow oracle", slow, " s"))
-        print(shown("  score", fast, " s"))
-        print(shown("  ratio", [s / f for s, f in zip(slow, fast, strict=True)]))
+
+    def answer() -> Callable[[], Any]:
+        result = oracle.scores(rows) if of_oracle else score(**data, n_bootstrap=0)
+        return lambda: {key: float(result[key]) for key in oracle.FIGURES}
+
+    return answer
+
+
+@pytest.mark.parametrize("configuration", COLUMNS)
+def test_score_beside_the_ingestion_of_evaluate(
+    configuration: str, tmp_path: Path, rounds: int
+) -> None:
+    """What `compute` takes more than `score` does is ingestion."""
+    measurement = Measurement("metric", configuration)
+    where = {"configuration": configuration}
+    with (
+        Contender("ours", own_score, where) as ours,
+        Contender("ours, 1,000 replicates", own_score, where) as again,
+        Contender("compute", whole_metric, where | {"cache": str(tmp_path)}) as whole,
+    ):
+        replies = in_turn(
+            rounds,
+            partial(ours.ask, n_bootstrap=0),
+            partial(again.ask, n_bootstrap=1000),
+            whole.ask,
+        )
+    count = len(COLUMNS[configuration]()["predictions"])
+    figures, replicates, computed = (
+        Side.of(contender.name, each, 1)
+        for contender, each in zip((ours, again, whole), replies, strict=True)
+    )
+    ingestion = computed.beyond(figures, "evaluate's own ingestion")
+    row = partial(compare, f"metric, {count:,} rows", unit="call", at_least=1)
+    said = "compute gives what score gives"
+    measurement.write([row(figures, ingestion, agreement=said), row(replicates, ingestion)])
+    assert replies[2][0].answer == replies[0][0].answer
+
+
+def test_ten_thousand_replicates(rounds: int) -> None:
+    """Over 4,000 seeds, in one subsample and in ten; `score` without intervals taken off."""
+    measurement = Measurement("metric", "replicates")
+    rows = []
+    for plain, name in ((True, "one subsample"), (False, "ten subsamples")):
+        arguments = {"configuration": "subsamples", "plain": plain}
+        with Contender(f"ours, {name}", own_score, arguments) as ours:
+            without, replicates = in_turn(
+                rounds, partial(ours.ask, n_bootstrap=0), partial(ours.ask, n_bootstrap=10_000)
+            )
+        side = Side.of(ours.name, replicates, 1)
+        taken = side.beyond(Side.of("", without, 1), ours.name)
+        rows.append(Row(f"metric, 10,000 replicates over {PAPER[0]:,} seeds", "call", taken))
+    measurement.write(rows)
+
+
+def test_score_against_the_slow_oracle(rounds: int) -> None:
+    """The same figures of 10,000 rows."""
+    measurement = Measurement("metric", "oracle")
+    with ExitStack() as running:
+        ours, theirs = (
+            running.enter_context(Contender(name, slow_oracle, {"of_oracle": of_oracle}))
+            for name, of_oracle in (("ours", False), ("the definitions in plain Python", True))
+        )
+        replies = in_turn(rounds, partial(ours.ask, times=20), theirs.ask)
+    sides = [Side.of(c.name, r, 1) for c, r in zip((ours, theirs), replies, strict=True)]
+    measurement.write(
+        [compare("metric, 10,000 rows", *sides, unit="call", agreement="the same figures")]
+    )
+    assert replies[0][0].answer == pytest.approx(replies[1][0].answer)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.set_algebra import class_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from generation.columns import pairs
 from generation.filters import (
     CHEAP_REASONS,
     DUPLICATE,
@@ -19,8 +21,9 @@ from generation.filters import (
     REASONS,
     SUBWORD,
     Survivors,
+    casing_of,
     cheap_filters,
-    class_verdict,
+    comparable,
     match_case,
     not_in_problem,
 )
@@ -326,11 +329,28 @@ def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filte
 
 
 def test_words_of_the_problem_are_left_out() -> None:
-    """Lower-case candidates that are a word of the problem go, the others keep their odds."""
-    odds = {"girl": 1.0, "man": 2.0, "boy": 3.0}
-    assert not_in_problem(odds, {"a", "boy", "girl", "."}) == {"man": 2.0}
-    assert not_in_problem(odds, set()) == odds
-    assert not_in_problem({}, {"a"}) == {}
+    """Candidates that are a word of their own problem go, whatever other problems have."""
+    girl, man, boy = 0, 1, 2
+    problems = np.sort(pairs(np.array([0, 0, 1]), np.array([boy, girl, man])))
+    candidates = pairs(np.array([0, 0, 0, 1, 1]), np.array([girl, man, boy, girl, man]))
+    assert not_in_problem(candidates, problems).tolist() == [False, True, False, True, False]
+    assert not_in_problem(candidates, problems[:0]).all()
+    assert not_in_problem(candidates[:0], problems).tolist() == []
+
+
+KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
+
+
+@modest
+@given(KEYS, KEYS)
+def test_not_in_problem_is_set_difference(
+    candidates: list[tuple[int, int]], words: list[tuple[int, int]]
+) -> None:
+    """One look-up for all problems is one per problem."""
+    first, second = (
+        pairs(*np.array(keys, np.int64).reshape(-1, 2).T) for keys in (candidates, sorted(words))
+    )
+    assert not_in_problem(first, second).tolist() == [key not in words for key in candidates]
 
 
 # --- D8 ---
@@ -360,8 +380,13 @@ def test_class_verdict(
     fine: str | None,
 ) -> None:
     """Classes are compared place by place; `fine` compares the tags themselves."""
-    assert class_verdict(tags, originals, tag_match="coarse") == coarse
-    assert class_verdict(tags, originals, tag_match="fine") == fine
+    for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
+        assert class_verdict(tags, originals, tag_match=tag_match) == verdict
+        if tags is not None:
+            compared = [
+                [comparable(tag, tag_match=tag_match) for tag in both] for both in (tags, originals)
+            ]
+            assert (compared[0] == compared[1]) == (verdict is None)
 
 
 TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
@@ -421,6 +446,7 @@ def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -
 def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
     """The predicates that say a text is lower, Title or UPPER hold of both."""
     cased = match_case(word, original)
+    assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
     assert cased.islower() == original.islower()
     assert cased[0].isupper() == original[0].isupper()
     assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)

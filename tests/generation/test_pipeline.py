@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from generation import Config, build, generate, suggest
+from generation import Config, build, generate, pipeline, suggest
 from generation import suggestions as store_module
 from generation.artifacts import RunFolder, digest_of_file, read_json
 from generation.filters import REASONS
@@ -48,6 +49,8 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
         "suggested.json",
         "suggestions",
         "problems.parquet",
+        "questions",
+        "stores",
         "replacements.parquet",
         "exclusions.parquet",
         "seeds.parquet",
@@ -123,11 +126,16 @@ def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens
     assert bytes_made(other) == bytes_made(run)
 
 
-def test_workers_change_no_byte(run: RunFolder, tmp_path: Path) -> None:
-    """Two processes make what one makes."""
-    other = copy_of(run, tmp_path / "workers")
-    build(other.path, workers=2)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_blocks_and_workers_change_no_byte(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Three blocks, and two processes, make what one block in one process makes."""
+    monkeypatch.setattr(pipeline, "_SEEDS_PER_BLOCK", 5)
+    other = copy_of(run, tmp_path / "blocks")
+    build(other.path, workers=workers)
     assert bytes_made(other) == bytes_made(run)
+    assert read_json(other.manifest)["funnel"] == read_json(run.manifest)["funnel"]
 
 
 def test_killed_run_resumes_to_the_same_bytes(
@@ -138,10 +146,10 @@ def test_killed_run_resumes_to_the_same_bytes(
     unbroken = generate(demo_config(tmp_path / "unbroken"))
     write_part, written = store_module.SuggestionStore._write_part, []
 
-    def killed(self: store_module.SuggestionStore, part: store_module.Part) -> None:
+    def killed(self: store_module.SuggestionStore, *part: Any) -> None:
         if len(written) == 2:
             raise KeyboardInterrupt
-        written.append(write_part(self, part))
+        written.append(write_part(self, *part))
 
     config = demo_config(tmp_path / "killed")
     with monkeypatch.context() as patch:

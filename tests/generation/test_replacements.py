@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers import set_algebra
+from helpers.replacement_tables import Replacement, replacements_in
+from helpers.set_algebra import Evidence, Odds, class_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generation.candidates import OccurrenceCandidates
+from generation.chunks import Substitutions
+from generation.columns import pairs, split
 from generation.config import Config
 from generation.filters import (
+    CHEAP_REASONS,
     IN_PROBLEM,
     NOT_ALPHABETIC,
     OTHER_OCCURRENCE,
@@ -21,51 +27,81 @@ from generation.filters import (
     REASONS,
     TOKENIZATION,
     WORD_CLASS,
+    Survivors,
 )
 from generation.funnel import KEPT, NOT_IN_VOCABULARY, Funnel, render_funnel
-from generation.records import (
-    Evidence,
-    MaskedQuery,
-    Replacement,
-    Seed,
-    Sentence,
-    SharedWord,
-    Token,
-)
-from generation.replacements import over_mlms, over_occurrences, over_sentences
-from generation.shared_words import coarse_class, shared_words
-from generation.tagging import Substitution
-from generation.validation import Proposal, masked_queries, propose, settle
+from generation.lexicon import Lexicon
+from generation.problems import TaggedProblems, masked_queries
+from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token
+from generation.replacements import Members, Validated, over_mlms, over_occurrences, over_sentences
+from generation.shared_words import shared_words
+from generation.tables import REPLACEMENTS
+from generation.validation import find_replacements
+from generation.vocabulary import WHOLE, Vocabulary
 from merge_dataset.schema import WORD_CLASSES
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
 
-Odds = Mapping[str, float]
-
 WORDS = st.sampled_from(["girl", "man", "dog", "kid", "cat"])
 ODDS = st.dictionaries(WORDS, st.integers(-9, 9).map(lambda n: n / 2), max_size=5)
-BY_MLM = st.dictionaries(st.sampled_from("abcd"), ODDS, max_size=4)
+
+
+# --- Sets as columns ---
+
+NUMBERS = {word: number for number, word in enumerate(["girl", "man", "dog", "kid", "cat"])}
+SIDES = st.lists(st.lists(ODDS, min_size=1, max_size=4), min_size=1, max_size=4)
+"""Sides with sets at their occurrences."""
+
+
+def members(sets: Sequence[tuple[int, Odds]]) -> Members:
+    """(side, set) → columns, a row per member."""
+    rows = [(side, NUMBERS[word], odds[word]) for side, odds in sets for word in odds]
+    side, word, log_odds = zip(*rows, strict=True) if rows else ((), (), ())
+    return Members(
+        pairs(np.array(side, np.int64), np.array(word, np.int64)), np.array(log_odds, np.float32)
+    )
+
+
+def by_side(keys: Any, values: Sequence[Any]) -> dict[int, dict[str, Any]]:
+    """Columns → side → word → value; sides without a word are left out."""
+    found: dict[int, dict[str, Any]] = {}
+    names = list(NUMBERS)
+    for side, word, value in zip(*(c.tolist() for c in split(keys)), values, strict=True):
+        assert names[word] not in found.setdefault(side, {})
+        found[side][names[word]] = value
+    return found
+
+
+def intersected(sides: Sequence[Sequence[Odds]]) -> dict[int, dict[str, float]]:
+    """`over_occurrences` of several sides at once."""
+    rows = [(side, odds) for side, sets in enumerate(sides) for odds in sets]
+    found = over_occurrences(members(rows), np.array([len(sets) for sets in sides], np.int64))
+    assert (np.diff(found.keys) > 0).all()
+    return by_side(found.keys, found.log_odds.tolist())
+
+
+def without_empty(sets: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {side: words for side, words in sets.items() if words}
 
 
 # --- ∩ over occurrences ---
 
 
 @modest
-@given(st.lists(ODDS, min_size=1, max_size=4))
-def test_over_occurrences_is_the_intersection(sets: list[Odds]) -> None:
-    """The words of all sets, each with the smallest of its log-odds."""
-    assert over_occurrences(sets) == {
-        word: min(odds[word] for odds in sets)
-        for word in set.intersection(*(set(odds) for odds in sets))
-    }
+@given(SIDES)
+def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
+    """On each side the words of all its sets, each with the smallest of its log-odds."""
+    expected = {side: set_algebra.over_occurrences(sets) for side, sets in enumerate(sides)}
+    assert intersected(sides) == without_empty(expected)
 
 
 @modest
 @given(st.lists(ODDS, min_size=1, max_size=4), ODDS)
 def test_another_occurrence_never_adds_a_word(sets: list[Odds], another: Odds) -> None:
     """An occurrence more can take words away and lower log-odds, nothing else."""
-    before, after = over_occurrences(sets), over_occurrences([*sets, another])
+    before = intersected([sets]).get(0, {})
+    after = intersected([[*sets, another]]).get(0, {})
     assert after.keys() <= before.keys()
     assert all(after[word] <= before[word] for word in after)
 
@@ -76,48 +112,98 @@ def test_the_order_of_occurrences_does_not_matter(sets: list[Odds], rng: Any) ->
     """The intersection of shuffled sets is the same."""
     shuffled = list(sets)
     rng.shuffle(shuffled)
-    assert over_occurrences(shuffled) == over_occurrences(sets)
+    assert intersected([shuffled]) == intersected([sets])
 
 
 # --- ∪ over MLMs ---
 
 
+def sorted_members(sides: Sequence[Odds]) -> Members:
+    found = members(list(enumerate(sides)))
+    order = np.argsort(found.keys)
+    return Members(found.keys[order], found.log_odds[order])
+
+
+def evidence(found: Validated, mlms: Sequence[str]) -> dict[int, dict[str, Evidence]]:
+    """Columns → side → word → who validated it, and how clearly."""
+    assert (np.diff(found.keys) > 0).all()
+    rows = zip(found.mlms.tolist(), found.log_odds.tolist(), strict=True)
+    return by_side(
+        found.keys,
+        [
+            Evidence(tuple(m for m, is_in in zip(mlms, row, strict=True) if is_in), odds)
+            for row, odds in rows
+        ],
+    )
+
+
+def united(sets: Mapping[str, Sequence[Odds]]) -> dict[int, dict[str, Evidence]]:
+    """`over_mlms`: MLM → a set per side, to the union per side."""
+    mlms = sorted(sets)
+    return evidence(over_mlms([sorted_members(sets[mlm]) for mlm in mlms]), mlms)
+
+
+BY_MLM = st.dictionaries(
+    st.sampled_from("abcd"), st.lists(ODDS, min_size=2, max_size=2), min_size=1, max_size=4
+)
+
+
 @modest
 @given(BY_MLM)
-def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, Odds]) -> None:
+def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, list[Odds]]) -> None:
     """Every word of any set, with all MLMs that have it and the smallest log-odds (D14)."""
-    expected = {}
-    for word in {word for odds in sets.values() for word in odds}:
-        having = sorted(mlm for mlm, odds in sets.items() if word in odds)
-        expected[word] = Evidence(tuple(having), min(sets[mlm][word] for mlm in having))
-    assert over_mlms(sets) == expected
+    expected: dict[int, dict[str, Any]] = {
+        side: dict(set_algebra.over_mlms({mlm: odds[side] for mlm, odds in sets.items()}))
+        for side in (0, 1)
+    }
+    assert united(sets) == without_empty(expected)
 
 
 @modest
 @given(BY_MLM, ODDS)
-def test_another_mlm_never_removes_a_word(sets: dict[str, Odds], another: Odds) -> None:
+def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: Odds) -> None:
     """An MLM more can add words and validate more, and nothing is lost."""
-    before, after = over_mlms(sets), over_mlms({**sets, "z": another})
+    before = united(sets).get(0, {})
+    after = united({**sets, "z": [another, {}]}).get(0, {})
     assert after.keys() == before.keys() | another.keys()
-    for word, evidence in before.items():
-        assert set(evidence.mlms) <= set(after[word].mlms)
+    for word, found in before.items():
+        assert set(found.mlms) <= set(after[word].mlms)
         assert ("z" in after[word].mlms) == (word in another)
 
 
 # --- ∩ or ∪ over sentences ---
 
 
+def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
+    """`over_sentences`: two sets per shared word, to shared word → words in order."""
+    keys = sorted_members(sides).keys
+    found, places = over_sentences(keys, combine=combine)
+    assert (np.diff(found) > 0).all()
+    names, result = list(NUMBERS), dict[int, list[str]]()
+    rows = zip(*(column.tolist() for column in split(found)), places.tolist(), strict=True)
+    for shared, number, row in rows:
+        result.setdefault(shared, []).append(names[number])
+        for side, place in enumerate(row):
+            there = names[number] in sides[2 * shared + side]
+            assert (place >= 0) == there
+            assert not there or keys[place] == pairs(np.array(2 * shared + side), number)
+    return {shared: sorted(words) for shared, words in result.items()}
+
+
 @modest
-@given(BY_MLM, BY_MLM)
-def test_over_sentences(premise: dict[str, Odds], hypothesis: dict[str, Odds]) -> None:
-    """Equation 1 and its ablation, sorted; the intersection lies within the union."""
-    p, h = over_mlms(premise), over_mlms(hypothesis)
-    both = over_sentences(p, h, combine="intersection")
-    either = over_sentences(p, h, combine="union")
-    assert both == sorted(set(p) & set(h))
-    assert either == sorted(set(p) | set(h))
-    assert set(both) <= set(either)
-    assert over_sentences(h, p, combine="intersection") == both
+@given(st.lists(ODDS, max_size=8).filter(lambda sides: len(sides) % 2 == 0))
+def test_over_sentences(sides: list[Odds]) -> None:
+    """Equation 1 and its ablation; the intersection lies within the union, p and h are alike."""
+    for combine in ("intersection", "union"):
+        expected = {
+            n: set_algebra.over_sentences(sides[2 * n], sides[2 * n + 1], combine=combine)
+            for n in range(len(sides) // 2)
+        }
+        assert combined(sides, combine) == {n: words for n, words in expected.items() if words}
+    both, either = combined(sides, "intersection"), combined(sides, "union")
+    assert all(set(words) <= set(either[n]) for n, words in both.items())
+    swapped = [sides[n ^ 1] for n in range(len(sides))]
+    assert combined(swapped, "intersection") == both
 
 
 # --- A problem by hand ---
@@ -135,6 +221,11 @@ def sentence(tagged: str) -> Sentence:
     return Sentence(text, tuple(tokens))
 
 
+VOCABULARY = """boy man dog girl child kid carried teen small tiny poodle mother play race boys men
+run swim swims cat tree""".split()
+LEXICON_OF = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.int8))
+
+
 @dataclass
 class Answers:
     """What one MLM suggests; stands in for `Candidates`."""
@@ -146,19 +237,26 @@ class Answers:
     """Suggestions at every occurrence that the cheap filters took away."""
     asked: list[MaskedQuery] = field(default_factory=list)
 
-    def at(self, query: MaskedQuery) -> OccurrenceCandidates:
-        self.asked.append(query)
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        self.asked += queries
+        rows = [self.by_place.get(self._place(query)) for query in queries]
+        rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
+        there = np.array([row is not None for row in rows], np.bool_)
+        rejected[there, CHEAP_REASONS.index(NOT_ALPHABETIC)] = self.rejected
+        found = [row or {} for row in rows]
+        return Survivors(
+            starts=np.cumsum([0, *map(len, found)]),
+            in_vocabulary=there,
+            tokens=np.array([VOCABULARY.index(w) for row in found for w in row], np.int32),
+            log_odds=np.array([x for row in found for x in row.values()], np.float32),
+            rejected=rejected,
+        )
+
+    def _place(self, query: MaskedQuery) -> tuple[str, int]:
         word = query.sentence[slice(*query.span)]
         tokens = query.sentence.replace(".", " ").split()
         before = query.sentence[: query.span[0]].split()
-        place = (query.sentence, tokens[: len(before)].count(word))
-        if place not in self.by_place:
-            return OccurrenceCandidates(in_vocabulary=False, log_odds={}, rejected={})
-        return OccurrenceCandidates(
-            in_vocabulary=True,
-            log_odds=dict(self.by_place[place]),
-            rejected={NOT_ALPHABETIC: self.rejected},
-        )
+        return query.sentence, tokens[: len(before)].count(word)
 
 
 def odds(words: str) -> dict[str, float]:
@@ -166,13 +264,43 @@ def odds(words: str) -> dict[str, float]:
     return {word: 3.0 - i / 2 for i, word in enumerate(words.split())}
 
 
+Tags = tuple[str, ...] | None
+"""Tags of a word at all occurrences in a sentence, None if it changes the tokenisation."""
+
+
+@dataclass
+class FakeTagger:
+    """Says of each candidate what it was told; stands in for `Tagger`."""
+
+    tags_of: Callable[[int, str], Tags]
+    """(side, candidate) → tags."""
+    labels: tuple[str, ...] = ("NN", "NNS", "NNP", "VB", "VBP", "VBZ", "JJ", "RB", "MD")
+    asked: list[tuple[int, str, str]] = field(default_factory=list)
+    """Sentence, positions and form of each substitution."""
+
+    def tags_after(self, substitutions: Substitutions) -> Any:
+        numbers: list[int] = []
+        rows = zip(substitutions.place.tolist(), substitutions.form.tolist(), strict=True)
+        for side, number in rows:
+            place, form = substitutions.places[side], substitutions.forms[number]
+            self.asked.append((side, place.sentence.text, form))
+            tags = self.tags_of(side, form.lower())
+            assert tags is None or len(tags) == len(place.positions)
+            numbers += (
+                [-1] * len(place.positions)
+                if tags is None
+                else [self.labels.index(tag) for tag in tags]
+            )
+        return np.array(numbers, np.int64)
+
+
 @dataclass
 class Outcome:
     """What became of one shared word."""
 
-    proposal: Proposal
     replacements: list[Replacement]
     funnel: Funnel
+    asked: list[tuple[int, str, str]]
 
     @property
     def words(self) -> list[str]:
@@ -184,26 +312,15 @@ class Outcome:
         return {k: v for k, v in row.items() if v and k not in {"mlm", "word_class"}}
 
 
-def run(
-    premise: Sentence,
-    hypothesis: Sentence,
-    word: str,
+def found(
+    sentences: tuple[Sentence, Sentence],
+    word: SharedWord,
     candidates: Mapping[str, Any],
-    tags: Mapping[str, str | None] | None = None,
-    **settings: Any,
+    tags_of: Callable[[int, str], Tags],
+    config: Config,
 ) -> Outcome:
-    """`propose` and `settle` for one shared word.
-
-    Args:
-        premise: Tagged.
-        hypothesis: Tagged.
-        word: The shared word's form.
-        candidates: MLM → answers.
-        tags: Candidate → its tag wherever it stands, None if it changes the tokenisation;
-            other candidates keep the original's tags.
-        settings: Of the configuration.
-    """
-    config, funnel = Config(**settings), Funnel()
+    """`find_replacements` for one shared word of one problem."""
+    premise, hypothesis = sentences
     seed = Seed(
         seed_id="snli:1",
         source="snli",
@@ -211,18 +328,48 @@ def run(
         hypothesis=hypothesis.text,
         label="neutral",
     )
+    problems = TaggedProblems(
+        [seed], {premise.text: premise, hypothesis.text: hypothesis}, {seed.seed_id: [word]}
+    )
+    tagger = FakeTagger(tags_of)
+    lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
+    table, funnel = find_replacements(problems, candidates, lexicon, tagger, config)
+    assert table.schema == REPLACEMENTS
+    return Outcome(replacements_in(table), funnel, tagger.asked)
+
+
+def run(
+    premise: Sentence,
+    hypothesis: Sentence,
+    word: str,
+    candidates: Mapping[str, Any],
+    tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
+    **settings: Any,
+) -> Outcome:
+    """`find_replacements` for one shared word.
+
+    Args:
+        premise: Tagged.
+        hypothesis: Tagged.
+        word: The shared word's form.
+        candidates: MLM → answers.
+        tags: Candidate → its tag wherever it stands, None if it changes the tokenisation; or
+            (side, candidate) → its tags; other candidates keep the original's tags.
+        settings: Of the configuration.
+    """
     shared = shared_words(premise, hypothesis, word_classes=WORD_CLASSES)
     (one,) = (s for s in shared if s.word == word)
-    proposal = propose(seed, one, (premise, hypothesis), candidates, config=config, funnel=funnel)
-    found: dict[tuple[int, str], tuple[str, ...] | None] = {}
-    for side, candidate, substitution in proposal.substitutions():
-        originals = proposal.sides[side].tags
-        tag = (tags or {}).get(candidate, "as the original")
-        found[side, candidate] = (
-            None if tag is None else originals if tag == "as the original"
-            else (tag,) * len(substitution.positions)
-        )  # fmt: skip
-    return Outcome(proposal, settle(proposal, found, config=config, funnel=funnel), funnel)
+    said: Mapping[Any, Any] = tags or {}
+
+    def tags_of(side: int, candidate: str) -> Tags:
+        sentence, positions = ((premise, one.premise), (hypothesis, one.hypothesis))[side]
+        if (side, candidate) in said:
+            return said[side, candidate]
+        if candidate in said:
+            return None if said[candidate] is None else (said[candidate],) * len(positions)
+        return tuple(sentence.tokens[i].tag for i in positions)
+
+    return found((premise, hypothesis), one, candidates, tags_of, Config(**settings))
 
 
 # --- The papers' examples ---
@@ -412,10 +559,7 @@ def test_a_capital_at_the_start_of_the_sentence() -> None:
     bert = Answers({(p.text, 0): odds("boys"), (h.text, 0): odds("boys")})
     outcome = run(p, h, "Girls", {"bert": bert})
     assert outcome.words == ["Boys"]
-    assert outcome.proposal.substitutions() == [
-        (0, "boys", Substitution(p, (0,), "Boys")),
-        (1, "boys", Substitution(h, (0,), "Boys")),
-    ]
+    assert outcome.asked == [(0, p.text, "Boys"), (1, h.text, "Boys")]
 
 
 def test_the_problem_is_compared_in_lower_case() -> None:
@@ -463,26 +607,37 @@ def test_union_takes_either_sentence() -> None:
 def test_union_still_needs_the_class_in_that_sentence() -> None:
     """A class that fails where the word was validated rejects it, and only there."""
     bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
-    seed = run(GIRL_P, GIRL_H, "girl", {"bert": bert}, combine="union").proposal
-    config, funnel = Config(combine="union"), Funnel()
-    tags = {(0, "boy"): ("NN",), (1, "boy"): ("VB",)}
-    (boy,) = settle(seed, tags, config=config, funnel=funnel)
+    tags: dict[tuple[int, str], Tags] = {(0, "boy"): ("NN",), (1, "boy"): ("VB",)}
+    outcome = run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags, combine="union")
+    (boy,) = outcome.replacements
     assert (boy.premise_mlms, boy.hypothesis_mlms) == (("bert",), ())
-    (row,) = funnel.rows()
+    (row,) = outcome.funnel.rows()
     assert (row[KEPT], row[WORD_CLASS]) == (1, 1)
-    assert settle(seed, tags, config=Config(), funnel=Funnel()) == []
+    assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).replacements == []
 
 
 def test_one_sentence_of_another_class_is_enough() -> None:
     """Equation 1: a class that fails in the hypothesis alone rejects the word, twice counted."""
     bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
-    proposal = run(GIRL_P, GIRL_H, "girl", {"bert": bert}).proposal
-    for tags, reason in ((("VB",), WORD_CLASS), (None, TOKENIZATION)):
-        funnel = Funnel()
-        found = {(0, "boy"): ("NN",), (1, "boy"): tags}
-        assert settle(proposal, found, config=Config(), funnel=funnel) == []
-        (row,) = funnel.rows()
-        assert (row[reason], row[KEPT], row["replacements"]) == (2, 0, 0)
+    for failing, reason in ((("VB",), WORD_CLASS), (None, TOKENIZATION)):
+        for side in (0, 1):
+            tags: dict[tuple[int, str], Tags] = {(1 - side, "boy"): ("NN",), (side, "boy"): failing}
+            outcome = run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags)
+            assert outcome.replacements == []
+            (row,) = outcome.funnel.rows()
+            assert (row[reason], row[KEPT], row["replacements"]) == (2, 0, 0)
+
+
+def test_each_sentence_has_its_own_reason() -> None:
+    """Rejected in both sentences for different reasons, a word is counted once under each."""
+    bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
+    for first, second in ((("VB",), None), (None, ("VB",))):
+        tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
+        assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
+            "suggestions": 2,
+            TOKENIZATION: 1,
+            WORD_CLASS: 1,
+        }
 
 
 def test_without_the_class_filter_tags_are_ignored() -> None:
@@ -558,12 +713,8 @@ def random_cases(draw: st.DrawFn) -> Case:
 
 def passes(tags: tuple[str, ...] | None, originals: tuple[str, ...], config: Config) -> bool:
     """Condition (iii)."""
-    if not config.class_filter:
-        return True
-    if tags is None:
-        return False
-    same = coarse_class if config.tag_match == "coarse" else str
-    return all(same(a) == same(b) for a, b in zip(tags, originals, strict=True))
+    verdict = class_verdict(tags, originals, tag_match=config.tag_match)
+    return not config.class_filter or verdict is None
 
 
 def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
@@ -604,17 +755,13 @@ def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
 
 
 def found_in(case: Case, config: Config) -> tuple[list[Replacement], Funnel]:
-    funnel = Funnel()
-    premise, hypothesis = case.sentences
-    seed = Seed(seed_id="s:1", source="s", premise=premise.text, hypothesis=hypothesis.text,
-                label="neutral")  # fmt: skip
-    mlms: dict[str, Any] = {
+    mlms = {
         mlm: Answers(dict(places), rejected=case.rejected) for mlm, places in case.answers.items()
     }
-    proposal = propose(seed, case.word, case.sentences, mlms, config=config, funnel=funnel)
-    asked = {(side, word) for side, word, _ in proposal.substitutions()}
-    tags = {key: value for key, value in case.tags.items() if key in asked}
-    return settle(proposal, tags, config=config, funnel=funnel), funnel
+    outcome = found(
+        case.sentences, case.word, mlms, lambda side, word: case.tags[side, word], config
+    )
+    return outcome.replacements, outcome.funnel
 
 
 def as_dict(replacements: list[Replacement]) -> dict[str, tuple[Any, ...]]:

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
+from helpers.replacement_tables import Replacement, Variant, replacements_in, table_of, variants_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generation.records import Exclusion, Replacement, Variant
-from generation.sampling import TOO_FEW, draw, eligible
+from generation.records import Exclusion
+from generation.sampling import TOO_FEW, draw, eligible_pairs, of_pairs
+from generation.sampling import eligible as eligible_columns
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
@@ -38,7 +40,15 @@ def several(seed_id: str, word_class: str, word: str, count: int) -> list[Replac
 def drawn(
     replacements: Iterable[Replacement], *, subsamples: int = 10, size: int = 20, rng_seed: int = 0
 ) -> list[Variant]:
-    return draw(replacements, subsamples=subsamples, size=size, rng_seed=rng_seed)
+    table = draw(table_of(replacements), subsamples=subsamples, size=size, rng_seed=rng_seed)
+    return variants_in(table)
+
+
+def eligible(
+    replacements: Iterable[Replacement], *, minimum: int, scope: str
+) -> tuple[list[Replacement], list[Exclusion]]:
+    kept, excluded = eligible_columns(table_of(replacements), minimum=minimum, scope=scope)
+    return replacements_in(kept), excluded
 
 
 def members(variants: Iterable[Variant], subsample: int) -> list[str]:
@@ -151,6 +161,23 @@ def test_every_replacement_is_kept_or_accounted_for(
     assert all(r in kept for r in stricter)
     coarser = {"word": "class", "class": "problem", "problem": "problem"}[scope]
     assert all(r in eligible(given_, minimum=minimum, scope=coarser)[0] for r in kept)
+
+
+def test_the_pairs_of_another_build() -> None:
+    """An ablation keeps (seed, class) pairs, whatever it finds for them and for others (D13)."""
+    kept, _ = eligible_columns(table_of(PROBLEM), minimum=20, scope="class")
+    pairs = eligible_pairs(kept)
+    assert sorted(map(tuple, zip(*pairs.to_pydict().values(), strict=True))) == [
+        ("s:1", "noun"),
+        ("t:3", "adjective"),
+    ]
+    others = [
+        *several("s:2", "noun", "boy", 30),
+        *several("s:1", "verb", "runs", 30),
+        *several("s:1", "noun", "dog", 1),
+    ]
+    assert replacements_in(of_pairs(table_of(others), pairs)) == others[-1:]
+    assert replacements_in(of_pairs(table_of([]), pairs)) == []
 
 
 # --- Sampling ---

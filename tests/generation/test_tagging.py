@@ -16,9 +16,10 @@ import spacy
 from spacy.language import Language
 
 from generation import tagging
+from generation.chunks import Place, Substitutions
 from generation.cone import OUTSIDE, half_width
 from generation.records import Sentence
-from generation.tagging import MODELS, Substitution, Tagger
+from generation.tagging import MODELS, Tagger
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,45 @@ def nlp() -> Language:
     """A pipeline of its own for the oracle, as spaCy loads it."""
     name = next(name for name in MODELS if spacy.util.is_package(name))
     return spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitution:
+    """A word put in place of the tokens at `positions`."""
+
+    sentence: Sentence
+    positions: tuple[int, ...]
+    replacement: str
+
+
+def columns_of(substitutions: Sequence[Substitution]) -> Substitutions:
+    """The same as columns, with each place and form listed once."""
+    places: dict[tuple[int, tuple[int, ...]], int] = {}
+    forms: dict[str, int] = {}
+    listed = list[Place]()
+    rows = []
+    for s in substitutions:
+        key = (id(s.sentence), s.positions)
+        if key not in places:
+            places[key] = len(places)
+            listed.append(Place(s.sentence, s.positions))
+        rows.append((places[key], forms.setdefault(s.replacement, len(forms))))
+    place, form = np.array(rows, np.int64).reshape(-1, 2).T
+    return Substitutions(listed, list(forms), place, form)
+
+
+def tags_after(
+    tagger: Tagger, substitutions: Sequence[Substitution]
+) -> list[tuple[str, ...] | None]:
+    """What `Tagger.tags_after` says, substitution by substitution."""
+    flat = iter(tagger.tags_after(columns_of(substitutions)).tolist())
+    found = list[tuple[str, ...] | None]()
+    for s in substitutions:
+        numbers = [next(flat) for _ in s.positions]
+        assert len({number < 0 for number in numbers}) == 1
+        found.append(None if numbers[0] < 0 else tuple(tagger.labels[n] for n in numbers))
+    assert next(flat, None) is None
+    return found
 
 
 def tagged(tagger: Tagger, text: str) -> Sentence:
@@ -114,7 +154,7 @@ def test_windows_tag_as_whole_sentences_do(
     tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
 ) -> None:
     """3,000 random substitutions: the same tags, and None exactly where tokens change."""
-    found = tagger.tags_after(hard_cases)
+    found = tags_after(tagger, hard_cases)
     expected = tags_of_whole_sentences(nlp, hard_cases)
     assert len(hard_cases) > 3000
     assert found == expected
@@ -128,9 +168,9 @@ def test_whole_sentences_are_the_fallback(
 ) -> None:
     """A tagger of unknown width is given the whole sentences, with the same outcome."""
     some = hard_cases[::5]
-    windowed = tagger.tags_after(some)
+    windowed = tags_after(tagger, some)
     monkeypatch.setattr(tagger, "_cone", None)
-    assert tagger.tags_after(some) == windowed
+    assert tags_after(tagger, some) == windowed
 
 
 @pytest.mark.parametrize("column", [0, -1])
@@ -138,7 +178,7 @@ def test_a_narrower_window_would_be_wrong(
     tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch, column: int
 ) -> None:
     """The width matters: blind to the fourth token on either side, the tagger errs."""
-    full = tagger.tags_after(hard_cases)
+    full = tags_after(tagger, hard_cases)
     cone = tagger._cone
     assert cone is not None
     see = cone.tags
@@ -149,7 +189,7 @@ def test_a_narrower_window_would_be_wrong(
         return see(blind)
 
     monkeypatch.setattr(cone, "tags", tags)
-    assert tagger.tags_after(hard_cases) != full
+    assert tags_after(tagger, hard_cases) != full
 
 
 def test_forgetting_sentences_changes_nothing(
@@ -157,10 +197,10 @@ def test_forgetting_sentences_changes_nothing(
 ) -> None:
     """With room for three encoded sentences the tags are those with room for all."""
     some = hard_cases[::4]
-    expected = tagger.tags_after(some)
+    expected = tags_after(tagger, some)
     monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 3)
     monkeypatch.setattr(tagger, "_encoded", {})
-    assert tagger.tags_after(some) == expected
+    assert tags_after(tagger, some) == expected
     assert len(tagger._encoded) <= 3
 
 
@@ -169,10 +209,10 @@ def test_the_order_and_company_of_substitutions_do_not_matter(
 ) -> None:
     """Each substitution has the tags that it has alone, and repeated ones agree."""
     some = hard_cases[:300]
-    together = tagger.tags_after(some)
-    assert tagger.tags_after(some[::-1] + some) == together[::-1] + together
-    assert [tagger.tags_after([s])[0] for s in some[:40]] == together[:40]
-    assert tagger.tags_after([]) == []
+    together = tags_after(tagger, some)
+    assert tags_after(tagger, some[::-1] + some) == together[::-1] + together
+    assert [tags_after(tagger, [s])[0] for s in some[:40]] == together[:40]
+    assert tags_after(tagger, []) == []
 
 
 # --- The width of the context ---
@@ -258,7 +298,7 @@ def test_other_taggers_of_that_architecture(depth: int) -> None:
     sentences = list(tagger.tag([*random_texts(rng, 40), *few]))
     cases = random_substitutions(rng, sentences, REPLACEMENTS, 5)
     expected = tags_of_whole_sentences(oracle, cases)
-    assert tagger.tags_after(cases) == expected
+    assert tags_after(tagger, cases) == expected
     assert len({tag for tags in expected if tags for tag in tags}) > 3
 
 
@@ -284,15 +324,15 @@ def test_words_that_split_or_fuse(
     sentence = tagged(tagger, text)
     substitution = Substitution(sentence, positions_of(sentence, word), replacement)
     assert substitution.positions
-    assert tagger.tags_after([substitution]) == [None]
+    assert tags_after(tagger, [substitution]) == [None]
     assert tags_of_whole_sentences(nlp, [substitution]) == [None]
 
 
 def test_one_bad_occurrence_is_enough(tagger: Tagger) -> None:
     """The word "a" fuses with the full stop at the end, not in the middle: no tags at all."""
     sentence = tagged(tagger, "That dog saw the dog.")
-    assert tagger.tags_after([Substitution(sentence, (1,), "a")]) != [None]
-    assert tagger.tags_after([Substitution(sentence, (1, 4), "a")]) == [None]
+    assert tags_after(tagger, [Substitution(sentence, (1,), "a")]) != [None]
+    assert tags_after(tagger, [Substitution(sentence, (1, 4), "a")]) == [None]
 
 
 def test_all_occurrences_are_replaced_before_tagging(tagger: Tagger, nlp: Language) -> None:
@@ -301,15 +341,15 @@ def test_all_occurrences_are_replaced_before_tagging(tagger: Tagger, nlp: Langua
     positions = positions_of(sentence, "run")
     assert positions == (1, 2, 3)
     cases = [Substitution(sentence, positions, w) for w in ("walk", "boys", "small", "quickly")]
-    assert tagger.tags_after(cases) == tags_of_whole_sentences(nlp, cases)
-    assert all(tags and len(tags) == 3 for tags in tagger.tags_after(cases))
+    assert tags_after(tagger, cases) == tags_of_whole_sentences(nlp, cases)
+    assert all(tags and len(tags) == 3 for tags in tags_after(tagger, cases))
 
 
 def test_tags_in_context(tagger: Tagger) -> None:
     """The class of a word is that of its place: "play" as a verb and as a noun."""
     sentence = tagged(tagger, "The kids run in the house.")
     verbs, nouns = (Substitution(sentence, (i,), "play") for i in (2, 5))
-    assert tagger.tags_after([verbs, nouns]) == [("VBP",), ("NN",)]
+    assert tags_after(tagger, [verbs, nouns]) == [("VBP",), ("NN",)]
 
 
 # --- Tokens as the tokeniser makes them ---
@@ -331,15 +371,24 @@ def test_sentences_come_in_order(tagger: Tagger) -> None:
     assert [sentence.text for sentence in tagger.tag(texts)] == texts
 
 
+def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
+    """Whole sentences through the tagger's layers, many at once: spaCy's tags."""
+    texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
+    expected = [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(texts)]
+    assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected
+    assert list(tagger.tag([])) == []
+    assert list(tagger.tag([""])) == [Sentence("", ())]
+
+
 def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
     """Without the norm of "n't" this would be another sentence to the tagger."""
     sentence = tagged(tagger, "I don't know.")
     here = Substitution(sentence, (3,), "big")
-    assert tagger.tags_after([here]) == tags_of_whole_sentences(nlp, [here])
+    assert tags_after(tagger, [here]) == tags_of_whole_sentences(nlp, [here])
     tokens = tuple(dataclasses.replace(token, norm=None) for token in sentence.tokens)
     without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
     # A tagger that has not met the sentence, as it remembers sentences by their text.
-    assert Tagger.load().tags_after([without]) != tagger.tags_after([here])
+    assert tags_after(Tagger.load(), [without]) != tags_after(tagger, [here])
 
 
 def test_norms_of_new_tokens_matter(tagger: Tagger, nlp: Language) -> None:
@@ -347,7 +396,7 @@ def test_norms_of_new_tokens_matter(tagger: Tagger, nlp: Language) -> None:
     sentence = tagged(tagger, "They didn't swim, did they?")
     cases = [Substitution(sentence, (1,), word) for word in ("ca", "wo", "sha", "does", "might")]
     expected = tags_of_whole_sentences(nlp, cases)
-    assert tagger.tags_after(cases) == expected
+    assert tags_after(tagger, cases) == expected
     assert sum(tags is not None for tags in expected) >= 3
 
 
@@ -379,7 +428,7 @@ def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     blank = spacy.blank("en")
     blank.add_pipe("tagger")
 
-    def load(name: str) -> Language:
+    def load(name: str, exclude: Sequence[str]) -> Language:
         loaded.append(name)
         return blank
 
@@ -416,7 +465,7 @@ def test_windows_on_real_premises(tagger: Tagger, nlp: Language, shared_data: Pa
     sentences = list(tagger.tag(rng.sample(texts, 900)))
     words = sorted({t.text for s in sentences for t in s.tokens if t.text.isalpha()})
     cases = random_substitutions(rng, sentences, words, 4)
-    found, expected = tagger.tags_after(cases), tags_of_whole_sentences(nlp, cases)
+    found, expected = tags_after(tagger, cases), tags_of_whole_sentences(nlp, cases)
     assert len(cases) > 3000
     assert sum(tags is None for tags in expected) > 20
     assert found == expected

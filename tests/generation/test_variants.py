@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generation.records import Replacement, Seed, Sentence, SharedWord, Span, Token, Variant
+from generation.records import Seed, Sentence, SharedWord, Span, Token
 from generation.variants import (
     scramble,
     seed_rows,
     spans_of,
     substitute,
-    variant_rows,
     word_spans,
 )
+from generation.variants import variant_rows as variant_columns
 from merge_dataset.schema import REPLACEMENT_COLUMNS, arrow_schema
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -148,6 +150,14 @@ VARIANTS = [
     variant("snli:2", "girl", "boy", (1,), premise_mlms=("c",), hypothesis_mlms=()),
     variant("snli:10", "dogs", "cats", (2,)),
 ]
+
+
+def variant_rows(
+    variants: Sequence[Variant],
+    seeds: Mapping[str, Seed],
+    spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
+) -> pa.Table:
+    return variant_columns(variant_table(variants), seeds, spans)
 
 
 def test_seed_rows() -> None:

@@ -25,6 +25,7 @@ _ENVIRONMENT: Final = MappingProxyType(
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
         "HF_EVALUATE_OFFLINE": "1",

@@ -1,0 +1,101 @@
+"""The shared words of a block of problems and their occurrences, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from generation.chunks import Place
+from generation.columns import pairs
+from generation.filters import CASINGS, casing_of
+from generation.lexicon import Lexicon
+from generation.problems import TaggedProblems, masked_queries
+from generation.records import MaskedQuery, Seed, SharedWord
+from merge_dataset.schema import WORD_CLASSES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """A row per shared word, two sides to each, and a row per occurrence on a side.
+
+    Words are sorted by seed id, class and form; side 2 × word is the premise,
+    2 × word + 1 the hypothesis; occurrences lie side by side, in order.
+    """
+
+    seeds: list[Seed]
+    """[words] The problem a word is of."""
+    words: list[SharedWord]
+    """[words]"""
+    places: list[Place]
+    """[sides] Where the word stands."""
+    queries: list[MaskedQuery]
+    """[occurrences] What the masked LMs were asked."""
+    problem_words: NDArray[np.int64]
+    """Keys of (word, number of a word of its problem), sorted (D7)."""
+
+    @classmethod
+    def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str) -> Self:
+        """The shared words of some problems."""
+        rows = sorted(
+            ((seed, word) for seed in problems.seeds for word in problems.words[seed.seed_id]),
+            key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word),
+        )
+        places = [
+            Place(sentence, positions)
+            for seed, word in rows
+            for sentence, positions in zip(
+                problems.pair(seed), (word.premise, word.hypothesis), strict=True
+            )
+        ]
+        known = {
+            text: lexicon.known({token.text.lower() for token in sentence.tokens})
+            for text, sentence in problems.sentences.items()
+        }
+        in_problem = [{*known[seed.premise], *known[seed.hypothesis]} for seed, _ in rows]
+        return cls(
+            seeds=[seed for seed, _ in rows],
+            words=[word for _, word in rows],
+            places=places,
+            queries=[
+                query
+                for place in places
+                for query in masked_queries(place.sentence, place.positions, masking=masking)
+            ],
+            problem_words=np.sort(
+                pairs(
+                    np.repeat(np.arange(len(rows)), [len(numbers) for numbers in in_problem]),
+                    np.array([number for numbers in in_problem for number in numbers], np.int64),
+                )
+            ),
+        )
+
+    @cached_property
+    def per_side(self) -> NDArray[np.int64]:
+        """[sides] How many occurrences each has."""
+        return np.array([len(place.positions) for place in self.places], np.int64)
+
+    @cached_property
+    def side(self) -> NDArray[np.int64]:
+        """[occurrences] The side each is on."""
+        return np.repeat(np.arange(len(self.places)), self.per_side)
+
+    @cached_property
+    def word_class(self) -> NDArray[np.int64]:
+        """[words] Place in `WORD_CLASSES`."""
+        return np.array([WORD_CLASSES.index(word.word_class) for word in self.words], np.int64)
+
+    @cached_property
+    def casing(self) -> NDArray[np.int64]:
+        """[words] Place in `CASINGS`."""
+        casings = list(CASINGS)
+        return np.array([casings.index(casing_of(word.word)) for word in self.words], np.int64)
+
+    def class_of(self, side: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n] Place in `WORD_CLASSES` of the words of some sides."""
+        return self.word_class[side // 2]

@@ -1,0 +1,108 @@
+"""Candidates on disk: those that the filters leave, whichever are asked for."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generation import questions as questions_module
+from generation.candidates import Candidates
+from generation.filters import Survivors, cheap_filters
+from generation.questions import Questions, key_of
+from generation.records import MaskedQuery, Scores
+from generation.suggestions import StoreIdentity, SuggestionStore
+from generation.vocabulary import Vocabulary
+
+K = 6
+WORDS = ["girl", "boy", "Boy", "dog", "s", "."]
+VOCABULARY = Vocabulary(("", *WORDS), np.array([0, 1, 1, 1, 1, 2, 1], np.int8))
+QUERIES = [MaskedQuery(f"A girl {n}.", (2, 6), ((2, 6),)) for n in range(40)]
+
+
+def answer(queries: Sequence[MaskedQuery]) -> Scores:
+    """Any, the same for the same question; some have none."""
+    scores = Scores.empty(len(queries), K)
+    for row, query in enumerate(queries):
+        rng = random.Random(key_of(query))
+        if rng.random() < 0.2:
+            continue
+        scores.original[row] = rng.choice([1, 2, 4])
+        scores.original_logit[row] = rng.uniform(-1, 1)
+        scores.log_normalizer[row] = 3
+        scores.tokens[row] = rng.sample(range(len(VOCABULARY.texts)), K)
+        scores.logits[row] = sorted((rng.uniform(-2, 2) for _ in range(K)), reverse=True)
+    return scores
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SuggestionStore, Questions]:
+    """A store that answers the run's questions, and others beside."""
+    monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
+    identity = StoreIdentity(
+        name="m",
+        revision="r",
+        architecture="BertForMaskedLM",
+        masking="single",
+        suggestions_per_occurrence=K,
+        dtype="float32",
+        device="cpu",
+    )
+    store = SuggestionStore.create(tmp_path / "store", identity, VOCABULARY)
+    every, mine = (
+        Questions.write(tmp_path / name, queries, problems=40, made_from="")
+        for name, queries in (("every", QUERIES), ("mine", QUERIES[:30]))
+    )
+    store.fill(((shard, every.of(shard)) for shard in every.shards), answer)
+    return store, mine
+
+
+def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
+    """What there is about each occurrence."""
+    bounds = zip(survivors.starts[:-1], survivors.starts[1:], strict=True)
+    return [
+        (
+            bool(survivors.in_vocabulary[row]),
+            survivors.tokens[start:end].tolist(),
+            survivors.log_odds[start:end].tolist(),
+            survivors.rejected[row].tolist(),
+        )
+        for row, (start, end) in enumerate(bounds)
+    ]
+
+
+@pytest.mark.parametrize("probability_filter", [True, False])
+def test_candidates_are_those_the_filters_leave(
+    probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
+) -> None:
+    """Of any occurrences in any order, some of them twice, also in another process."""
+    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=probability_filter)
+    candidates = pickle.loads(pickle.dumps(candidates))
+    assert candidates.vocabulary.texts == VOCABULARY.texts
+    for asked in (QUERIES[:30], QUERIES[17:3:-2] + QUERIES[5:9], []):
+        expected = cheap_filters(answer(asked), VOCABULARY, probability_filter=probability_filter)
+        assert by_row(candidates.take(asked)) == by_row(expected)
+    assert any(tokens for _, tokens, *_ in by_row(candidates.take(QUERIES[:30])))
+
+
+def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: Path) -> None:
+    """No candidate anywhere is no error here."""
+    store, questions = run
+    none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
+        candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
+        assert candidates.take(QUERIES[:30]).tokens.tolist() == []
+
+
+def test_foreign_questions_are_an_error(
+    run: tuple[SuggestionStore, Questions], tmp_path: Path
+) -> None:
+    """Those of the store that are none of the run's, too."""
+    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=True)
+    with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
+        candidates.take(QUERIES[:31])

@@ -1,0 +1,64 @@
+"""Replacements and variants as records, for tests that look at them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from generation.tables import REPLACEMENTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """A row of `replacements.parquet`."""
+
+    seed_id: str
+    source: str
+    word: str
+    word_class: str
+    replacement: str
+    premise_mlms: tuple[str, ...]
+    hypothesis_mlms: tuple[str, ...]
+    log_odds: float
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A replacement that was drawn."""
+
+    replacement: Replacement
+    subsamples: tuple[int, ...]
+
+
+def table_of(replacements: Iterable[Replacement]) -> pa.Table:
+    """Records → columns, in the order given."""
+    return pa.Table.from_pylist([asdict(r) for r in replacements], schema=REPLACEMENTS)
+
+
+def replacements_in(table: pa.Table) -> list[Replacement]:
+    """Columns → records."""
+    return [
+        Replacement(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+        for row in table.to_pylist()
+    ]
+
+
+def variants_in(table: pa.Table) -> list[Variant]:
+    """What `draw` gives → records."""
+    subsamples: list[Any] = table["subsamples"].to_pylist()
+    return [
+        Variant(replacement, tuple(numbers))
+        for replacement, numbers in zip(
+            replacements_in(table.drop_columns("subsamples")), subsamples, strict=True
+        )
+    ]
+
+
+def variant_table(variants: Iterable[Variant]) -> pa.Table:
+    """Records → what `draw` gives."""
+    variants = list(variants)
+    numbers = pa.array([list(v.subsamples) for v in variants], pa.list_(pa.int32()))
+    return table_of(v.replacement for v in variants).append_column("subsamples", numbers)
