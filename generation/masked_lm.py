@@ -37,8 +37,12 @@ _HEADS: Final = {
 }
 """Model type → the modules after the trunk, in order. Other types run whole."""
 
-_BATCH_TOKENS: Final = {"cpu": 1024}
+_BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
+_HEAD_ROWS: Final = {"cpu": 256}
+_HEAD_ROWS_ACCELERATOR: Final = 2048
+"""Masks that the head takes at a time: its matrix is the vocabulary, and wants more rows than a
+batch of sentences has masks."""
 _FEWEST_ROWS: Final = 16
 """Matrix kernels take another path for fewer rows, with other rounding; smaller inputs
 are filled up with copies, so that a score never depends on what it is batched with."""
@@ -216,8 +220,9 @@ class MaskedLM:
         scores = Scores.empty(len(queries), k)
         inputs = [i for i in self._inputs(queries) if i is not None]
         on_progress(len(queries) - len(inputs))
+        rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
         waiting: deque[_Best] = deque()
-        for group in _groups(_batches(inputs, budget), budget // 16):
+        for group in _groups(_batches(inputs, budget), rows):
             waiting.append(self._best(group, k))
             if len(waiting) > _IN_FLIGHT:
                 on_progress(waiting.popleft().write(scores))
