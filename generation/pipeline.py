@@ -297,13 +297,14 @@ def _open_finder(
     config: Config,
     tagger: Tagger | None,
 ) -> Finder:
-    """What works on a block, with a tagger of its own if none is given."""
+    """What works on a block; in a process of its own, which is given no tagger, loads one."""
     candidates = {
         mlm: Candidates.read(store, queries, probability_filter=config.probability_filter)
         for mlm, store in stores.items()
     }
     lexicon = Lexicon.of({mlm: each.vocabulary for mlm, each in candidates.items()})
-    return Finder(candidates, lexicon, tagger or Tagger.load(config.tagger), config)
+    tagger = tagger or Tagger.load(config.tagger, spare_torch=True)
+    return Finder(candidates, lexicon, tagger, config)
 
 
 def _eligible_pairs(base: RunFolder) -> pa.Table:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -411,6 +413,20 @@ def test_a_missing_model_says_what_to_install() -> None:
         r"run: pip install 'merge-nli\[generation\]'",
     ):
         Tagger.load("xx_not_there")
+
+
+def test_torch_can_be_spared() -> None:
+    """In a process of our own the default tagger runs without torch, which stays importable."""
+    code = """
+import sys
+from generation.tagging import Tagger
+tagger = Tagger.load(spare_torch=True)
+(sentence,) = tagger.tag(["A girl jumps."])
+print([token.tag for token in sentence.tokens], "torch" in sys.modules)
+import torch
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['DT', 'NN', 'VBZ', '.'] False"
 
 
 def test_no_model_at_all_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
