@@ -126,6 +126,12 @@ class Tagger:
         )
         return tags
 
+    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
+        """[n] Whether the tokenisation stays the same: where it does, there are tags (D8)."""
+        substitutions = substitutions.compact()
+        chunks = Chunks.of(substitutions.places)
+        return Filled.of(substitutions, chunks, self._retokenise).sound
+
     def _tag_windows(
         self, substitutions: Substitutions, chunks: Chunks, filled: Filled
     ) -> NDArray[np.int64]:

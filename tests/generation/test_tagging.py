@@ -160,6 +160,8 @@ def test_windows_tag_as_whole_sentences_do(
     expected = tags_of_whole_sentences(nlp, hard_cases)
     assert len(hard_cases) > 3000
     assert found == expected
+    keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
+    assert keeps == [tags is not None for tags in expected]
     # Both outcomes and repeated words occur, or the equality would say little.
     assert 500 < sum(tags is None for tags in expected) < 2500
     assert sum(len(tags) > 1 for tags in expected if tags) > 100
