@@ -48,6 +48,8 @@ class Outcome:
     funnel: Funnel
     eligible: dict[str, int]
     """Word class → seeds."""
+    tagger: str
+    """Name and version of the tagger."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ class Builder:
     def outcome(self, block: int) -> Outcome:
         """Filters, eq. 1, eligibility and sampling for the problems of one block."""
         config = self.config
-        problems = tag_problems(read_block(self.problems, block), self.tagger, config.word_classes)
+        problems = tag_problems(read_block(self.problems, block), self._tagger, config.word_classes)
         found, funnel = find_replacements(
-            problems, self.candidates, self._lexicon, self.tagger, config
+            problems, self.candidates, self._lexicon, self._tagger, config
         )
         kept, too_few = self._select(found)
         excluded = without_replacement(problems.seeds, problems.words, found)
@@ -94,16 +96,17 @@ class Builder:
             variants=variants,
             funnel=funnel,
             eligible=dict(Counter(eligible_pairs(kept)["word_class"].to_pylist())),
+            tagger=self._tagger.name,
         )
+
+    @cached_property
+    def _tagger(self) -> Tagger:
+        # Processes of our own can do without torch.
+        return Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
 
     @cached_property
     def _blocks(self) -> int:
         return len(block_sizes(self.problems))
-
-    @cached_property
-    def tagger(self) -> Tagger:
-        """The tagger that the settings name."""
-        return Tagger.load(self.config.tagger)
 
     def _select(self, found: pa.Table) -> tuple[pa.Table, list[Exclusion]]:
         """The replacements of eligible seeds (D9), or in an ablation of those eligible without."""

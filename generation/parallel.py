@@ -48,11 +48,9 @@ def in_order(
 def _start(open_work: Callable[[], Callable[[Any], Any]]) -> None:
     from threadpoolctl import threadpool_limits
 
-    from generation.tagging import spare_torch
-
     global _work
-    spare_torch()
     _work = open_work()
+    # Afterwards, as limits are set on the libraries that are loaded.
     threadpool_limits(1)
 
 

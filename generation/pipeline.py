@@ -209,7 +209,7 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         out,
         config,
         suggested,
-        tagger=builder.tagger.name,
+        tagger=total.tagger,
         funnel=total.funnel,
         eligible=total.eligible,
         variants=total.variants,
@@ -248,6 +248,7 @@ class _Total:
     variants: int = 0
     eligible: Counter[str] = field(default_factory=Counter)
     """Word class → seeds."""
+    tagger: str = ""
     most: int = 0
     """The largest number of replacements that were too few."""
 
@@ -280,6 +281,7 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
             variants.write(outcome.variants)
             total.funnel.merge(outcome.funnel)
             total.eligible.update(outcome.eligible)
+            total.tagger = outcome.tagger
             total.most = max([total.most, *(e.replacements or 0 for e in outcome.exclusions)])
             bar.update(outcome.problems)
         total.replacements, total.variants = replacements.rows, variants.rows

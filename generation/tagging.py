@@ -35,20 +35,6 @@ _DOCS_PER_BATCH = 128
 _SENTENCES_REMEMBERED = 20_000
 
 
-def spare_torch() -> None:
-    """Import spaCy, but not torch, which Thinc imports where it is installed.
-
-    `MODELS` need no torch, and a process that only builds saves two seconds and 200 MB. But
-    spaCy's transformer models will not run in it: nothing for a process of the user's own.
-    """
-    if "torch" not in sys.modules:
-        sys.modules["torch"] = None  # type: ignore[assignment]
-        try:
-            import spacy  # noqa: F401
-        finally:
-            del sys.modules["torch"]
-
-
 class Tagger:
     """Tokenises and tags sentences, and tags substitutions in their context (D8)."""
 
@@ -69,12 +55,20 @@ class Tagger:
         _use_numpy_matmul(self._pipes)
 
     @classmethod
-    def load(cls, model: str | None = None) -> Tagger:
+    def load(cls, model: str | None = None, *, spare_torch: bool = False) -> Tagger:
         """Load a spaCy model; without a name the first installed one of `MODELS`.
+
+        Args:
+            model: Its name.
+            spare_torch: Where `MODELS` will do, import spaCy without torch, which Thinc
+                imports if it is there: two seconds and 200 MB. No transformer of spaCy's
+                runs in that process afterwards, so this is for processes of our own.
 
         Raises:
             ValueError: the model is not installed.
         """
+        if spare_torch and model in (None, *MODELS):
+            _import_spacy_without_torch()
         import spacy
 
         wanted = (model,) if model else MODELS
@@ -132,6 +126,12 @@ class Tagger:
         )
         return tags
 
+    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
+        """[n] Whether the tokenisation stays the same: where it does, there are tags (D8)."""
+        substitutions = substitutions.compact()
+        chunks = Chunks.of(substitutions.places)
+        return Filled.of(substitutions, chunks, self._retokenise).sound
+
     def _tag_windows(
         self, substitutions: Substitutions, chunks: Chunks, filled: Filled
     ) -> NDArray[np.int64]:
@@ -182,6 +182,15 @@ class Tagger:
         for pipe in self._pipes:
             docs = pipe.pipe(docs, batch_size=_DOCS_PER_BATCH)
         return iter(docs)
+
+
+def _import_spacy_without_torch() -> None:
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            import spacy  # noqa: F401
+        finally:
+            del sys.modules["torch"]
 
 
 def _batched(docs: Iterator[Doc], size: int) -> Iterator[list[Doc]]:

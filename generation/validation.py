@@ -70,19 +70,8 @@ class ContextTagger(Protocol):
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
         """Tags in context, as `Tagger.tags_after` has them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """`find_replacements` with all it needs but the problems."""
-
-    answers: Mapping[str, Answers]
-    lexicon: Lexicon
-    tagger: ContextTagger
-    config: Config
-
-    def __call__(self, problems: TaggedProblems) -> tuple[pa.Table, Funnel]:
-        """Equation 1 for every shared word of some problems."""
-        return find_replacements(problems, self.answers, self.lexicon, self.tagger, self.config)
+    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
+        """Whether the tokenisation stays, as `Tagger.keeps_tokens` has it."""
 
 
 def find_replacements(
@@ -180,10 +169,11 @@ class _Outcome:
         proposed = np.unique(places[places >= 0])
         fate[proposed] = _KEPT
         if config.class_filter:
-            side, word = split(validated.keys[proposed])
-            fate[proposed] = _fates_in_context(side, word, words, lexicon, tagger, config)
+            context = _Context(words, lexicon, tagger, config.tag_match)
             if config.combine == "intersection":
-                fate[places] = _of_both(fate[places])
+                fate[places] = context.fates_of_both(*validated.keys[places.T])
+            else:
+                fate[proposed] = context.fates(validated.keys[proposed])
         places = np.where((places >= 0) & (fate[places] == _KEPT), places, -1)
         kept = (places >= 0).any(1)
         return cls(validated, fate, keys[kept], places[kept])
@@ -202,38 +192,61 @@ class _Outcome:
         return least
 
 
-def _of_both(fates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[n, 2] A word that fails in one sentence fails in the other, there for its own reason."""
-    return np.where(fates == _KEPT, fates[:, ::-1], fates)
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Condition (iii), D8: what becomes of words put on sides, as places in `_FATES`."""
 
+    words: Occurrences
+    lexicon: Lexicon
+    tagger: ContextTagger
+    tag_match: str
 
-def _fates_in_context(
-    side: NDArray[np.int64],
-    word: NDArray[np.int64],
-    words: Occurrences,
-    lexicon: Lexicon,
-    tagger: ContextTagger,
-    config: Config,
-) -> NDArray[np.int64]:
-    """[n] Condition (iii), D8: places in `_FATES` of words put on sides."""
-    substitutions = Substitutions(
-        words.places, lexicon.forms, side, lexicon.form(words.casing[side // 2], word)
-    )
-    sizes = words.per_side[side]
-    tags = tagger.tags_after(substitutions)
-    numbers: dict[str, int] = {}
+    def fates_of_both(
+        self, premise: NDArray[np.int64], hypothesis: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """[n, 2] A word that fails in one sentence fails in the other, there for its own reason.
 
-    def compared(tags: Sequence[str]) -> NDArray[np.int64]:
-        names = (comparable(tag, tag_match=config.tag_match) for tag in tags)
-        return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        A word of another class in the premise is rejected in the hypothesis too, whatever
+        its class is there, so there it only has to be tokenised.
 
-    originals = compared([tag for place in words.places for tag in place.tags])
-    same = (
-        compared(tagger.labels)[tags] == originals[ranges(starts_of(words.per_side)[side], sizes)]
-    )
-    starts = starts_of(sizes)[:-1]
-    fate = np.where(np.logical_and.reduceat(same, starts), _KEPT, _WORD_CLASS)
-    return np.where(tags[starts] < 0, _TOKENIZATION, fate)
+        Args:
+            premise: [n] Keys of (side, word).
+            hypothesis: [n] Those of the same words on the other sides.
+        """
+        fates = np.empty((len(premise), 2), np.int64)
+        fates[:, 0] = self.fates(premise)
+        settled = fates[:, 0] == _WORD_CLASS
+        fates[~settled, 1] = self.fates(hypothesis[~settled])
+        sound = self.tagger.keeps_tokens(self._substitutions(hypothesis[settled]))
+        fates[settled, 1] = np.where(sound, _KEPT, _TOKENIZATION)
+        return np.where(fates == _KEPT, fates[:, ::-1], fates)
+
+    def fates(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n] By the tags in context.
+
+        Args:
+            keys: [n] (side, word)
+        """
+        side, _ = split(keys)
+        sizes = self.words.per_side[side]
+        tags = self.tagger.tags_after(self._substitutions(keys))
+        numbers: dict[str, int] = {}
+
+        def compared(tags: Sequence[str]) -> NDArray[np.int64]:
+            names = (comparable(tag, tag_match=self.tag_match) for tag in tags)
+            return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+
+        originals = compared([tag for place in self.words.places for tag in place.tags])
+        occurrences = ranges(starts_of(self.words.per_side)[side], sizes)
+        same = compared(self.tagger.labels)[tags] == originals[occurrences]
+        starts = starts_of(sizes)[:-1]
+        fate = np.where(np.logical_and.reduceat(same, starts), _KEPT, _WORD_CLASS)
+        return np.where(tags[starts] < 0, _TOKENIZATION, fate)
+
+    def _substitutions(self, keys: NDArray[np.int64]) -> Substitutions:
+        side, word = split(keys)
+        form = self.lexicon.form(self.words.casing[side // 2], word)
+        return Substitutions(self.words.places, self.lexicon.forms, side, form)
 
 
 def _count(found: _Outcome, mlms: Sequence[str], words: Occurrences, funnel: Funnel) -> None:

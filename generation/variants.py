@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from generation.records import Seed, Sentence, SharedWord, Span
 from merge_dataset.schema import LABELS, arrow_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def substitute(text: str, spans: Sequence[Span], word: str) -> tuple[str, tuple[Span, ...]]:
@@ -63,8 +63,23 @@ def spans_of(sentence: Sentence, positions: Iterable[int]) -> list[Span]:
 def seed_rows(seeds: Iterable[Seed]) -> pa.Table:
     """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
     ordered = sorted(seeds, key=lambda seed: seed.seed_id)
-    columns = {**_seed_columns(ordered), "variant_id": [seed.seed_id for seed in ordered]}
-    return _table(columns, len(ordered))
+    columns = {
+        "variant_id": [seed.seed_id for seed in ordered],
+        "seed_id": [seed.seed_id for seed in ordered],
+        "source": [seed.source for seed in ordered],
+        "premise": [seed.premise for seed in ordered],
+        "hypothesis": [seed.hypothesis for seed in ordered],
+        "label": [LABELS.index(seed.label) for seed in ordered],
+        "annotator_labels": [
+            [LABELS.index(label) for label in seed.annotator_labels] for seed in ordered
+        ],
+    }
+    schema = arrow_schema()
+    empty: dict[str, list[Any]] = {
+        field.name: [[] if pa.types.is_list(field.type) else None] * len(ordered)
+        for field in schema
+    }
+    return pa.table({**empty, **columns}, schema=schema)
 
 
 def variant_rows(
@@ -89,8 +104,10 @@ def variant_rows(
         for n, side in enumerate(("premise", "hypothesis"))
     )  # fmt: skip
     validated = [variants[f"{side}_mlms"].to_pylist() for side in ("premise", "hypothesis")]
+    of_seeds = seed_rows(seeds.values())
+    rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
     columns = {
-        **_seed_columns(mine),
+        **{name: rows[name] for name in rows.column_names},
         "variant_id": list(map("/".join, zip(seed_ids, word_classes, words, texts, strict=True))),
         "premise": [text for text, _ in premise],
         "hypothesis": [text for text, _ in hypothesis],
@@ -105,7 +122,7 @@ def variant_rows(
         "log_odds": variants["log_odds"],
         "subsamples": variants["subsamples"],
     }
-    return _table(columns, len(variants)).sort_by("variant_id").combine_chunks()
+    return pa.table(columns, schema=rows.schema).sort_by("variant_id").combine_chunks()
 
 
 def word_spans(
@@ -113,28 +130,3 @@ def word_spans(
 ) -> tuple[list[Span], list[Span]]:
     """Where a shared word stands in premise and hypothesis."""
     return spans_of(premise, word.premise), spans_of(hypothesis, word.hypothesis)
-
-
-def _seed_columns(seeds: Sequence[Seed]) -> dict[str, Any]:
-    return {
-        "seed_id": [seed.seed_id for seed in seeds],
-        "source": [seed.source for seed in seeds],
-        "premise": [seed.premise for seed in seeds],
-        "hypothesis": [seed.hypothesis for seed in seeds],
-        "label": [LABELS.index(seed.label) for seed in seeds],
-        "annotator_labels": [
-            [LABELS.index(label) for label in seed.annotator_labels] for seed in seeds
-        ],
-    }
-
-
-def _table(columns: Mapping[str, Any], rows: int) -> pa.Table:
-    """The columns in the order and types of the schema; what is not there is empty."""
-    import pyarrow as pa
-
-    schema = arrow_schema()
-    for field in schema:
-        if field.name not in columns:
-            empty: list[Any] = [[] if pa.types.is_list(field.type) else None] * rows
-            columns = {**columns, field.name: empty}
-    return pa.table({name: columns[name] for name in schema.names}, schema=schema)

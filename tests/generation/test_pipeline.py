@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from generation import Config, build, generate, pipeline, suggest
+from generation import Config, build, generate, suggest
 from generation import suggestions as store_module
 from generation.artifacts import RunFolder, digest_of_file, read_json
+from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.filters import REASONS
 from generation.funnel import KEPT, render_funnel
 
@@ -131,8 +132,12 @@ def test_blocks_and_workers_change_no_byte(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """Three blocks, and two processes, make what one block in one process makes."""
-    monkeypatch.setattr(pipeline, "_SEEDS_PER_BLOCK", 5)
     other = copy_of(run, tmp_path / "blocks")
+    monkeypatch.setattr(blocks, "BLOCK", 5)
+    with sorted_problems(other.problems) as add:
+        for seed in read_block(run.problems, 0):
+            add(seed)
+    assert block_sizes(other.problems) == [5, 5, 2]
     build(other.path, workers=workers)
     assert bytes_made(other) == bytes_made(run)
     assert read_json(other.manifest)["funnel"] == read_json(run.manifest)["funnel"]
@@ -327,7 +332,7 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     """Killed after new settings were written: `build` refuses, and an ablation too."""
     other = copy_of(run, tmp_path / "unfinished")
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

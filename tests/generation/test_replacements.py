@@ -293,6 +293,11 @@ class FakeTagger:
             )
         return np.array(numbers, np.int64)
 
+    def keeps_tokens(self, substitutions: Substitutions) -> Any:
+        forms = (substitutions.forms[number].lower() for number in substitutions.form.tolist())
+        tags = map(self.tags_of, substitutions.place.tolist(), forms)
+        return np.array([each is not None for each in tags], np.bool_)
+
 
 @dataclass
 class Outcome:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.tiny_models import sentences, tiny_model
 from threadpoolctl import threadpool_limits
 
-from generation import artifacts, suggestions
+from generation import suggestions
 from generation.masked_lm import MaskedLM
 from generation.questions import EVERYTHING, KEY, Shard, key_of
 from generation.records import MaskedQuery, Scores
@@ -228,21 +229,21 @@ def test_a_run_killed_again_and_again(tmp_path: Path) -> None:
 
 def test_a_run_killed_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that was being written is not there; the rest is, and resumes as ever."""
-    write = artifacts.write_atomic
+    write = suggestions.pq.write_table
     written = []
 
-    def half(path: Path, fill: Callable[[Path], object]) -> None:
+    def half(table: pa.Table, path: Path, **options: Any) -> None:
         written.append(path)
         if len(written) == 3:
-            path.with_name(f".{path.name}.tmp").write_bytes(b"PAR1 and no more")
+            path.write_bytes(b"PAR1 and no more")
             raise Killed
-        write(path, fill)
+        write(table, path, **options)
 
     store = store_in(tmp_path / "killed")
     with monkeypatch.context() as patch:
-        patch.setattr(artifacts, "write_atomic", half)
+        patch.setattr(suggestions.pq, "write_table", half)
         with pytest.raises(Killed):
-            fill(store, QUERIES, answer)
+            fill(store, QUERIES)
     assert len(parts_of(store)) == 2
     assert len(store.keys()) == 2 * PART_SIZE
     filled(tmp_path / "killed")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +160,8 @@ def test_windows_tag_as_whole_sentences_do(
     expected = tags_of_whole_sentences(nlp, hard_cases)
     assert len(hard_cases) > 3000
     assert found == expected
+    keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
+    assert keeps == [tags is not None for tags in expected]
     # Both outcomes and repeated words occur, or the equality would say little.
     assert 500 < sum(tags is None for tags in expected) < 2500
     assert sum(len(tags) > 1 for tags in expected if tags) > 100
@@ -411,6 +415,20 @@ def test_a_missing_model_says_what_to_install() -> None:
         r"run: pip install 'merge-nli\[generation\]'",
     ):
         Tagger.load("xx_not_there")
+
+
+def test_torch_can_be_spared() -> None:
+    """In a process of our own the default tagger runs without torch, which stays importable."""
+    code = """
+import sys
+from generation.tagging import Tagger
+tagger = Tagger.load(spare_torch=True)
+(sentence,) = tagger.tag(["A girl jumps."])
+print([token.tag for token in sentence.tokens], "torch" in sys.modules)
+import torch
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['DT', 'NN', 'VBZ', '.'] False"
 
 
 def test_no_model_at_all_names_both(monkeypatch: pytest.MonkeyPatch) -> None:

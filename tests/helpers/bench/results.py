@@ -179,8 +179,9 @@ _HEAD: Final = (
     "",
     "Ratio: their CPU seconds for a unit over ours, median and range over the rounds, in which the "
     "contenders take turns. Each has a process of its own with one thread; peak is the largest "
-    "resident set of that process. Noise: half the range over the rounds, of whichever side "
-    "varies more. Load: of the machine before and after.",
+    "resident set of that process. Unit: in brackets, how many our turn has, and theirs. Noise: "
+    "half the range over the rounds, of whichever side varies more. Load: of the machine before "
+    "and after.",
     "",
     "| what | against | ratio | goal | unit | CPU ours | theirs | wall ours | theirs "
     "| peak ours | theirs | noise | load | agreement |",
@@ -195,7 +196,7 @@ def _line(row: dict[str, Any], measurement: dict[str, Any]) -> str:
         theirs["name"] if theirs else "",
         f"**{ratio['median']:.3g}×** ({ratio['low']:.3g}–{ratio['high']:.3g})" if ratio else "",
         ", ".join(f"{g['text']} {'met' if g['met'] else '**not met**'}" for g in row["goals"]),
-        row["unit"],
+        f"{row['unit']} (" + ", ".join(f"{s['units']:,}" for s in (ours, theirs) if s) + ")",
         *(
             _seconds(statistics.median(side[clock])) if side else ""
             for clock in ("cpu", "wall")
