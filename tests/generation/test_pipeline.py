@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from generation import Config, build, generate, suggest
+from generation import Config, blocks, build, generate, suggest
 from generation import suggestions as store_module
 from generation.artifacts import RunFolder, digest_of_file, read_json
 from generation.blocks import block_sizes, read_block, sorted_problems
