@@ -242,7 +242,8 @@ class SuggestionStore:
 def _write_named(folder: Path, name: str, table: pa.Table) -> None:
     """Write `name.DIGEST.parquet`, the digest being that of the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    # A name of its own: other tasks may be writing the same.
+    # A name of its own: other tasks may be writing the same. What a killed one leaves is
+    # never read.
     temporary = folder / f".{name}.{uuid4().hex}.tmp"
     try:
         pq.write_table(table, temporary, compression="zstd")

@@ -40,11 +40,17 @@ def config(run: Path, **settings: Any) -> Config:
 
 
 def made(run: Path) -> dict[str, bytes]:
-    """Every file of a run, but settings (which name the folder) and logs of tasks."""
+    """Every file of a run, but settings (which name the folder) and logs of tasks.
+
+    Nor the temporary file that a killed task may leave: nobody reads it.
+    """
     return {
         str(path.relative_to(run)): path.read_bytes()
         for path in sorted(run.rglob("*"))
-        if path.is_file() and path.name != "config.toml" and "tasks" not in path.parts
+        if path.is_file()
+        and path.name != "config.toml"
+        and path.suffix != ".tmp"
+        and "tasks" not in path.parts
     }
 
 
