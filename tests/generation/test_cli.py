@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from generation.cli import app
+from generation.executors import Resources
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -29,6 +32,11 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         (["suggest", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
         (["suggest", "--source", "demo", "--set", "mlms=[]"], "expected at least one masked LM"),
         (["build", "--run", "nowhere"], "run: merge-nli suggest --run nowhere"),
+        (["suggest", "--tasks", "3"], "--tasks: expected --executor with it: local, ray or slurm"),
+        (
+            ["suggest", "--executor", "slurm", "--sbatch", "gres"],
+            "--sbatch: expected KEY=VALUE, got 'gres'",
+        ),
     ],
 )
 def test_user_errors_are_messages(arguments: list[str], message: str) -> None:
@@ -37,6 +45,39 @@ def test_user_errors_are_messages(arguments: list[str], message: str) -> None:
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the executor says, and exit code 1."""
+    monkeypatch.setenv("PATH", os.devnull)
+    arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, [*arguments, "--executor", "slurm"])
+    assert result.exit_code == 1
+    assert "error: executor slurm: expected the command sbatch, found none" in result.stderr
+
+
+def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option of many processes and machines."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("generation.pipeline.suggest", lambda config, **more: asked.update(more))
+    options = "--executor slurm --tasks 9 --cpus-per-task 2 --gpus-per-task 1 --memory-gb 8 --time "
+    options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1 --ray-address auto"
+    arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
+    CliRunner().invoke(app, arguments)
+    assert asked == {
+        "executor": "slurm",
+        "tasks": 9,
+        "resources": Resources(
+            cpus=2,
+            gpus=1,
+            memory_gb=8,
+            time="1:00:00",
+            partition="gpu",
+            sbatch={"gres": "gpu:a100:1"},
+            setup="module load cuda",
+            address="auto",
+        ),
+    }
 
 
 def test_generate_as_json(tmp_path: Path) -> None:
