@@ -92,7 +92,8 @@ def _ask(
     with tqdm(total=total, desc=name, unit="mask") as bar:
 
         def skip(answered: int) -> None:
-            bar.initial += answered  # what is there already says nothing of the speed
+            if not bar.disable:
+                bar.initial += answered  # what is there already says nothing of the speed
             bar.update(answered)
 
         store.fill(
