@@ -44,7 +44,7 @@ test-browser: $(READY)  ## The metric's page in headless Chromium, which must be
 
 test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants root, slurm-wlm, munge and iproute2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[distributed]'
-	$(TEST_ENV) $(BIN)/pytest -m 'ray or slurm' tests/distributed
+	$(TEST_ENV) $(BIN)/pytest -m 'distributed or ray or slurm' tests/distributed
 
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy

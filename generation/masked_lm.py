@@ -77,14 +77,13 @@ class _Best:
     log_normalizer: torch.Tensor
     """[inputs]"""
 
-    def write(self, scores: Scores) -> int:
-        """Wait for the device and put the results where they belong; how many there are."""
+    def write(self, scores: Scores) -> None:
+        """Wait for the device and put the results where they belong."""
         rows = [i.row for i in self.inputs]
         scores.original[rows] = [i.original for i in self.inputs]
         scores.windowed[rows] = [i.windowed for i in self.inputs]
         for name in ("tokens", "logits", "original_logit", "log_normalizer"):
             getattr(scores, name)[rows] = getattr(self, name).cpu().numpy()
-        return len(rows)
 
 
 class MaskedLM:
@@ -223,11 +222,11 @@ class MaskedLM:
         rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
         waiting: deque[_Best] = deque()
         for group in _groups(_batches(inputs, budget), rows):
-            waiting.append(self._best(group, k))
+            waiting.append(self._best(group, k, on_progress))
             if len(waiting) > _IN_FLIGHT:
-                on_progress(waiting.popleft().write(scores))
+                waiting.popleft().write(scores)
         while waiting:
-            on_progress(waiting.popleft().write(scores))
+            waiting.popleft().write(scores)
         return scores
 
     def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[_Input | None]:
@@ -278,13 +277,19 @@ class MaskedLM:
         output: torch.Tensor = self._trunk(input_ids=ids)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
-    def _best(self, batches: list[list[_Input]], k: int) -> _Best:
+    def _best(
+        self, batches: list[list[_Input]], k: int, on_progress: Callable[[int], object]
+    ) -> _Best:
         """Run trunk and head; the results stay on the device, and need not be there yet."""
         import torch
 
         inputs = [i for batch in batches for i in batch]
+        found = []
         with torch.inference_mode():
-            vectors = torch.cat([self._run(batch) for batch in batches])
+            for batch in batches:
+                found.append(self._run(batch))
+                on_progress(len(batch))
+            vectors = torch.cat(found)
             if (few := _FEWEST_ROWS - len(inputs)) > 0:
                 vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
             logits = self._head(vectors)[: len(inputs)].float()

@@ -65,7 +65,14 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
     return files
 
 
-@pytest.mark.parametrize("tasks", [1, 2, 7])
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        2,
+        pytest.param(1, marks=pytest.mark.distributed),
+        pytest.param(7, marks=pytest.mark.distributed),
+    ],
+)
 def test_the_number_of_tasks_changes_no_byte(
     tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -74,6 +81,7 @@ def test_the_number_of_tasks_changes_no_byte(
     assert made(run.path) == in_one_process
 
 
+@pytest.mark.distributed
 def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """Relative paths are those of the caller, wherever the tasks run."""
     command = ["suggest", "--recipe", "demo", "--limit", str(LIMIT), "--run", "run"]
@@ -87,6 +95,7 @@ def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path)
         assert made(tmp_path / folder).items() <= there.items()
 
 
+@pytest.mark.distributed
 def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """The message says so; the same command goes on, and ends with the same bytes."""
     run = RunFolder(tmp_path / "run")
@@ -180,10 +189,12 @@ except (OSError, RuntimeError) as error:
 """
 
 
-@pytest.mark.skipif(namespaces.missing() is not None, reason=f"{namespaces.missing()}")
+@pytest.mark.distributed
 @pytest.mark.parametrize("executor", [[], ["local"]], ids=["one process", "local"])
 def test_a_full_disk(executor: list[str], in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """The message says so; with room the same command goes on, and ends with the same bytes."""
+    if missing := namespaces.missing():
+        pytest.fail(missing)
     parts = sum(len(data) for name, data in in_one_process.items() if "/parts/" in name)
     rest = sum(map(len, in_one_process.values())) - parts
     script = '''mount -t tmpfs -o size="$1" none "$2"

@@ -65,7 +65,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _load_tagger_once(monkeypatch: pytest.MonkeyPatch, tagger: Tagger) -> None:
-    monkeypatch.setattr(Tagger, "load", lambda model=None: tagger)
+    monkeypatch.setattr(Tagger, "load", lambda model=None, **_: tagger)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPat
     """A run folder with the suggestions of three MLMs."""
     run = tmp_path_factory.mktemp("together") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tagger, "load", lambda model=None: tagger)
+        patch.setattr(Tagger, "load", lambda model=None, **_: tagger)
         suggest(config_of(run, seeds, [tiny_model(kind) for kind in THREE]))
     return run
 
