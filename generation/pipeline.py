@@ -100,12 +100,12 @@ def suggest(
     """
     run, config = RunFolder(Path(config.run)), config.located()
     mlm_names(config.mlms)  # before the long work
-    # What an earlier run left no longer fits these settings until both phases are done.
-    run.manifest.unlink(missing_ok=True)
-    run.suggested.unlink(missing_ok=True)
-    shutil.rmtree(run.stores, ignore_errors=True)
     with sorted_problems(run.problems) as add:
         problems = load_problems(config, add)
+        # What an earlier run left no longer fits these settings until both phases are done.
+        run.manifest.unlink(missing_ok=True)
+        run.suggested.unlink(missing_ok=True)
+        shutil.rmtree(run.stores, ignore_errors=True)
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,
              len(problems.unlabelled))  # fmt: skip
     write_text(run.config, config.to_toml())

@@ -87,7 +87,7 @@ def variant_rows(
     seeds: Mapping[str, Seed],
     spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
 ) -> pa.Table:
-    """The split `variants`, sorted by `variant_id`.
+    """The split `variants`, sorted by `seed_id`, then by `variant_id`.
 
     Args:
         variants: What was drawn, as `sampling.draw` gives it.
@@ -122,7 +122,9 @@ def variant_rows(
         "log_odds": variants["log_odds"],
         "subsamples": variants["subsamples"],
     }
-    return pa.table(columns, schema=rows.schema).sort_by("variant_id").combine_chunks()
+    table = pa.table(columns, schema=rows.schema)
+    order = [(name, "ascending") for name in ("seed_id", "variant_id")]
+    return table.sort_by(order).combine_chunks()
 
 
 def word_spans(
