@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,8 +253,7 @@ def test_on_ray(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """The same bytes, from a cluster that reaches no further than the test."""
     if missing := namespaces.missing():
         pytest.fail(missing)
-    short = Path(f"/tmp/merge-ray-{os.getpid()}")  # sockets want short paths
-    short.mkdir()
+    short = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets want short paths
     try:
         run = tmp_path / "run"
         done = namespaces.run_apart(
