@@ -115,20 +115,7 @@ def suggest(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
             f"premise and hypothesis, found none in {problems.count} problems"
         )
-    if executor is None:
-        for unit in units_of(config, questions, tasks=1):
-            ask(run.path, unit)
-    else:
-        tasks = tasks or config.workers
-        run_units(
-            "generation.asking:ask",
-            run.path,
-            units_of(config, questions, tasks=tasks),
-            executor=executor,
-            tasks=tasks,
-            workers=config.workers,
-            resources=resources,
-        )
+    _ask_all(run, config, questions, executor, tasks, resources)
     write_json(
         run.suggested,
         {
@@ -144,6 +131,31 @@ def suggest(
         },
     )
     return run
+
+
+def _ask_all(
+    run: RunFolder,
+    config: Config,
+    questions: Questions,
+    executor: Executor | None,
+    tasks: int | None,
+    resources: Resources | None,
+) -> None:
+    """Let every masked LM answer every question, here or dealt to tasks."""
+    if executor is None:
+        for unit in units_of(config, questions, tasks=1):
+            ask(run.path, unit)
+        return
+    tasks = tasks or config.workers
+    run_units(
+        "generation.asking:ask",
+        run.path,
+        units_of(config, questions, tasks=tasks),
+        executor=executor,
+        tasks=tasks,
+        workers=config.workers,
+        resources=resources,
+    )
 
 
 def _questions(run: RunFolder, config: Config) -> Questions:
