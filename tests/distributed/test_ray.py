@@ -1,20 +1,16 @@
-"""Units on a real Ray cluster, in a network namespace that has nothing but loopback.
-
-Ray's daemons listen on all interfaces; there they reach no further than the test.
-"""
+"""Units on a real Ray cluster."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers import namespaces
+from helpers.ray_cluster import CLUSTER
 from helpers.toy_units import FUNCTION, outputs, undisturbed, units
 
 from generation import clusters
@@ -22,14 +18,6 @@ from generation.executors import Resources
 
 pytestmark = pytest.mark.ray
 
-CLUSTER = """
-ip link set lo up
-export TMPDIR="$1"
-"$2" -c 'from ray.scripts.scripts import main; main()' start --head --temp-dir="$1" \
-    --node-ip-address=127.0.0.1 --num-cpus=3 --include-dashboard=false --disable-usage-stats \
-    --object-store-memory=100000000 >&2
-"${@:2}"
-"""
 RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
@@ -54,14 +42,6 @@ def _namespaces() -> None:
     # Not skipped: who asks for these tests wants them run.
     if missing := namespaces.missing():
         pytest.fail(missing)
-
-
-@pytest.fixture
-def ray_folder() -> Iterator[str]:
-    """For Ray's own files; the path of a socket may have a hundred characters."""
-    folder = tempfile.mkdtemp(prefix="ray-")
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_twice(

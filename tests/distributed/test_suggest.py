@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 from helpers import namespaces, slurm_cluster
+from helpers.ray_cluster import CLUSTER
 from helpers.slurm_cluster import SlurmCluster
 from typer.testing import CliRunner
 
@@ -176,7 +175,7 @@ def test_tasks_have_to_agree(tmp_path: Path) -> None:
         ask(run.path, "bert-tiny-mlm 0/1")
 
 
-FULL_DISK = f"""
+SUGGEST = f"""
 import sys
 from pathlib import Path
 from generation import Config, questions, suggest
@@ -208,7 +207,7 @@ cp -r "$2/run" "$2-kept"'''
     disk.mkdir()
     size = (rest + parts // 2) // 4096 * 4096 + 30 * 4096  # half of a page per file
     done = namespaces.run_apart(
-        script, str(size), str(disk), sys.executable, FULL_DISK, *executor, timeout=300
+        script, str(size), str(disk), sys.executable, SUGGEST, *executor, timeout=300
     )
     assert done.returncode == 0, done.stderr
     *message, count, last = done.stdout.splitlines()
@@ -238,28 +237,12 @@ def test_on_slurm(cluster: SlurmCluster, in_one_process: dict[str, bytes], tmp_p
     assert made(run.path) == in_one_process
 
 
-ON_RAY = """
-ip link set lo up
-export TMPDIR="$1"
-"$2" -c 'from ray.scripts.scripts import main; main()' start --head --temp-dir="$1" \
-    --node-ip-address=127.0.0.1 --num-cpus=2 --include-dashboard=false --disable-usage-stats \
-    --object-store-memory=100000000 >&2
-"$2" -c "$3" "$4" ray
-"""
-
-
 @pytest.mark.ray
-def test_on_ray(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """The same bytes, from a cluster that reaches no further than the test."""
+def test_on_ray(in_one_process: dict[str, bytes], ray_folder: str, tmp_path: Path) -> None:
+    """The same bytes."""
     if missing := namespaces.missing():
         pytest.fail(missing)
-    short = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets want short paths
-    try:
-        run = tmp_path / "run"
-        done = namespaces.run_apart(
-            ON_RAY, str(short), sys.executable, FULL_DISK, str(run), timeout=300
-        )
-        assert done.stdout.splitlines() == ["done"], done.stderr
-        assert made(run) == in_one_process
-    finally:
-        shutil.rmtree(short, ignore_errors=True)
+    run = [sys.executable, "-c", SUGGEST, str(tmp_path / "run"), "ray"]
+    done = namespaces.run_apart(CLUSTER, ray_folder, *run, timeout=300)
+    assert done.stdout.splitlines() == ["done"], done.stderr
+    assert made(tmp_path / "run") == in_one_process
