@@ -1,4 +1,4 @@
-"""The dataset contract: labels, word classes, configuration names, columns.
+"""The dataset contract: labels, classes of variants, configuration names, columns.
 
 The other packages meet here and nowhere else, so this module imports nothing of
 ours, and `datasets` and `pyarrow` only when a function that needs them is called.
@@ -22,16 +22,26 @@ LABELS: Final = ("entailment", "neutral", "contradiction")
 WORD_CLASSES: Final = ("noun", "verb", "adjective", "adverb")
 """Classes of words that MERE replaces (paper, section 3, footnote 3)."""
 
+PARAPHRASE: Final = "paraphrase"
+"""The class of variants whose hypothesis is paraphrased as a whole."""
+
+VARIANT_CLASSES: Final = (*WORD_CLASSES, PARAPHRASE)
+"""What the column `word_class` of a variant may hold."""
+
 CONFIG_SUFFIXES: Final = {
     "noun": "nouns",
     "verb": "verbs",
     "adjective": "adjectives",
     "adverb": "adverbs",
+    PARAPHRASE: "paraphrases",
 }
-"""Word class → the ending of its configuration's name and its folder."""
+"""Class of variants → the ending of its configuration's name and its folder."""
 
 PAPER_SOURCES: Final = ("snli", "mnli-m", "mnli-mm")
 """Sources the paper uses: SNLI test, MultiNLI dev matched and mismatched (D15)."""
+
+ANLI_SOURCES: Final = ("anli-r1", "anli-r2", "anli-r3")
+"""The test sets of the three rounds of Adversarial NLI."""
 
 DEMO_SOURCE: Final = "demo"
 """The problems that come with this package."""
@@ -64,7 +74,7 @@ def check_source(source: str) -> str:
     """Return `source` if it can name a source, else raise.
 
     A slug is lower-case letters, digits and single hyphens; underscores are left
-    for the word class in configuration names.
+    for the class of variants in configuration names.
 
     Raises:
         ValueError: `source` is not a slug.
@@ -80,18 +90,18 @@ def check_source(source: str) -> str:
     return source
 
 
-def config_name(source: str, word_class: str | None = None) -> str:
-    """Name of a configuration; without a word class, the one of all classes.
+def config_name(source: str, variant_class: str | None = None) -> str:
+    """Name of a configuration; without a class, the one of all word classes.
 
-    >>> config_name("snli", "noun"), config_name("mnli-m")
-    ('snli_nouns', 'mnli-m')
+    >>> config_name("snli", "noun"), config_name("mnli-m"), config_name("snli", PARAPHRASE)
+    ('snli_nouns', 'mnli-m', 'snli_paraphrases')
     """
     check_source(source)
-    return source if word_class is None else f"{source}_{CONFIG_SUFFIXES[word_class]}"
+    return source if variant_class is None else f"{source}_{CONFIG_SUFFIXES[variant_class]}"
 
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
-    """Source and word class of a configuration; the inverse of `config_name`.
+    """Source and class of variants of a configuration; the inverse of `config_name`.
 
     Raises:
         ValueError: `name` is no configuration name.
@@ -103,13 +113,27 @@ def parse_config_name(name: str) -> tuple[str, str | None]:
     check_source(source)
     if not suffix:
         return source, None
-    for word_class, ending in CONFIG_SUFFIXES.items():
+    for variant_class, ending in CONFIG_SUFFIXES.items():
         if ending == suffix:
-            return source, word_class
+            return source, variant_class
     raise ValueError(
         f"expected a configuration ending in one of {sorted(CONFIG_SUFFIXES.values())}, "
         f"got {name!r}"
     )
+
+
+def collection_name(source: str, variant_class: str | None = None) -> str:
+    """The top folder of a configuration: what one run makes, exported and replaced as a whole.
+
+    The replacements of a source, all word classes, are one collection and its
+    paraphrases another.
+
+    >>> collection_name("snli"), collection_name("snli", "noun")
+    ('snli', 'snli')
+    >>> collection_name("snli", PARAPHRASE)
+    'snli_paraphrases'
+    """
+    return config_name(source, PARAPHRASE if variant_class == PARAPHRASE else None)
 
 
 def config_files(name: str) -> dict[str, tuple[str, ...]]:
@@ -117,19 +141,24 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
 
     The all-classes configuration has seeds of its own, because a seed that is
     eligible in two classes stands in both classes' files, and lists the variants of
-    every class that the folder has. A class has variants or no configuration at all.
+    every word class that the folder has, not the paraphrases. A class has variants or
+    no configuration at all.
 
     Raises:
         ValueError: `name` is no configuration name.
 
     >>> config_files("snli_nouns")["variants"], config_files("snli")["seeds"]
     (('snli/nouns/variants.parquet',), ('snli/seeds.parquet',))
+    >>> config_files("snli_paraphrases")["seeds"]
+    ('snli_paraphrases/seeds.parquet',)
     """
-    source, word_class = parse_config_name(name)
-    classes = WORD_CLASSES if word_class is None else (word_class,)
+    source, variant_class = parse_config_name(name)
+    if variant_class == PARAPHRASE:
+        return {split: (f"{name}/{split}.parquet",) for split in SPLITS}
+    classes = WORD_CLASSES if variant_class is None else (variant_class,)
     folders = [f"{source}/{CONFIG_SUFFIXES[each]}" for each in classes]
     return {
-        "seeds": (f"{source if word_class is None else folders[0]}/seeds.parquet",),
+        "seeds": (f"{source if variant_class is None else folders[0]}/seeds.parquet",),
         "variants": tuple(f"{folder}/variants.parquet" for folder in folders),
     }
 
@@ -172,7 +201,7 @@ def features() -> datasets.Features:
 
     `label` and `annotator_labels` are class labels over `LABELS`. Spans are
     half-open [start, end) character offsets of the replacement in the row's own
-    premise or hypothesis. `log_odds` is in nats. In the split `seeds` the
+    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` is in nats. In the split `seeds` the
     replacement columns are empty and `variant_id` equals `seed_id`.
     """
     import datasets

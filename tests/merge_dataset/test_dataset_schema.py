@@ -11,13 +11,15 @@ import pytest
 from merge_dataset import schema
 
 
-@pytest.mark.parametrize("name", ["snli", "mnli-m_nouns", "anli-r1_adverbs", "demo_adjectives"])
+@pytest.mark.parametrize(
+    "name", ["snli", "mnli-m_nouns", "anli-r1_adverbs", "demo_adjectives", "anli-r3_paraphrases"]
+)
 def test_configuration_names_round_trip(name: str) -> None:
     """A name comes apart into source and class, and together again."""
     assert schema.config_name(*schema.parse_config_name(name)) == name
 
 
-@pytest.mark.parametrize("name", ["snli_noun", "SNLI", "my_set_nouns", "", "a--b", "../snli"])
+@pytest.mark.parametrize("name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"])
 def test_other_names_are_refused(name: str) -> None:
     """What is no configuration name raises and is quoted."""
     with pytest.raises(ValueError, match="expected a"):
@@ -33,6 +35,21 @@ def test_all_classes_list_the_classes_files() -> None:
             for folder in ("nouns", "verbs", "adjectives", "adverbs")
         ),
     }
+
+
+def test_paraphrases_are_a_collection_of_their_own() -> None:
+    """A configuration of paraphrases lies in a top folder of its name, and in no other."""
+    assert schema.config_files("anli-r1_paraphrases") == {
+        "seeds": ("anli-r1_paraphrases/seeds.parquet",),
+        "variants": ("anli-r1_paraphrases/variants.parquet",),
+    }
+    assert [schema.collection_name("snli", each) for each in (None, "adverb", "paraphrase")] == [
+        "snli",
+        "snli",
+        "snli_paraphrases",
+    ]
+    assert schema.VARIANT_CLASSES == ("noun", "verb", "adjective", "adverb", "paraphrase")
+    assert list(schema.CONFIG_SUFFIXES) == list(schema.VARIANT_CLASSES)
 
 
 def test_features_are_the_columns_with_label_names() -> None:
