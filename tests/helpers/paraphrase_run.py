@@ -1,0 +1,180 @@
+"""A small run folder of paraphrases made by hand, as `merge-nli paraphrase` leaves one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
+
+Row = dict[str, Any]
+
+Problem = tuple[str, str, str, Sequence[int], Sequence[str]]
+"""Premise, hypothesis, gold label, annotators' votes, paraphrases of the hypothesis."""
+
+PROBLEMS: Mapping[str, Problem] = {
+    "1": (
+        "A girl and a small dog run.",
+        "A girl has a small dog.",
+        "neutral",
+        (1, 1, 2),
+        ("A girl owns a little dog.", "There is a girl with a small dog.", "The girl’s dog is 🐕."),
+    ),
+    "2": (
+        "A girl sees another girl.",
+        "The girl sees somebody.",
+        "entailment",
+        (0, 0, 0),
+        ("Somebody is seen by the girl.", "The girl can see a person."),
+    ),
+    "4": ("Two boys sing.", "Nobody makes a sound.", "contradiction", (), ("It is all quiet.",)),
+}
+"""Pair id → problem that M answers right."""
+
+NLI_MODEL = {
+    "kind": "classifier",
+    "name": "/opt/models/some-nli-model",
+    "revision": "sha256:0123456789ab",
+    "architecture": "RobertaForSequenceClassification",
+    "dtype": "float32",
+    "device": "cpu",
+    "label_order": ["contradiction", "neutral", "entailment"],
+    "packages": {"torch": "2.13.0"},
+}
+"""M: what `PairModel.describe` says."""
+
+
+def paraphrase_id(seed_id: str, text: str) -> str:
+    """`variant_id` of a paraphrase."""
+    return f"{seed_id}/paraphrase/{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def seed_row(source: str, name: str, problem: Problem) -> Row:
+    """A row of the split `seeds`: the columns of a replacement are empty."""
+    premise, hypothesis, label, votes, _ = problem
+    seed_id = f"{source}:{name}"
+    return {
+        "variant_id": seed_id,
+        "seed_id": seed_id,
+        "source": source,
+        "premise": premise,
+        "hypothesis": hypothesis,
+        "label": LABELS.index(label),
+        "annotator_labels": list(votes),
+        **dict.fromkeys(("word_class", "original", "replacement", "log_odds")),
+        **{f"{side}_spans": [] for side in ("premise", "hypothesis")},
+        **{name: [] for name in ("mlms", "premise_mlms", "hypothesis_mlms", "subsamples")},
+    }
+
+
+def variant_row(seed: Row, text: str) -> Row:
+    """A row of the split `variants`: the whole hypothesis is another."""
+    return seed | {
+        "variant_id": paraphrase_id(seed["seed_id"], text),
+        "hypothesis": text,
+        "word_class": PARAPHRASE,
+        "original": seed["hypothesis"],
+        "replacement": text,
+        "hypothesis_spans": [[0, len(text)]],
+        "subsamples": [0],
+    }
+
+
+def rows_of(
+    source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS
+) -> tuple[list[Row], list[Row]]:
+    """Seeds, by id, and variants, by seed and id."""
+    seeds = [seed_row(source, name, problem) for name, problem in sorted(problems.items())]
+    variants = [
+        variant_row(seed, text)
+        for seed in seeds
+        for text in problems[seed["seed_id"].removeprefix(f"{source}:")][4]
+    ]
+    return seeds, sorted(variants, key=lambda row: (row["seed_id"], row["variant_id"]))
+
+
+def manifest(
+    source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS, **changes: Any
+) -> dict[str, Any]:
+    """A run's manifest, with things in it that a dataset must not repeat."""
+    kept = sum(len(texts) for *_, texts in problems.values())
+    return {
+        "kind": "paraphrases",
+        "source": source,
+        "config": {
+            "source": source,
+            "data": "/home/somebody/snli/test.jsonl",
+            "generator": "/opt/models/flan-t5",
+            "k": 10,
+            "beams": 20,
+            "beam_groups": 10,
+            "diversity_penalty": 0.5,
+            "sibling_penalty": 0.0,
+            "temperature": [0.3, 0.6],
+            "max_new_tokens": 40,
+            "rounds": 2,
+            "limit": None,
+            "rng_seed": 0,
+            "run": "runs/some run",
+            "device": "cpu",
+            "batch_tokens": 4096,
+        },
+        "generator": {
+            "name": "/opt/models/flan-t5",
+            "revision": "sha256:fedcba987654",
+            "architecture": "T5ForConditionalGeneration",
+            "dtype": "float32",
+            "device": "cpu",
+        },
+        "nli_model": NLI_MODEL,
+        "prompt": "Rephrase the following sentence while preserving its original meaning: "
+        "{hypothesis}",
+        "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
+        "fingerprint": "89abcdef01234567",
+        "problems": {"read": 1000, "unlabelled": 20, "kept": 980, "answered_right": 800},
+        "source_data": {"description": "file /home/somebody/test.jsonl", "sha256": "ab12"},
+        "funnel": [
+            {"round": 1, "generated": 1600, "copy": 300, "duplicate": 200, "not_entailed": 900,
+             "kept": 200},
+            {"round": 2, "generated": 400, "copy": 40, "duplicate": 160, "not_entailed": 194,
+             "kept": kept},
+        ],
+        "eligible": {"paraphrase": len(problems)},
+        "variants": kept,
+        "files": {},
+        "started": "2026-01-28T10:58:59Z",
+        **changes,
+    }  # fmt: skip
+
+
+def write_paraphrase_run(
+    folder: Path,
+    source: str = "snli",
+    problems: Mapping[str, Problem] = PROBLEMS,
+    **changes: Any,
+) -> Path:
+    """Write a run folder.
+
+    Args:
+        folder: Made; where to write.
+        source: Of the problems.
+        problems: What they are.
+        **changes: Other values of the manifest, such as `nli_model`.
+    """
+    folder.mkdir(parents=True)
+    seeds, variants = rows_of(source, problems)
+    write_rows(folder / "seeds.parquet", seeds)
+    write_rows(folder / "variants.parquet", variants)
+    (folder / "manifest.json").write_text(json.dumps(manifest(source, problems, **changes)))
+    return folder
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows in the columns of the dataset."""
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema()), path)
