@@ -20,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seconds", type=float, default=10, help="about how long a slow contender's turn may be"
     )
     group.addoption("--contexts", type=int, default=300, help="masked sentences of suggestions")
+    group.addoption("--device", default="cpu", help="what cost is measured on: cpu, cuda")
     group.addoption(
         "--problems",
         default="1000,10000,100000",

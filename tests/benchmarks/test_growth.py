@@ -59,7 +59,7 @@ def test_growth(tmp_path: Path, request: pytest.FixtureRequest) -> None:
             sides[phase.name].append(Side.of(f"{count:,} problems", [once(phase)], count))
             measurement.write([row for name in sides for row in rows(name, sides[name])])
         assert pq.read_metadata(f"{run}/problems.parquet").num_rows == count
-        assert pq.read_metadata(f"{run}/variants.parquet").num_rows > count
+        assert pq.read_metadata(f"{run}/variants.parquet").num_rows > 0
 
 
 def once(contender: Contender) -> Reply:

@@ -26,13 +26,13 @@ _ENVIRONMENT: Final = MappingProxyType(
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TQDM_DISABLE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
         "HF_EVALUATE_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     }
 )
 """One thread each, so that CPU seconds count work and not waiting; nothing from the network."""
+_NO_GPU: Final = MappingProxyType({"CUDA_VISIBLE_DEVICES": ""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ class Contender:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Of `load`; JSON."""
     python: str = sys.executable
+    needs_gpu: bool = False
     _process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -73,7 +74,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | _ENVIRONMENT,
+                env=os.environ | _ENVIRONMENT | ({} if self.needs_gpu else _NO_GPU),
             )
         self.ask(**self.arguments)
         return self

@@ -21,7 +21,7 @@ Answer = Callable[[Sequence[int]], Callable[[], list[Any]]]
 """Numbers of contexts → what is found for each; written down after the clock has stopped."""
 
 
-def masked_lm(model: str, contexts: Sequence[Context], dtype: str) -> Answer:
+def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str = "cpu") -> Answer:
     """Ours. Found are ids and logits, most probable first, and the original's logit."""
     import torch
 
@@ -29,7 +29,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str) -> Answer:
     from generation.records import MaskedQuery
 
     torch.set_num_threads(1)
-    mlm = MaskedLM.load(model, device="cpu", dtype=dtype)
+    mlm = MaskedLM.load(model, device=device, dtype=dtype)
     spans = [(start, start + len(word)) for _, word, start in contexts]
     queries = [
         MaskedQuery(sentence, span, (span,))

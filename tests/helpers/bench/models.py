@@ -83,43 +83,52 @@ def _unigram() -> Any:
     return AlbertTokenizer(vocab=[(piece, 0.0) for piece in special] + scores)
 
 
+_LARGE: Final = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+_ROBERTA: Final = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+_ELECTRA: Final = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+
 _SHAPES: Final[
     Mapping[str, tuple[Callable[[], Any], Callable[..., PreTrainedConfig], Mapping[str, Any]]]
 ] = MappingProxyType(
     {
         "BERT-base": (_wordpiece, BertConfig, {}),
-        "RoBERTa-base": (
-            _byte_level,
-            RobertaConfig,
-            {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-        ),
-        "ELECTRA-generator": (
-            _wordpiece,
-            ElectraConfig,
-            {
-                "embedding_size": 768,
-                "hidden_size": 256,
-                "num_attention_heads": 4,
-                "intermediate_size": 1024,
-            },
-        ),
+        "BERT-large": (_wordpiece, BertConfig, _LARGE),
+        "RoBERTa-base": (_byte_level, RobertaConfig, _ROBERTA),
+        "RoBERTa-large": (_byte_level, RobertaConfig, _ROBERTA | _LARGE),
         "ALBERT-base": (
             _unigram,
             AlbertConfig,
             {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
         ),
+        "ALBERT-xxlarge": (_unigram, AlbertConfig, {}),
+        "ELECTRA-generator": (_wordpiece, ElectraConfig, {"embedding_size": 768, **_ELECTRA}),
+        "ELECTRA-large-generator": (
+            _wordpiece,
+            ElectraConfig,
+            {"embedding_size": 1024, "num_hidden_layers": 24, **_ELECTRA},
+        ),
     }
 )
+"""As the checkpoints of the paper's masked LMs have them. What is not said is the default of the
+library's configuration: those of BERT-base and of ALBERT-xxlarge."""
 
-SHAPES: Final = tuple(_SHAPES)
-"""Of the random models: twelve layers each, as their base checkpoints have them."""
+PAPER_SHAPES: Final = tuple(_SHAPES)
+"""Of the paper's eight masked LMs."""
+
+SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base")
+"""Of the random models that peers are measured with."""
 
 
 def model_folder(name: str, shared_models: Path) -> Path | None:
     """A model's folder, made on first use; None for a real one that is not there.
 
     Args:
-        name: Of `REAL` or of `SHAPES`.
+        name: Of `REAL` or of `PAPER_SHAPES`.
         shared_models: Folder of the real models; the bundled one is there in any case.
     """
     folder = FOLDER / "models" / name

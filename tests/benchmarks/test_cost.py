@@ -1,0 +1,64 @@
+"""What a question costs each of the paper's masked LMs; `make bench`.
+
+`make bench BENCH="-k cost --device cuda --contexts 20000"` measures a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Final
+
+import pytest
+from helpers.bench import fill_mask
+from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.contexts import find_contexts
+from helpers.bench.models import PAPER_SHAPES, model_folder
+from helpers.bench.results import Measurement, Row, Side
+
+pytestmark = pytest.mark.benchmark
+
+QUESTIONS_PER_PROBLEM: Final = 2.81
+"""Of SNLI's test set, each asked once; 14.5 tokens long on average."""
+FEWEST: Final = 16
+"""Questions in a turn."""
+
+
+@pytest.mark.parametrize("shape", PAPER_SHAPES)
+def test_cost(
+    shape: str,
+    labelled: list[dict[str, str]],
+    shared_models: Path,
+    rounds: int,
+    budget: float,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Time per question in both precisions, with weights drawn at random."""
+    device = request.config.getoption("--device")
+    contexts = find_contexts(labelled, shared_models, request.config.getoption("--contexts"))
+    measurement = Measurement("cost", f"{shape}-{device}")
+    sides = []
+    for dtype in ("float32", "bfloat16"):
+        arguments = {
+            "model": str(model_folder(shape, shared_models)),
+            "contexts": contexts,
+            "dtype": dtype,
+            "device": device,
+        }
+        name = f"{device}, {dtype}"
+        with Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu") as ours:
+            trial = spread(range(len(contexts)), FEWEST)
+            ours.ask(rows=trial)
+            each = ours.ask(rows=trial).wall / len(trial)
+            rows = spread(range(len(contexts)), max(FEWEST, int(budget / each)))
+            [replies] = in_turn(rounds, lambda rows=rows: ours.ask(rows=rows))
+        sides.append(Side.of(name, replies, len(rows)))
+    reference, reduced = sides
+    measurement.write([row(shape, reference), row(shape, reduced, reference)])
+
+
+def row(shape: str, side: Side, reference: Side | None = None) -> Row:
+    """Its time, and the problems that it comes to."""
+    problems = 3600 / statistics.median(side.wall) / QUESTIONS_PER_PROBLEM
+    said = f"{problems:,.0f} of SNLI's problems in an hour"
+    return Row(f"cost, {shape}", "question", side, reference, agreement=said)
