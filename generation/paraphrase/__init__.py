@@ -1,0 +1,1 @@
+"""Paraphrases of hypotheses: another class of variants, made by text generators."""
