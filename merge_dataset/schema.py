@@ -46,6 +46,9 @@ ANLI_SOURCES: Final = ("anli-r1", "anli-r2", "anli-r3")
 DEMO_SOURCE: Final = "demo"
 """The problems that come with this package."""
 
+KNOWN_SOURCES: Final = (DEMO_SOURCE, *PAPER_SOURCES, *ANLI_SOURCES)
+"""Those whose licence is known and whose configurations the loading script lists."""
+
 SPLITS: Final = ("seeds", "variants")
 
 REPLACEMENT_COLUMNS: Final = (
@@ -201,8 +204,9 @@ def features() -> datasets.Features:
 
     `label` and `annotator_labels` are class labels over `LABELS`. Spans are
     half-open [start, end) character offsets of the replacement in the row's own
-    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` is in nats. In the split `seeds` the
-    replacement columns are empty and `variant_id` equals `seed_id`.
+    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` is in nats.
+    In the split `seeds` the replacement columns are empty and `variant_id` equals
+    `seed_id`.
     """
     import datasets
 

@@ -49,6 +49,8 @@ NLI_MODEL = {
 }
 """M: what `PairModel.describe` says."""
 
+PROMPT = "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
+
 
 def paraphrase_id(seed_id: str, text: str) -> str:
     """`variant_id` of a paraphrase."""
@@ -111,19 +113,20 @@ def manifest(
             "source": source,
             "data": "/home/somebody/snli/test.jsonl",
             "generator": "/opt/models/flan-t5",
+            "prompt": PROMPT,
             "k": 10,
-            "beams": 20,
-            "beam_groups": 10,
+            "max_rounds": 2,
+            "temperature_min": 0.3,
+            "temperature_max": 0.6,
+            "num_beams": 20,
+            "num_beam_groups": 10,
             "diversity_penalty": 0.5,
             "sibling_penalty": 0.0,
-            "temperature": [0.3, 0.6],
             "max_new_tokens": 40,
-            "rounds": 2,
             "limit": None,
             "rng_seed": 0,
             "run": "runs/some run",
             "device": "cpu",
-            "batch_tokens": 4096,
         },
         "generator": {
             "name": "/opt/models/flan-t5",
@@ -133,17 +136,16 @@ def manifest(
             "device": "cpu",
         },
         "nli_model": NLI_MODEL,
-        "prompt": "Rephrase the following sentence while preserving its original meaning: "
-        "{hypothesis}",
+        "prompt": PROMPT,
         "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
         "fingerprint": "89abcdef01234567",
         "problems": {"read": 1000, "unlabelled": 20, "kept": 980, "answered_right": 800},
         "source_data": {"description": "file /home/somebody/test.jsonl", "sha256": "ab12"},
         "funnel": [
-            {"round": 1, "generated": 1600, "copy": 300, "duplicate": 200, "not_entailed": 900,
-             "kept": 200},
-            {"round": 2, "generated": 400, "copy": 40, "duplicate": 160, "not_entailed": 194,
-             "kept": kept},
+            {"round": 1, "generated": 1600 + kept, "copy": 400, "duplicate": 200,
+             "not_entailed": 1001, "kept": kept - 1},
+            {"round": 2, "generated": 400, "copy": 40, "duplicate": 160, "not_entailed": 199,
+             "kept": 1},
         ],
         "eligible": {"paraphrase": len(problems)},
         "variants": kept,
