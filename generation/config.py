@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Self
 
-from merge_dataset.schema import LABELS, WORD_CLASSES, check_source
+from generation.settings import (
+    ProblemSettings,
+    check_counts,
+    check_members,
+    check_settings,
+    first_field,
+    from_mapping,
+    parse_toml,
+    to_toml,
+    values_of,
+)
+from merge_dataset.schema import WORD_CLASSES
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 """Name of the masked LM that comes with this package."""
@@ -27,36 +37,16 @@ came out (model revisions, device, dtype, tagger)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(ProblemSettings):
     """Everything that determines a run; the defaults are those of recipe `paper-v2`.
 
     Build one with `Config.from_recipe`, or directly. Validated on creation.
     """
 
-    recipe: str = "custom"
+    recipe: str = first_field("custom")
     """Where the settings come from; a name for the manifest, nothing more."""
-    ablation: str | None = None
+    ablation: str | None = first_field(None)
     """Name of the ablation applied (D13), for the manifest."""
-
-    # Problems (D15)
-    source: str = "snli"
-    """`snli`, `mnli-m`, `mnli-mm`, `demo`, or a slug of your own."""
-    data: str | None = None
-    """A local .jsonl, .csv, .tsv or .parquet file; otherwise the source's Hub dataset."""
-    dataset: str | None = None
-    """A Hub dataset id for a source of your own."""
-    dataset_config: str | None = None
-    split: str | None = None
-    revision: str | None = None
-    """Revision of the Hub dataset."""
-    premise_column: str | None = None
-    hypothesis_column: str | None = None
-    label_column: str | None = None
-    id_column: str | None = None
-    label_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """A data set's own label (as text) → one of the three labels, or "" for unlabelled."""
-    limit: int | None = None
-    """Only the first so many labelled problems."""
 
     # Suggestions (D3–D5, D12)
     mlms: tuple[str, ...] = ()
@@ -99,21 +89,13 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
-        hints = get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            _check_type(field.name, getattr(self, field.name), hints[field.name])
-        check_source(self.source)
-        _check_members("word_classes", self.word_classes, WORD_CLASSES)
-        _check_members("label_map", [v for v in self.label_map.values() if v], LABELS)
+        check_settings(self)
+        check_members("word_classes", self.word_classes, WORD_CLASSES)
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
-        for name in ("suggestions_per_occurrence", "min_replacements", "subsamples",
-                     "variants_per_class", "workers"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("limit", "batch_tokens"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}: expected at least 1 or nothing, got {value}")
+        counts = ("suggestions_per_occurrence", "min_replacements", "subsamples",
+                  "variants_per_class", "workers")  # fmt: skip
+        check_counts(self, *counts, optional=("batch_tokens",))
 
     @classmethod
     def from_recipe(cls, recipe: str, *, ablation: str | None = None, **settings: Any) -> Self:
@@ -141,29 +123,16 @@ class Config:
         Raises:
             ValueError: a key is no field; the message names the nearest one.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        for key in values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; known keys: {sorted(known)}"
-                raise ValueError(f"unknown setting {key!r}{hint}")
-        fields: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
-        }
-        return cls(**fields)
+        return from_mapping(cls, values)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a `config.toml` as `to_toml` wrote it."""
-        return cls.from_mapping(_parse_toml(path.read_text(encoding="utf-8"), str(path)))
+        return cls.from_mapping(parse_toml(path.read_text(encoding="utf-8"), str(path)))
 
     def to_toml(self) -> str:
         """The settings as TOML in the order above; unset ones left out."""
-        import tomli_w
-
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values["label_map"] = dict(sorted(self.label_map.items()))
-        return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
+        return to_toml(self)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
         """These settings, overlaid by an ablation (D13), overlaid by single fields.
@@ -171,7 +140,7 @@ class Config:
         Raises:
             ValueError: unknown ablation or key, or a value out of range.
         """
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values = values_of(self)
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
         return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})
@@ -184,7 +153,7 @@ class Config:
 
     def what_is_made(self) -> dict[str, Any]:
         """The settings that decide what is made: neither the machine's nor the paths."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values = values_of(self)
         values["label_map"] = dict(self.label_map)
         return {k: v for k, v in values.items() if k not in _OF_THE_MACHINE}
 
@@ -213,7 +182,7 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
         path = Path(recipe)
         if not path.is_file():
             raise ValueError(f"expected a recipe file at {path}, found none")
-        return _parse_toml(path.read_text(encoding="utf-8"), recipe)
+        return parse_toml(path.read_text(encoding="utf-8"), recipe)
     return _read_bundled("recipes", recipe)
 
 
@@ -230,41 +199,4 @@ def _read_bundled(folder: str, name: str) -> dict[str, Any]:
         )
         raise ValueError(f"expected {wanted}, got {name!r}{hint}")
     path = bundled_path(f"{folder}/{name}.toml")
-    return _parse_toml(path.read_text(encoding="utf-8"), name)
-
-
-def _parse_toml(text: str, where: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
-
-
-def _check_type(name: str, value: Any, hint: Any) -> None:
-    options = get_args(hint) if get_origin(hint) is Literal else None
-    if options:
-        if value not in options:
-            near = difflib.get_close_matches(str(value), options, n=1)
-            suffix = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{name}: expected one of {list(options)}, got {value!r}{suffix}")
-        return
-    allowed: tuple[type, ...] = tuple(
-        get_origin(h) or h for h in (get_args(hint) if type(None) in get_args(hint) else (hint,))
-    )
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-        expected = " or ".join(t.__name__ for t in allowed)
-        raise TypeError(f"{name}: expected {expected}, got {value!r}")
-    if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
-        raise TypeError(f"{name}: expected a list of strings, got {value!r}")
-    if isinstance(value, Mapping) and not all(
-        isinstance(item, str) for pair in value.items() for item in pair
-    ):
-        raise TypeError(f"{name}: expected a table of strings, got {value!r}")
-
-
-def _check_members(name: str, values: Any, allowed: tuple[str, ...]) -> None:
-    for value in values:
-        if value not in allowed:
-            near = difflib.get_close_matches(value, allowed, n=1)
-            suffix = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{name}: expected members of {list(allowed)}, got {value!r}{suffix}")
+    return parse_toml(path.read_text(encoding="utf-8"), name)

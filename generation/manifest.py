@@ -48,7 +48,7 @@ def manifest_of(
         "ablation": config.ablation,
         "fingerprint": digest_of(made_from),
         **made_from,
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": versions(*_PACKAGES),
         "problems": {
             **suggested["problems"],
             "unlabelled": len(suggested["problems"]["unlabelled"]),
@@ -64,3 +64,8 @@ def manifest_of(
             }
         ),
     }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions of packages by name."""
+    return {name: version(name) for name in packages}

@@ -15,8 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from generation.config import Config, bundled_path
+from generation.config import bundled_path
 from generation.records import Seed
+from generation.settings import ProblemSettings
 from merge_dataset.schema import DEMO_SOURCE, LABELS
 
 Row = tuple[str, Mapping[str, Any]]
@@ -42,6 +43,7 @@ _HUB: Final = {
     "snli": ("stanfordnlp/snli", None, "test"),
     "mnli-m": ("nyu-mll/multi_nli", None, "validation_matched"),
     "mnli-mm": ("nyu-mll/multi_nli", None, "validation_mismatched"),
+    **{f"anli-r{n}": ("facebook/anli", None, f"test_r{n}") for n in (1, 2, 3)},
 }
 _MOST_REPORTED: Final = 10
 
@@ -60,7 +62,7 @@ class Problems:
     """Digest over the problems, so that two runs can tell whether they saw the same."""
 
 
-def load_problems(config: Config, add: Callable[[Seed], object]) -> Problems:
+def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Problems:
     """Read the problems that `config` names.
 
     A file (`data`) goes before a Hub dataset (`dataset`); without either the source must
@@ -110,7 +112,7 @@ def load_problems(config: Config, add: Callable[[Seed], object]) -> Problems:
     )
 
 
-def _open(config: Config) -> tuple[Iterator[Row], str]:
+def _open(config: ProblemSettings) -> tuple[Iterator[Row], str]:
     if config.data is not None:
         path = Path(config.data)
         if not path.is_file():
@@ -196,7 +198,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             yield f"{path.name}: row {number}", row
 
 
-def _read_hub(config: Config) -> tuple[Iterator[Row], str]:
+def _read_hub(config: ProblemSettings) -> tuple[Iterator[Row], str]:
     import datasets
 
     name, subset, split = (config.dataset, None, "test") if config.dataset else _HUB[config.source]
@@ -233,7 +235,7 @@ def _peek(rows: Iterator[Row], description: str) -> tuple[Mapping[str, Any], Ite
 
 
 def _find_columns(
-    config: Config, row: Mapping[str, Any], description: str
+    config: ProblemSettings, row: Mapping[str, Any], description: str
 ) -> dict[str, str | None]:
     """Which column plays which part: as told, else the first usual name there is."""
     found: dict[str, str | None] = {}
@@ -250,7 +252,7 @@ def _find_columns(
 
 
 def _seed(
-    config: Config, columns: Mapping[str, str | None], seed_id: str, row: Mapping[str, Any]
+    config: ProblemSettings, columns: Mapping[str, str | None], seed_id: str, row: Mapping[str, Any]
 ) -> Seed | None:
     """The row as a seed; None if it has no gold label.
 

@@ -354,9 +354,31 @@ def test_toml_leaves_out_what_is_not_set() -> None:
     assert "data" not in values
     assert values["rng_seed"] == 3
     assert values["label_map"] == {"x": "neutral"}
-    order = [field.name for field in dataclasses.fields(Config)]
-    plain = [key for key in values if key != "label_map"]
-    assert plain == sorted(plain, key=order.index)
+    in_order = [key for key in ORDER if key in values]
+    # Tables come last in TOML.
+    assert [*values] == [*(key for key in in_order if key != "label_map"), "label_map"]
+
+
+ORDER = (
+    "recipe", "ablation", "source", "data", "dataset", "dataset_config", "split", "revision",
+    "premise_column", "hypothesis_column", "label_column", "id_column", "label_map", "limit",
+    "mlms", "suggestions_per_occurrence", "masking", "word_classes", "probability_filter",
+    "class_filter", "tag_match", "combine", "scramble", "min_replacements",
+    "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed", "device", "dtype",
+    "batch_tokens", "workers", "tagger", "store", "run",
+)  # fmt: skip
+"""Of the settings in files: it is part of the bytes of a run's manifest."""
+
+
+def test_the_order_of_settings_in_files() -> None:
+    """What a run is called comes first, then its problems; in the manifest as in TOML."""
+    assert {field.name for field in dataclasses.fields(Config)} == set(ORDER)
+    assert list(Config().what_is_made()) == [key for key in ORDER if key not in MACHINE]
+    toml = Config(recipe="mine", ablation="union", limit=3, mlms=("a",)).to_toml()
+    assert toml.startswith(
+        'recipe = "mine"\nablation = "union"\nsource = "snli"\nlimit = 3\nmlms = [\n    "a",\n]\n'
+        "suggestions_per_occurrence = 200\n"
+    )
 
 
 # --- What decides the outcome ---

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from generation.config import Config, bundled_path
 from generation.records import Seed
 from generation.sources import _UniqueIds, load_problems
+from merge_dataset.schema import ANLI_SOURCES, DEMO_SOURCE, PAPER_SOURCES
 
 modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
@@ -51,6 +52,20 @@ MNLI = {
     "sentence2": "The site has no list.",
 }
 """A row of multinli_1.0_dev_matched.jsonl."""
+
+ANLI = {
+    "uid": "8a91e1a2-9a32-4fd9-b1b6-bd2ee2287c8f",
+    "context": "Ernest Jones is a British jeweller and watchmaker. Established in 1949, its first "
+    "store was opened in Oxford Street, London.",
+    "hypothesis": "The first Ernest Jones store was opened on the continent of Europe.",
+    "label": "e",
+    "model_label": "n",
+    "emturk": True,
+    "genre": "wiki",
+    "reason": "London is in Europe. A model may not know it.",
+    "tag": "test",
+}
+"""A row of anli_v1.0/R1/test.jsonl, texts shortened."""
 
 PLAIN = {"pairID": "1", "sentence1": "A boy runs.", "sentence2": "The boy runs.",
          "gold_label": "entailment"}  # fmt: skip
@@ -242,6 +257,42 @@ def test_anli_letters_and_context_column(tmp_path: Path) -> None:
         ("anli-r1:un", "Premise n", "neutral"),
         ("anli-r1:uc", "Premise c", "contradiction"),
     ]
+
+
+@pytest.mark.parametrize("source", ["anli-r1", "anli-r2", "anli-r3"])
+def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None:
+    """The annotated label counts, not the one that a model gave; the reason is no text."""
+    rows = [ANLI, {**ANLI, "label": "c", "model_label": "e"}, {**ANLI, "uid": "x", "label": "n"}]
+    problems = load(jsonl(tmp_path / "test.jsonl", rows), source=source)
+    uid = f"{source}:{ANLI['uid']}"
+    assert [(s.seed_id, s.label) for s in problems.seeds] == [
+        (uid, "entailment"),
+        (f"{uid}~2", "contradiction"),
+        (f"{source}:x", "neutral"),
+    ]
+    for seed in problems.seeds:
+        assert (seed.source, seed.annotator_labels) == (source, ())
+        assert (seed.premise, seed.hypothesis) == (ANLI["context"], ANLI["hypothesis"])
+
+
+def test_anli_on_the_hub_has_ids_and_class_names(hub: dict[str, Any]) -> None:
+    """There the columns are uid, premise, hypothesis, label and reason."""
+    hub["table"] = hub_table([2, 0, 1], uid=["a", "b", "c"], reason=["", "Because.", ""])
+    problems = loaded(Config(source="anli-r3"))
+    assert hub["asked"] == ("facebook/anli", None, "test_r3", None)
+    assert problems.description == "facebook/anli [test_r3]"
+    assert [(s.seed_id, s.premise, s.hypothesis, s.label) for s in problems.seeds] == [
+        ("anli-r3:a", "P0", "H0", "contradiction"),
+        ("anli-r3:b", "P1", "H1", "entailment"),
+        ("anli-r3:c", "P2", "H2", "neutral"),
+    ]
+
+
+def test_every_known_source_has_its_problems(hub: dict[str, Any]) -> None:
+    """The sources that the dataset knows by name are those that need no file."""
+    hub["table"] = hub_table([0])
+    for source in (*PAPER_SOURCES, *ANLI_SOURCES, DEMO_SOURCE):
+        assert loaded(Config(source=source)).seeds
 
 
 def test_named_columns_go_before_the_usual_ones(tmp_path: Path) -> None:
@@ -588,6 +639,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ("snli", ("stanfordnlp/snli", None, "test", None)),
         ("mnli-m", ("nyu-mll/multi_nli", None, "validation_matched", None)),
         ("mnli-mm", ("nyu-mll/multi_nli", None, "validation_mismatched", None)),
+        ("anli-r1", ("facebook/anli", None, "test_r1", None)),
+        ("anli-r2", ("facebook/anli", None, "test_r2", None)),
+        ("anli-r3", ("facebook/anli", None, "test_r3", None)),
     ],
 )
 def test_the_papers_sources_have_their_hub_datasets(

@@ -1,0 +1,68 @@
+"""Options that several commands of generation have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from merge_dataset.cli import OutputFormat
+
+PROBLEMS, MACHINE = "Problems", "Machine"
+
+
+class DType(StrEnum):
+    """Number format of the weights."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:
+    """An option with its help, in a group of its own where one is named."""
+    return typer.Option(*names, help=text, rich_help_panel=group, **more)
+
+
+Source = Annotated[
+    str | None,
+    option(
+        "snli, mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or a name for your own.", group=PROBLEMS
+    ),
+]
+Data = Annotated[str | None, option("A .jsonl, .csv, .tsv or .parquet file.", group=PROBLEMS)]
+Dataset = Annotated[str | None, option("A dataset on the Hub.", group=PROBLEMS)]
+DatasetConfig = Annotated[str | None, option("Its configuration.", group=PROBLEMS)]
+Split = Annotated[str | None, option("Its split.", group=PROBLEMS)]
+Revision = Annotated[str | None, option("Its revision.", group=PROBLEMS)]
+PremiseColumn = Annotated[str | None, option("Column of the premise.", group=PROBLEMS)]
+HypothesisColumn = Annotated[str | None, option("Column of the hypothesis.", group=PROBLEMS)]
+LabelColumn = Annotated[str | None, option("Column of the label.", group=PROBLEMS)]
+IdColumn = Annotated[str | None, option("Column of the id.", group=PROBLEMS)]
+LabelMap = Annotated[
+    str | None, option("Labels, as theirs=ours,…; ours empty for unlabelled.", group=PROBLEMS)
+]
+Limit = Annotated[int | None, option("Only the first so many problems.", group=PROBLEMS, min=1)]
+Device = Annotated[str | None, option("auto, cpu, cuda, cuda:1, mps.", group=MACHINE)]
+Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
+Format = Annotated[OutputFormat, option("How to write the summary.", "--format")]
+
+
+def read_label_map(text: str | None) -> dict[str, str] | None:
+    """What `--label-map` says.
+
+    Raises:
+        ValueError: it is no list of theirs=ours.
+
+    >>> read_label_map("not_entailment=neutral,hidden=")
+    {'not_entailment': 'neutral', 'hidden': ''}
+    """
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    for theirs, equals, _ in pairs:
+        if not equals:
+            raise ValueError(f"--label-map: expected theirs=ours,…, got {theirs!r}")
+    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
