@@ -14,6 +14,28 @@ import typer
 
 from generation.config import Config
 from generation.executors import ExecutorError
+from generation.options import (
+    MACHINE,
+    Data,
+    Dataset,
+    DatasetConfig,
+    Device,
+    DType,
+    Format,
+    HypothesisColumn,
+    IdColumn,
+    LabelColumn,
+    LabelMap,
+    Limit,
+    Out,
+    PremiseColumn,
+    Revision,
+    Source,
+    Split,
+    option,
+    read_label_map,
+)
+from generation.paraphrase.cli import paraphrase_command
 from merge_dataset.cli import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
 from merge_metric.cli import (
@@ -21,7 +43,9 @@ from merge_metric.cli import (
     baseline_app,
     compare_command,
     evaluate_demo,
+    export_app,
     predict_command,
+    publish_app,
     report_command,
     score_command,
 )
@@ -41,9 +65,11 @@ app.command("score")(score_command)
 app.command("compare")(compare_command)
 app.command("analyse")(analyse_command)
 app.command("report")(report_command)
+app.add_typer(export_app, name="export")
+app.add_typer(publish_app, name="publish")
+app.command("paraphrase")(paraphrase_command)
 
-_PROBLEMS, _MODELS, _MACHINE = "Problems", "Masked language models", "Machine"
-_CLUSTER = "Many processes, many machines"
+_MODELS, _CLUSTER = "Masked language models", "Many processes, many machines"
 
 
 class Masking(StrEnum):
@@ -68,14 +94,6 @@ class Scope(StrEnum):
     WORD = "word"
 
 
-class DType(StrEnum):
-    """Number format of the weights."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
 class ExecutorName(StrEnum):
     """Where the tasks of suggest run."""
 
@@ -84,71 +102,49 @@ class ExecutorName(StrEnum):
     slurm = "slurm"
 
 
-def _option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=group, **more)
-
-
 Run = Annotated[
-    str, _option("Folder for settings, suggestions, replacements, variants and the manifest.")
+    str, option("Folder for settings, suggestions, replacements, variants and the manifest.")
 ]
-Out = Annotated[Path, _option("Dataset folder to write or to add this source to.")]
-Format = Annotated[OutputFormat, _option("How to write the summary.", "--format")]
 Settings = Annotated[
     list[str] | None,
-    _option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
+    option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
 ]
 Workers = Annotated[
     int | None,
-    _option(
-        "Processes at a time: of build, and with --executor of suggest.", group=_MACHINE, min=1
-    ),
+    option("Processes at a time: of build, and with --executor of suggest.", group=MACHINE, min=1),
 ]
 
 
 def _config(
     recipe: Annotated[
-        str, _option("paper-v2, paper-v1, poster, demo, or a .toml file.")
+        str, option("paper-v2, paper-v1, poster, demo, or a .toml file.")
     ] = "paper-v2",
-    source: Annotated[
-        str | None,
-        _option("snli, mnli-m, mnli-mm, demo, or a name for your own.", group=_PROBLEMS),
-    ] = None,
-    data: Annotated[
-        str | None, _option("A .jsonl, .csv, .tsv or .parquet file.", group=_PROBLEMS)
-    ] = None,
-    dataset: Annotated[str | None, _option("A dataset on the Hub.", group=_PROBLEMS)] = None,
-    dataset_config: Annotated[str | None, _option("Its configuration.", group=_PROBLEMS)] = None,
-    split: Annotated[str | None, _option("Its split.", group=_PROBLEMS)] = None,
-    revision: Annotated[str | None, _option("Its revision.", group=_PROBLEMS)] = None,
-    premise_column: Annotated[
-        str | None, _option("Column of the premise.", group=_PROBLEMS)
-    ] = None,
-    hypothesis_column: Annotated[
-        str | None, _option("Column of the hypothesis.", group=_PROBLEMS)
-    ] = None,
-    label_column: Annotated[str | None, _option("Column of the label.", group=_PROBLEMS)] = None,
-    id_column: Annotated[str | None, _option("Column of the id.", group=_PROBLEMS)] = None,
-    label_map: Annotated[
-        str | None,
-        _option("Labels, as theirs=ours,…; ours empty for unlabelled.", group=_PROBLEMS),
-    ] = None,
-    limit: Annotated[
-        int | None, _option("Only the first so many problems.", group=_PROBLEMS, min=1)
-    ] = None,
+    source: Source = None,
+    data: Data = None,
+    dataset: Dataset = None,
+    dataset_config: DatasetConfig = None,
+    split: Split = None,
+    revision: Revision = None,
+    premise_column: PremiseColumn = None,
+    hypothesis_column: HypothesisColumn = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    label_map: LabelMap = None,
+    limit: Limit = None,
     mlm: Annotated[
         list[str] | None,
-        _option("Hub id (optionally id@revision) or folder; may be repeated.", group=_MODELS),
+        option("Hub id (optionally id@revision) or folder; may be repeated.", group=_MODELS),
     ] = None,
     masking: Annotated[
-        Masking | None, _option("One occurrence at a time, or all.", group=_MODELS)
+        Masking | None, option("One occurrence at a time, or all.", group=_MODELS)
     ] = None,
-    device: Annotated[str | None, _option("auto, cpu, cuda, cuda:1, mps.", group=_MACHINE)] = None,
-    dtype: Annotated[DType | None, _option("float32 is the reference.", group=_MACHINE)] = None,
+    device: Device = None,
+    dtype: Annotated[DType | None, option("float32 is the reference.", group=MACHINE)] = None,
     batch_tokens: Annotated[
-        int | None, _option("Tokens in a forward pass.", group=_MACHINE, min=1)
+        int | None, option("Tokens in a forward pass.", group=MACHINE, min=1)
     ] = None,
     store: Annotated[
-        str | None, _option("Suggestion store shared by runs; else in the run folder.")
+        str | None, option("Suggestion store shared by runs; else in the run folder.")
     ] = None,
     workers: Workers = None,
     settings: Settings = None,
@@ -166,7 +162,7 @@ def _config(
         "hypothesis_column": hypothesis_column,
         "label_column": label_column,
         "id_column": id_column,
-        "label_map": _label_map(label_map),
+        "label_map": read_label_map(label_map),
         "limit": limit,
         "mlms": tuple(mlm) if mlm else None,
         "masking": masking and masking.value,
@@ -183,29 +179,29 @@ def _config(
 def _distribution(
     executor: Annotated[
         ExecutorName | None,
-        _option("Deal suggest to tasks there; by default one process.", group=_CLUSTER),
+        option("Deal suggest to tasks there; by default one process.", group=_CLUSTER),
     ] = None,
     tasks: Annotated[
-        int | None, _option("How many tasks; by default as many as workers.", group=_CLUSTER, min=1)
+        int | None, option("How many tasks; by default as many as workers.", group=_CLUSTER, min=1)
     ] = None,
-    cpus_per_task: Annotated[int, _option("Cores.", group=_CLUSTER, min=1)] = 1,
-    gpus_per_task: Annotated[int, _option("GPUs.", group=_CLUSTER, min=0)] = 0,
+    cpus_per_task: Annotated[int, option("Cores.", group=_CLUSTER, min=1)] = 1,
+    gpus_per_task: Annotated[int, option("GPUs.", group=_CLUSTER, min=0)] = 0,
     memory_gb: Annotated[
-        int | None, _option("Memory of a task (ray, slurm).", group=_CLUSTER, min=1)
+        int | None, option("Memory of a task (ray, slurm).", group=_CLUSTER, min=1)
     ] = None,
     time: Annotated[
-        str | None, _option("Limit of a task, as 2:00:00 (slurm).", group=_CLUSTER)
+        str | None, option("Limit of a task, as 2:00:00 (slurm).", group=_CLUSTER)
     ] = None,
-    partition: Annotated[str | None, _option("Its partition (slurm).", group=_CLUSTER)] = None,
+    partition: Annotated[str | None, option("Its partition (slurm).", group=_CLUSTER)] = None,
     sbatch: Annotated[
         list[str] | None,
-        _option("Other options of sbatch, as KEY=VALUE; may be repeated.", group=_CLUSTER),
+        option("Other options of sbatch, as KEY=VALUE; may be repeated.", group=_CLUSTER),
     ] = None,
     setup: Annotated[
-        str, _option("Commands before a task, as 'module load cuda' (slurm).", group=_CLUSTER)
+        str, option("Commands before a task, as 'module load cuda' (slurm).", group=_CLUSTER)
     ] = "",
     ray_address: Annotated[
-        str | None, _option("Of the cluster; by default RAY_ADDRESS.", group=_CLUSTER)
+        str | None, option("Of the cluster; by default RAY_ADDRESS.", group=_CLUSTER)
     ] = None,
 ) -> dict[str, Any]:
     """What the options say of where `suggest` works."""
@@ -269,7 +265,7 @@ def register_command(
         ),
     ] = None,
     cache_dir: Annotated[
-        Path | None, _option("Cache to use instead of that of `datasets`.", file_okay=False)
+        Path | None, option("Cache to use instead of that of `datasets`.", file_okay=False)
     ] = None,
     output: Format = OutputFormat.text,
 ) -> None:
@@ -317,7 +313,7 @@ def register_command(
 def demo(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
-    register: Annotated[bool, _option("Also make the bare names load from any directory.")] = True,
+    register: Annotated[bool, option("Also make the bare names load from any directory.")] = True,
 ) -> None:
     """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
 
@@ -417,15 +413,15 @@ def suggest(
 def build(
     run: Run = "runs/default",
     out: Annotated[
-        Path | None, _option("Dataset folder; by default merge-nli, or merge-nli-ABLATION.")
+        Path | None, option("Dataset folder; by default merge-nli, or merge-nli-ABLATION.")
     ] = None,
     ablation: Annotated[
-        str | None, _option("union, pos, prob, none, scrambled or paper (paper, A.2).")
+        str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
     ] = None,
-    tag_match: Annotated[TagMatch | None, _option("Same word class, or same Penn tag.")] = None,
-    min_replacements: Annotated[int | None, _option("For a seed to be eligible.", min=1)] = None,
-    scope: Annotated[Scope | None, _option("Over what they are counted.")] = None,
-    rng_seed: Annotated[int | None, _option("Of the subsamples.")] = None,
+    tag_match: Annotated[TagMatch | None, option("Same word class, or same Penn tag.")] = None,
+    min_replacements: Annotated[int | None, option("For a seed to be eligible.", min=1)] = None,
+    scope: Annotated[Scope | None, option("Over what they are counted.")] = None,
+    rng_seed: Annotated[int | None, option("Of the subsamples.")] = None,
     workers: Workers = None,
     settings: Settings = None,
     output: Format = OutputFormat.text,
@@ -472,16 +468,6 @@ def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = Fals
         register_metric()
     as_json = output is OutputFormat.json
     typer.echo(summarise(run, out, configs, registered=register, as_json=as_json))
-
-
-def _label_map(text: str | None) -> dict[str, str] | None:
-    if text is None:
-        return None
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    for theirs, equals, _ in pairs:
-        if not equals:
-            raise ValueError(f"--label-map: expected theirs=ours,…, got {theirs!r}")
-    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
 def _overlay(settings: list[str] | None, options: Mapping[str, Any]) -> dict[str, Any]:

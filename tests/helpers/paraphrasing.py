@@ -1,0 +1,161 @@
+"""Text generators and NLI models that answer from a script, and problems for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from generation.paraphrase.candidates import Candidate, Request
+from generation.paraphrase.config import ParaphraseConfig
+
+INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
+
+
+class Interrupted(Exception):
+    """Stands for whatever ends a run."""
+
+
+@dataclass
+class Budget:
+    """Calls until the next interruption; None for no end."""
+
+    left: int | None = None
+
+    def spend(self) -> None:
+        if self.left is not None:
+            if not self.left:
+                raise Interrupted
+            self.left -= 1
+
+
+@dataclass
+class FakeGenerator:
+    """Candidates from a function of the request."""
+
+    write: Callable[[Request], list[Candidate]]
+    batch_size: int = 4
+    name: str = "fake-t5"
+    revision: str = "r1"
+    budget: Budget = field(default_factory=Budget)
+    batches: list[list[Request]] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "revision": self.revision, "architecture": "Fake",
+                "dtype": "float32", "device": "cpu"}  # fmt: skip
+
+    def length(self, hypothesis: str) -> int:
+        return len(hypothesis.split())
+
+    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+        self.budget.spend()
+        self.batches.append(list(requests))
+        return [self.write(request) for request in requests]
+
+
+@dataclass
+class FakeJudge:
+    """Probabilities from a function of the pair, in batches of three in odd order."""
+
+    verdict: Callable[[str, str], Sequence[float]]
+    name: str = "fake-nli"
+    revision: str = "r1"
+    budget: Budget = field(default_factory=Budget)
+    asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "classifier", "name": self.name, "revision": self.revision}
+
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Iterator[tuple[list[int], np.ndarray]]:
+        order = list(range(len(pairs)))[::-1]
+        for start in range(0, len(order), 3):
+            self.budget.spend()
+            batch = order[start : start + 3]
+            self.asked.update(pairs[i] for i in batch)
+            yield batch, np.array([self.verdict(*pairs[i]) for i in batch], np.float64)
+
+
+Problem = tuple[str, str, str, str]
+"""Id, premise, hypothesis, gold label."""
+
+
+def write_problems(path: Path, problems: Sequence[Problem]) -> Path:
+    """As SNLI has them; "-" is no label."""
+    names = ("pairID", "sentence1", "sentence2", "gold_label")
+    lines = (json.dumps(dict(zip(names, row, strict=True))) for row in problems)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def settings(folder: Path, data: Path, **changes: Any) -> ParaphraseConfig:
+    """A configuration for problems in a file, with a run folder beside it."""
+    values: dict[str, Any] = {"data": str(data), "model": "fake-nli", "run": str(folder)}
+    return ParaphraseConfig(**(values | changes))
+
+
+def rng_of(*key: object) -> random.Random:
+    """The same numbers for the same key."""
+    return random.Random(hashlib.sha256(repr(key).encode()).digest())
+
+
+def candidate(text: str, *, finished: bool = True, score: float = -1.0) -> Candidate:
+    return Candidate(text, finished, score)
+
+
+def random_problems(seed: int, count: int) -> list[Problem]:
+    """Few different sentences, so that hypotheses and whole problems repeat."""
+    rng = rng_of("problems", seed)
+    sentences = [f"{who} {what}." for who in ("A girl", "Two men", "Éva")
+                 for what in ("jumps", "sings a song", "sees the dog")]  # fmt: skip
+    labels = ("entailment", "neutral", "contradiction", "-")
+    return [
+        (str(number), rng.choice(sentences), rng.choice(sentences),
+         rng.choices(labels, (5, 5, 5, 1))[0])
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def random_writer(seed: int, others: Sequence[str]) -> Callable[[Request], list[Candidate]]:
+    """Candidates of every good and bad kind, the same for the same request."""
+
+    def write(request: Request) -> list[Candidate]:
+        hypothesis = request.hypothesis
+        rng = rng_of("candidates", seed, hypothesis, request.earlier)
+        kinds: list[Callable[[], str]] = [
+            lambda: "",
+            lambda: " … ",
+            lambda: hypothesis,
+            lambda: f" {hypothesis.upper()}!",
+            lambda: f"{INSTRUCTION} {hypothesis}",
+            lambda: "ha " * 5000,
+            lambda: rng.choice(others),
+            lambda: rng.choice(request.earlier or ("Nobody.",)),
+            *[lambda: f"{hypothesis[:-1]}, {rng.randrange(12)} times over."] * 6,
+            lambda: f"{hypothesis[:-1]}  {rng.randrange(12)} TIMES OVER",
+        ]
+        return [
+            Candidate(rng.choice(kinds)(), rng.random() < 0.9, rng.uniform(-3, 0))
+            for _ in range(rng.randrange(6))
+        ]
+
+    return write
+
+
+def random_verdict(seed: int) -> Callable[[str, str], Sequence[float]]:
+    """Mostly entailment, sometimes by a tie with it."""
+
+    def verdict(premise: str, hypothesis: str) -> Sequence[float]:
+        answers = [(0.8, 0.1, 0.1), (0.4, 0.4, 0.2), (0.4, 0.2, 0.4), (0.2, 0.4, 0.4),
+                   (0.1, 0.2, 0.7), (1 / 3, 1 / 3, 1 / 3)]  # fmt: skip
+        return rng_of("verdict", seed, premise, hypothesis).choice(answers)
+
+    return verdict
