@@ -12,16 +12,27 @@ from merge_dataset import card_text, provenance
 from merge_dataset.layout import (
     PROVENANCE,
     all_configurations,
+    collections,
     require_dataset,
     sources,
     split_files,
 )
 from merge_dataset.merge_nli import content_hash
-from merge_dataset.schema import CONFIG_SUFFIXES, LABELS, arrow_schema, parse_config_name
+from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES
+from merge_dataset.schema import (
+    CONFIG_SUFFIXES,
+    LABELS,
+    PARAPHRASE,
+    arrow_schema,
+    parse_config_name,
+)
+from merge_dataset.source_facts import source_facts
 from merge_dataset.statistics import Statistics, compute_statistics, split_size
 
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
+
+_TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs", "nli")
 
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
@@ -36,16 +47,17 @@ def render(folder: Path) -> str:
     require_dataset(folder)
     names = sources(folder)
     statistics = [compute_statistics(folder, name) for name in all_configurations(folder)]
-    made = [provenance.read(folder / source / PROVENANCE) for source in names]
+    made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
+    kinds = {provenance.kind_of(each) for each in made}
     body = [
-        card_text.INTRODUCTION,
-        card_text.loading(statistics[1].config),
-        card_text.COLUMNS_HEADING + _table(("column", "content"), card_text.COLUMNS.items()),
-        card_text.STATISTICS + statistics_block(statistics),
-        card_text.MAKING + "\n".join(map(_making, made)),
+        card_text.introduction(kinds),
+        card_text.loading(_example(folder), kinds),
+        card_text.COLUMNS_HEADING + _table(("column", "content"), card_text.columns(kinds).items()),
+        card_text.statistics(kinds) + statistics_block(statistics),
+        card_text.making(kinds) + "\n".join(map(_making, made)),
         card_text.licences(names),
-        card_text.LIMITS,
-        card_text.citations(names),
+        card_text.limits(kinds),
+        card_text.citations(names, kinds),
     ]
     header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{header}---\n\n" + "\n".join(body)
@@ -53,12 +65,13 @@ def render(folder: Path) -> str:
 
 def front_matter(folder: Path) -> dict[str, Any]:
     """The card's YAML: what the Hub lists, and what `load_dataset` goes by."""
-    names = sources(folder)
     configs = all_configurations(folder)
-    facts = [card_text.source_facts(name) for name in names]
+    facts = [source_facts(name) for name in sources(folder)]
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
+    paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     variants = sum(
-        split_size(folder, split_files(folder, source)["variants"]).num_examples for source in names
+        split_size(folder, split_files(folder, name)["variants"]).num_examples
+        for name in collections(folder)
     )
     return {
         "pretty_name": "MERGE-NLI",
@@ -71,7 +84,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
         "multilinguality": ["monolingual"],
         "source_datasets": sorted({fact.source_dataset for fact in facts}),
         "size_categories": [next((s for limit, s in _SIZES if variants < limit), "1M<n<10M")],
-        "tags": ["merge", "mere", "robustness", "generalization", "minimal-pairs", "nli"],
+        "tags": [*_TAGS, *(("paraphrase", "semantic-sensitivity") if paraphrased else ())],
         "configs": [_config(folder, name) for name in configs],
         "dataset_info": [_dataset_info(folder, name) for name in configs],
     }
@@ -124,10 +137,16 @@ def read_front_matter(card: str) -> dict[str, Any]:
     return value
 
 
+def _example(folder: Path) -> str:
+    """A configuration to load, of one class where there is one."""
+    names = all_configurations(folder)
+    return next((name for name in names if parse_config_name(name)[1]), names[0])
+
+
 def _config(folder: Path, name: str) -> dict[str, Any]:
     # `datasets` names its cache entry for a folder after this YAML, not after the data:
     # without the digest, data exported anew would go on loading from the old entry.
-    title = card_text.source_facts(parse_config_name(name)[0]).title
+    title = source_facts(parse_config_name(name)[0]).title
     files = split_files(folder, name)
     return {
         "config_name": name,
@@ -171,39 +190,69 @@ def _type(arrow: pa.DataType) -> str | dict[str, Any]:
 
 
 def _making(made: dict[str, Any]) -> str:
-    """How one source's data was made: problems, taggers, models, settings, funnel."""
-    data, problems = made["source_data"], made["problems"]
-    digest = f" (SHA-256 `{data['sha256']}`)" if data["sha256"] else ""
+    """How one collection was made: problems, models, settings, funnel."""
+    is_paraphrases = provenance.kind_of(made) == PARAPHRASES
+    parts = _making_paraphrases(made) if is_paraphrases else _making_replacements(made)
+    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
+    return "\n".join(
+        [f"### `{provenance.collection_of(made)}`\n", *parts, f"Packages: {packages}.\n"]
+    )
+
+
+def _making_replacements(made: dict[str, Any]) -> list[str]:
     eligible = ", ".join(
         f"{count:,} for {CONFIG_SUFFIXES[word_class]}"
         for word_class, count in made["eligible"].items()
     )
-    funnel = made["funnel"]
-    columns = list(dict.fromkeys(key for row in funnel for key in row))
-    settings = [
-        (key, value) for key, value in made["config"].items() if value not in (None, {}, [])
+    return [
+        f"{_problems(made)} kept. Eligible seeds: {eligible}. Tagger: {made['tagger']}. "
+        f"Ablation: {made['ablation'] or 'none'}. Fingerprint: `{made['fingerprint']}`.\n",
+        "Masked language models:\n",
+        _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
+        *_settings(made["config"]),
+        "What became of the suggestions, by model and word class; each was rejected for one "
+        "reason or kept:\n",
+        _funnel(made),
     ]
-    return "\n".join(
-        [
-            f"### `{made['source']}`\n",
-            f"Problems: {data['description']}{digest}; {problems['read']:,} read, "
-            f"{problems['unlabelled']:,} without a gold label dropped, {problems['kept']:,} kept. "
-            f"Eligible seeds: {eligible}. Tagger: {made['tagger']}. "
-            f"Ablation: {made['ablation'] or 'none'}. "
-            f"Fingerprint: `{made['fingerprint']}`.\n",
-            "Masked language models:\n",
-            _table(
-                provenance.MLM_KEYS,
-                ([mlm[key] for key in provenance.MLM_KEYS] for mlm in made["mlms"]),
-            ),
-            "Settings (the others are unset):\n",
-            _table(("setting", "value"), settings),
-            "What became of the suggestions, by model and word class; each was rejected for one "
-            "reason or kept:\n",
-            _table(columns, ([_count(row.get(key, 0)) for key in columns] for row in funnel)),
-            "Packages: " + ", ".join(f"{k} {v}" for k, v in made["packages"].items()) + ".\n",
-        ]
+
+
+def _making_paraphrases(made: dict[str, Any]) -> list[str]:
+    right = made["problems"]["answered_right"]
+    return [
+        f"{_problems(made)} kept, of which M answers {right:,} right. Seeds with a paraphrase: "
+        f"{sum(made['eligible'].values()):,}. Fingerprint: `{made['fingerprint']}`.\n",
+        "Text generator:\n",
+        _described({**made["generator"], "prompt": made["prompt"]}),
+        "NLI model M:\n",
+        _described(made["nli_model"]),
+        *_settings({key: value for key, value in made["config"].items() if key != "prompt"}),
+        "What became of the candidates, by round; each was dropped for one reason or kept:\n",
+        _funnel(made),
+    ]
+
+
+def _problems(made: dict[str, Any]) -> str:
+    data, problems = made["source_data"], made["problems"]
+    digest = f" (SHA-256 `{data['sha256']}`)" if data["sha256"] else ""
+    return (
+        f"Problems: {data['description']}{digest}; {problems['read']:,} read, "
+        f"{problems['unlabelled']:,} without a gold label dropped, {problems['kept']:,}"
     )
+
+
+def _settings(config: dict[str, Any]) -> list[str]:
+    chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
+    return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
+
+
+def _described(model: dict[str, Any]) -> str:
+    return _table(("what", "value"), ((k, v) for k, v in model.items() if v is not None))
+
+
+def _funnel(made: dict[str, Any]) -> str:
+    columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
+    rows = ([_count(row.get(key, 0)) for key in columns] for row in made["funnel"])
+    return _table(columns, rows)
 
 
 def _table(header: Any, rows: Any) -> str:

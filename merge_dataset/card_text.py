@@ -1,48 +1,34 @@
-"""What the dataset card says in words: prose, and the facts about each source."""
+"""What the dataset card says in words.
+
+Of each kind of collection, replacements and paraphrases, it speaks where there are some.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from typing import Final
 
+from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import DATASET_NAME, SPLITS
+from merge_dataset.source_facts import source_facts
+
+Kinds = Collection[str]
+"""`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
-    """Licence and origin of a source's problems, which its variants inherit."""
-
-    title: str
-    licence_ids: tuple[str, ...]
-    """Identifiers as the Hub spells them."""
-    licence: str
-    source_dataset: str
-    """The Hub's `source_datasets` value."""
-    creators: str
-    """The Hub's value for who wrote and labelled the problems."""
-    citation: str | None = None
-    """BibTeX entry."""
+def introduction(kinds: Kinds) -> str:
+    """What the data are for, and what a variant is."""
+    if PARAPHRASES not in kinds:
+        return _INTRODUCTION
+    if REPLACEMENTS not in kinds:
+        return _OF_PARAPHRASES + _SCORED
+    return _INTRODUCTION + _PARAPHRASES_TOO
 
 
-def source_facts(source: str) -> SourceFacts:
-    """What is known about a source; of a user's own, only that it is theirs."""
-    own = SourceFacts(
-        title="a source of the user's own",
-        licence_ids=("unknown",),
-        licence=(
-            "the licence of the data set it was made from. Look it up there before passing "
-            "these files on"
-        ),
-        source_dataset=f"extended|other-{source}",
-        creators="found",
-    )
-    return _FACTS.get(source, own)
-
-
-def loading(example: str) -> str:
+def loading(example: str, kinds: Kinds) -> str:
     """How to load the data, with an example configuration."""
     seeds, variants = SPLITS
+    held = "".join(text for kind, text in _CONFIGURATIONS.items() if kind in kinds)
     return f"""\
 ## Loading
 
@@ -57,9 +43,41 @@ data["{seeds}"]     # the original problems
 data["{variants}"]  # their variants
 ```
 
-A configuration `<source>` holds all word classes; `<source>_nouns`, `<source>_verbs`,
-`<source>_adjectives` and `<source>_adverbs` hold one each, where there are any.
-"""
+{held}"""
+
+
+def columns(kinds: Kinds) -> dict[str, str]:
+    """Column or columns → what they hold."""
+    if PARAPHRASES not in kinds:
+        return COLUMNS
+    if REPLACEMENTS not in kinds:
+        return COLUMNS | _COLUMNS_OF_PARAPHRASES
+    return {
+        name: f"{text}; of a paraphrase: {_COLUMNS_OF_PARAPHRASES[name]}"
+        if name in _COLUMNS_OF_PARAPHRASES
+        else text
+        for name, text in COLUMNS.items()
+    }
+
+
+def statistics(kinds: Kinds) -> str:
+    """What stands above the figures."""
+    texts = {REPLACEMENTS: _ROWS, PARAPHRASES: _ONE_SUBSAMPLE}
+    return "".join(
+        ["## Statistics\n\n", *(text for kind, text in texts.items() if kind in kinds), "\n"]
+    )
+
+
+def making(kinds: Kinds) -> str:
+    """How variants are made, of each kind."""
+    texts = [text for kind, text in _MAKING.items() if kind in kinds]
+    return "\n".join(["## How it was made\n", *texts, ""])
+
+
+def limits(kinds: Kinds) -> str:
+    """What a reader should not expect."""
+    texts = [text for kind, text in _LIMITS.items() if kind in kinds]
+    return "".join(["## Limits\n\n", *texts, _ENGLISH if REPLACEMENTS not in kinds else ""])
 
 
 def licences(names: Iterable[str]) -> str:
@@ -72,13 +90,14 @@ def licences(names: Iterable[str]) -> str:
     )
 
 
-def citations(names: Iterable[str]) -> str:
-    """BibTeX entries: of the method, then of the sources that have one."""
-    entries = [_MERGE, *(citation for n in names if (citation := source_facts(n).citation))]
+def citations(names: Iterable[str], kinds: Kinds) -> str:
+    """BibTeX entries: of the methods, then of the sources that have one."""
+    entries = [_MERGE, *([_SENSITIVITY] if PARAPHRASES in kinds else [])]
+    entries += [citation for name in names if (citation := source_facts(name).citation)]
     return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
 
 
-INTRODUCTION: Final = """\
+_INTRODUCTION: Final = """\
 # MERGE-NLI
 
 MERGE (Minimal Expression-Replacement GEneralization) tests whether a model that solves a
@@ -96,6 +115,53 @@ Word overlap, syntax and length stay as well: the variants are not adversarial. 
 scored by *seed-variant accuracy*: a seed counts as solved when at least a given percentage of
 its variants are classified correctly.
 """
+
+_PARAPHRASE: Final = """\
+| | premise | hypothesis | label |
+| --- | --- | --- | --- |
+| seed | A girl jumps in the air. | **A girl jumps high.** | neutral |
+| variant | A girl jumps in the air. | **There is a girl who jumps high.** | neutral |
+"""
+
+_OF_PARAPHRASES: Final = f"""\
+# MERGE-NLI
+
+These data test whether a model that solves a natural language inference problem also solves it
+in other words. Each *seed*, a premise and a hypothesis with a gold label, comes with *variants*
+whose hypothesis is paraphrased as a whole:
+
+{_PARAPHRASE}
+The meaning stays, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
+Augenstein (2024). All seeds are problems that one NLI model M answers right, and M finds each
+paraphrase and its hypothesis to entail one another.
+"""
+
+_SCORED: Final = """\
+
+A model is scored by *seed-variant accuracy*: a seed counts as solved when at least a given
+percentage of its variants are classified correctly.
+"""
+
+_PARAPHRASES_TOO: Final = f"""\
+
+The configurations called `<source>_paraphrases` have variants of another kind: the hypothesis is
+paraphrased as a whole, and the premise stays:
+
+{_PARAPHRASE}
+They measure the semantic sensitivity of Arakelyan, Liu and Augenstein (2024). Their seeds are
+problems that one NLI model M answers right, and M finds each paraphrase and its hypothesis to
+entail one another.
+"""
+
+_CONFIGURATIONS: Final = {
+    REPLACEMENTS: """\
+A configuration `<source>` holds all word classes; `<source>_nouns`, `<source>_verbs`,
+`<source>_adjectives` and `<source>_adverbs` hold one each, where there are any.
+""",
+    PARAPHRASES: """\
+A configuration `<source>_paraphrases` holds the paraphrases, which no other one does.
+""",
+}
 
 COLUMNS_HEADING: Final = """\
 ## Columns
@@ -125,19 +191,29 @@ COLUMNS: Final = {
     "`subsamples`": "numbers of the random subsamples the variant was drawn into, from 0",
     "`annotator_labels`": "the annotators' single votes on the seed, where the source has them",
 }
-"""Column or columns → what they hold."""
+"""Column or columns → what they hold, of replacements."""
 
-STATISTICS: Final = """\
-## Statistics
+_COLUMNS_OF_PARAPHRASES: Final = {
+    "`word_class`": "`paraphrase`",
+    "`original`": "the seed's hypothesis",
+    "`replacement`": "the variant's hypothesis",
+    "`premise_spans`, `hypothesis_spans`": "none, and the whole hypothesis",
+    "`mlms`": "none",
+    "`premise_mlms`, `hypothesis_mlms`": "none",
+    "`log_odds`": "null",
+    "`subsamples`": "the one subsample 0",
+}
+"""The same of paraphrases, where it differs."""
 
+_ROWS: Final = """\
 One row of `variants` is one unique variant, however many of the random subsamples it is in.
 A seed with variants in several word classes counts once in the configuration of all classes.
-
 """
 
-MAKING: Final = """\
-## How it was made
+_ONE_SUBSAMPLE: Final = "Paraphrases are all in one subsample.\n"
 
+_MAKING: Final = {
+    REPLACEMENTS: """\
 With MERE (Minimal Expression REplacement). Every word that premise and hypothesis share with
 the same class is masked, one occurrence at a time unless the settings say otherwise, and each
 masked language model proposes its most probable words. A proposal is kept when the model finds
@@ -147,12 +223,20 @@ and the same model, and in both sentences for some model. Seeds with too few rep
 left out; from the others, variants are drawn at random into several subsamples. An ablation
 changes one of these conditions. `provenance.json` in each source's folder has the facts below
 for machines.
+""",
+    PARAPHRASES: """\
+Paraphrases follow Arakelyan, Liu and Augenstein (2024), section 3. Of the problems, those are
+taken that an NLI model M answers right. A text generator rewrites their hypotheses, by diverse
+beam search, in rounds until there are enough paraphrases or no rounds left. Candidates that copy
+the hypothesis or repeat another candidate are dropped. Of the others, those are kept for which M
+predicts that the hypothesis entails the candidate and the candidate the hypothesis. Seeds
+without a paraphrase are left out. `provenance.json` in the folder of the configuration has the
+facts below for machines.
+""",
+}
 
-"""
-
-LIMITS: Final = """\
-## Limits
-
+_LIMITS: Final = {
+    REPLACEMENTS: """\
 - Labels are automatic: a variant keeps its seed's label and was not annotated again. Some
   replacements change the inference or make an odd sentence.
 - A word that a model splits into several word pieces is not replaced by that model.
@@ -162,7 +246,17 @@ LIMITS: Final = """\
   others remain visible and may bias the model's proposals.
 - English only.
 - Replacements reflect what the masked language models consider likely, social biases included.
-"""
+""",
+    PARAPHRASES: """\
+- A paraphrase is what M takes for one, and keeps its seed's label without being annotated again:
+  some change the meaning, and what M wrongly rejects is missing.
+- Seeds are what M answers right: other models are measured on M's choice of problems, and M's own
+  seed accuracy is 100 % by selection.
+- Paraphrases carry the style and the social biases of the text generator.
+""",
+}
+
+_ENGLISH: Final = "- English only.\n"
 
 _MERGE: Final = """\
 @misc{zgreaban2025merge,
@@ -176,61 +270,15 @@ _MERGE: Final = """\
 }
 """
 
-_SNLI: Final = """\
-@inproceedings{bowman-etal-2015-large,
-  title = {A large annotated corpus for learning natural language inference},
-  author = {Bowman, Samuel R. and Angeli, Gabor and Potts, Christopher and Manning, Christopher D.},
-  booktitle = {Proceedings of the 2015 Conference on Empirical Methods in Natural Language
-               Processing},
-  year = {2015},
-  pages = {632--642},
-  url = {https://aclanthology.org/D15-1075}
+_SENSITIVITY: Final = """\
+@inproceedings{arakelyan-etal-2024-semantic,
+  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
+           Models},
+  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
+  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
+               Computational Linguistics (Volume 1: Long Papers)},
+  year = {2024},
+  pages = {432--444},
+  url = {https://aclanthology.org/2024.eacl-long.27}
 }
 """
-
-_MNLI: Final = """\
-@inproceedings{williams-etal-2018-broad,
-  title = {A Broad-Coverage Challenge Corpus for Sentence Understanding through Inference},
-  author = {Williams, Adina and Nangia, Nikita and Bowman, Samuel},
-  booktitle = {Proceedings of the 2018 Conference of the North American Chapter of the Association
-               for Computational Linguistics: Human Language Technologies},
-  year = {2018},
-  pages = {1112--1122},
-  url = {https://aclanthology.org/N18-1101}
-}
-"""
-
-
-def _mnli(part: str) -> SourceFacts:
-    return SourceFacts(
-        title=f"MultiNLI development set, {part}",
-        licence_ids=("cc-by-3.0", "cc-by-sa-3.0", "other"),
-        licence=(
-            "the licence of the Open American National Corpus (OANC); its fiction part is under "
-            "CC BY-SA 3.0 and CC BY 3.0, or in the public domain in the United States"
-        ),
-        source_dataset="extended|multi_nli",
-        creators="crowdsourced",
-        citation=_MNLI,
-    )
-
-
-_FACTS: Final = {
-    "demo": SourceFacts(
-        title="problems written by hand for trying this out",
-        licence_ids=("cc0-1.0",),
-        licence="CC0 1.0",
-        source_dataset="original",
-        creators="expert-generated",
-    ),
-    "snli": SourceFacts(
-        title="SNLI test set",
-        licence_ids=("cc-by-sa-4.0",),
-        licence="CC BY-SA 4.0",
-        source_dataset="extended|snli",
-        creators="crowdsourced",
-        citation=_SNLI,
-    ),
-    "mnli-m": _mnli("matched"),
-    "mnli-mm": _mnli("mismatched"),
-}

@@ -16,20 +16,21 @@ from merge_dataset.card import (
     read_front_matter,
     statistics_block,
 )
-from merge_dataset.check_rows import source_findings
+from merge_dataset.check_paraphrases import paraphrase_findings
+from merge_dataset.check_rows import replacement_findings
 from merge_dataset.findings import Finding, summarise
 from merge_dataset.layout import (
     CARD,
     PROVENANCE,
     all_configurations,
+    collections,
     configurations,
     leftovers,
     parquet_files,
     require_dataset,
-    sources,
     split_files,
 )
-from merge_dataset.schema import DATASET_NAME, arrow_schema
+from merge_dataset.schema import DATASET_NAME, PARAPHRASE, arrow_schema, parse_config_name
 from merge_dataset.statistics import compute_statistics
 
 
@@ -48,21 +49,25 @@ def check(folder: Path) -> list[str]:
 
 
 def _file_findings(folder: Path) -> Iterator[Finding]:
-    for source in sources(folder):
+    for collection in collections(folder):
+        where = f"{collection}/{PROVENANCE}"
         try:
-            made = provenance.read(folder / source / PROVENANCE)
+            made = provenance.read(folder / where)
         except ValueError as error:
-            yield Finding(f"{source}/{PROVENANCE}", "a readable description", str(error))
+            yield Finding(where, "a readable description", str(error))
             continue
+        source, variant_class = parse_config_name(collection)
         if made["source"] != source:
-            got = repr(made["source"])
-            yield Finding(f"{source}/{PROVENANCE}", f"the source {source!r}", got)
-        if len(configurations(folder, source)) == 1:
-            yield Finding(source, "a word class with variants.parquet", "none")
-        for name in configurations(folder, source):
+            yield Finding(where, f"the source {source!r}", repr(made["source"]))
+        elif provenance.collection_of(made) != collection:
+            yield Finding(where, f"the kind of {collection}", provenance.kind_of(made))
+        if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
+            yield Finding(collection, "a word class with variants.parquet", "none")
+        for name in configurations(folder, collection):
             for split, files in split_files(folder, name).items():
                 if not files:
-                    yield Finding(source, f"a file for each split of {name}", f"none for {split}")
+                    expected = f"a file for each split of {name}"
+                    yield Finding(collection, expected, f"none for {split}")
 
 
 def _schema_findings(folder: Path) -> Iterator[Finding]:
@@ -101,9 +106,12 @@ def _stray_findings(folder: Path) -> Iterator[Finding]:
 
 
 def _row_findings(folder: Path) -> Iterator[Finding]:
-    for source in sources(folder):
-        subsamples = provenance.read(folder / source / PROVENANCE)["config"].get("subsamples")
-        yield from source_findings(folder, source, subsamples)
+    for collection in collections(folder):
+        if parse_config_name(collection)[1] == PARAPHRASE:
+            yield from paraphrase_findings(folder, collection)
+            continue
+        made = provenance.read(folder / collection / PROVENANCE)
+        yield from replacement_findings(folder, collection, made["config"].get("subsamples"))
 
 
 def _card_findings(folder: Path) -> Iterator[Finding]:

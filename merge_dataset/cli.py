@@ -34,7 +34,7 @@ Format = Annotated[OutputFormat, typer.Option("--format", help="How to write the
 
 @app.command("check")
 def check_command(folder: Folder = Path("merge-nli"), output: Format = OutputFormat.text) -> None:
-    """Check a dataset folder: columns, ids, labels, substitutions, card.
+    """Check a dataset folder: columns, ids, labels, substitutions, paraphrases, card.
 
     Exit code 1 when problems are found.
 
@@ -92,11 +92,11 @@ def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
     return register(folder, cache_dir)
 
 
-def export_run(run: Path, out: Path) -> list[str]:
+def export_run(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     """`export.export`, for the command lines of other packages: imported when it is called."""
     from merge_dataset.export import export
 
-    return export(run, out)
+    return export(run, out, replace=replace)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A run folder → the dataset folder: Parquet per source and class, provenance, card."""
+"""A run folder → the dataset folder: Parquet per collection and class, provenance, card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,56 +19,75 @@ from merge_dataset import card, provenance
 from merge_dataset.layout import (
     CARD,
     PROVENANCE,
+    collections,
     configurations,
     leftovers,
     old_path,
     partial_path,
-    sources,
 )
 from merge_dataset.row_groups import read_row_groups, write_row_groups
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
+    PARAPHRASE,
     SPLITS,
     WORD_CLASSES,
     arrow_schema,
     check_source,
 )
 
+_CLASSES: Final = {
+    provenance.REPLACEMENTS: WORD_CLASSES,
+    provenance.PARAPHRASES: (PARAPHRASE,),
+}
+"""Kind of run → classes of its variants."""
 
-def export(run: Path, out: Path) -> list[str]:
-    """Write or replace one source of a dataset folder, and its card from all sources.
 
-    Each file and each source's folder appears complete or not at all; an interrupted
-    export is cleaned up by the next one. The same run gives the same bytes.
+def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
+    """Write or replace one collection of a dataset folder, and its card from all of them.
+
+    A run of replacements becomes the collection `<source>`, one of paraphrases
+    `<source>_paraphrases`; neither touches the other. Each file and each collection's
+    folder appears complete or not at all; an interrupted export is cleaned up by the next
+    one. The same run gives the same bytes.
 
     Args:
         run: Folder with `manifest.json`, `seeds.parquet` and `variants.parquet`.
         out: The dataset folder; made when it does not exist.
+        replace: Also replace paraphrases that another NLI model chose.
 
     Returns:
-        Names of the configurations of the run's source.
+        Names of the configurations of the run's collection.
 
     Raises:
         FileNotFoundError: a file of the run is missing.
-        FileExistsError: `out` holds something else than a dataset.
+        FileExistsError: `out` holds something else than a dataset, or paraphrases of
+            this source that another NLI model chose.
         ValueError: the run's files are not what they should be.
     """
     out = out.expanduser().resolve()
     manifest = _read_manifest(run)
     source = check_source(manifest["source"])
+    kind = provenance.kind_of(manifest)
     for split in SPLITS:
-        _check_split(run, split, source)
+        _check_split(run, split, source, _CLASSES[kind])
     _require_ours_or_empty(out)
     out.mkdir(parents=True, exist_ok=True)
+    collection = provenance.collection_of(manifest)
+    made = provenance.describe(manifest)
     with _alone(out):
         _clean(out)
-        target = out / source
+        target = out / collection
+        if kind == provenance.PARAPHRASES and not replace:
+            _require_same_model(target, made)
         partial = partial_path(target)
-        _write_source(partial, run)
-        _write_json(partial / PROVENANCE, provenance.describe(manifest))
+        if kind == provenance.PARAPHRASES:
+            _write_paraphrases(partial, run)
+        else:
+            _write_replacements(partial, run)
+        _write_json(partial / PROVENANCE, made)
         _swap(partial, target)
         _write_text(out / CARD, card.render(out))
-    return configurations(out, source)
+    return configurations(out, collection)
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
@@ -76,12 +95,12 @@ def _read_manifest(run: Path) -> dict[str, Any]:
         if not (run / name).is_file():
             raise FileNotFoundError(
                 f"{run / name}: expected a run folder with this file, found none; "
-                f"run `merge-nli build` first"
+                f"run `merge-nli build` or `merge-nli paraphrase` first"
             )
     return provenance.read(run / "manifest.json")
 
 
-def _check_split(run: Path, split: str, source: str) -> None:
+def _check_split(run: Path, split: str, source: str, classes: tuple[str, ...]) -> None:
     path = run / f"{split}.parquet"
     schema = pq.read_schema(path)
     if not schema.equals(arrow_schema()):
@@ -93,8 +112,26 @@ def _check_split(run: Path, split: str, source: str) -> None:
         raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
     if (found := sorted(sources)) != [source]:
         raise ValueError(f"{path}: expected the source {source!r} in every row, got {found}")
-    if split == "variants" and (unknown := _values(path, "word_class") - set(WORD_CLASSES)):
-        raise ValueError(f"{path}: expected word classes of {WORD_CLASSES}, got {unknown}")
+    if split == "variants" and (unknown := _values(path, "word_class") - set(classes)):
+        raise ValueError(f"{path}: expected word classes of {classes}, got {unknown}")
+
+
+def _require_same_model(target: Path, made: dict[str, Any]) -> None:
+    """Paraphrases are chosen by an NLI model: those of another are other data."""
+    if not (target / PROVENANCE).is_file():
+        return
+    there = provenance.read(target / PROVENANCE)["nli_model"]
+    if any(there[key] != made["nli_model"][key] for key in ("name", "revision")):
+        raise FileExistsError(
+            f"{target}: expected paraphrases chosen by {_model(made['nli_model'])}, as those to "
+            f"be written are, got some chosen by {_model(there)}; take another --out for these, "
+            f"or replace the others by --replace"
+        )
+
+
+def _model(described: dict[str, Any]) -> str:
+    revision = described["revision"]
+    return f"{described['name']} (revision {revision})" if revision else str(described["name"])
 
 
 def _values(path: Path, column: str) -> set[Any]:
@@ -106,7 +143,7 @@ def _values(path: Path, column: str) -> set[Any]:
 def _require_ours_or_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
-    if not out.exists() or sources(out):
+    if not out.exists() or collections(out):
         return
     ours = {path.name for path in leftovers(out)}
     ours |= {CARD} if ours else set()
@@ -122,7 +159,7 @@ def _alone(out: Path) -> Iterator[None]:
     """Hold off other exports into `out`: two at once would miss each other in the card.
 
     The lock is on the folder itself, so nothing is left behind, whatever happens.
-    Windows has no such lock; there, export one source after the other.
+    Windows has no such lock; there, export one run after the other.
     """
     if sys.platform == "win32":
         yield
@@ -149,7 +186,14 @@ def _clean(out: Path) -> None:
             path.unlink()
 
 
-def _write_source(folder: Path, run: Path) -> None:
+def _write_paraphrases(folder: Path, run: Path) -> None:
+    folder.mkdir()
+    for split in SPLITS:
+        rows = read_row_groups(run / f"{split}.parquet")
+        write_row_groups(folder / f"{split}.parquet", rows, arrow_schema())
+
+
+def _write_replacements(folder: Path, run: Path) -> None:
     seeds, variants = run / "seeds.parquet", run / "variants.parquet"
     folder.mkdir()
     write_row_groups(folder / seeds.name, read_row_groups(seeds), arrow_schema())

@@ -1,4 +1,8 @@
-"""The dataset folder on disk: which sources, configurations and files it holds."""
+"""The dataset folder on disk: which collections, configurations and files it holds.
+
+A collection is a top folder with what one run made: the replacements of a source
+(`snli/`, one folder per word class in it) or its paraphrases (`snli_paraphrases/`).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,46 @@ import re
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.schema import CONFIG_SUFFIXES, WORD_CLASSES, config_files, config_name, is_source
+from merge_dataset.schema import (
+    CONFIG_SUFFIXES,
+    PARAPHRASE,
+    WORD_CLASSES,
+    collection_name,
+    config_files,
+    config_name,
+    is_source,
+    parse_config_name,
+)
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
 
-_LEFTOVER = re.compile(r"\.([a-z0-9-]+|README\.md)\.(partial|old)")
+_LEFTOVER = re.compile(
+    rf"\.([a-z0-9-]+(_{CONFIG_SUFFIXES[PARAPHRASE]})?|README\.md)\.(partial|old)"
+)
+
+
+def collections(folder: Path) -> list[str]:
+    """Names of the collections in a dataset folder: by source, replacements first."""
+    names = (path.parent.name for path in folder.glob(f"*/{PROVENANCE}"))
+    # Not by the name alone: "snli_paraphrases" would come after "snli-hard".
+    return sorted(filter(_is_collection, names), key=lambda name: name.partition("_"))
 
 
 def sources(folder: Path) -> list[str]:
-    """Names of the sources in a dataset folder, sorted."""
-    names = (path.parent.name for path in folder.glob(f"*/{PROVENANCE}"))
-    return sorted(name for name in names if is_source(name))
+    """Names of the sources in a dataset folder, sorted, each once."""
+    return list(dict.fromkeys(parse_config_name(name)[0] for name in collections(folder)))
 
 
-def configurations(folder: Path, source: str) -> list[str]:
-    """Configurations of one source: all classes first, then each class with variants."""
-    return [config_name(source)] + [
+def configurations(folder: Path, collection: str) -> list[str]:
+    """Configurations of a collection: the one of the whole first, which is called like it.
+
+    Replacements have one of each word class with variants besides.
+    """
+    source, variant_class = parse_config_name(collection)
+    if variant_class == PARAPHRASE:
+        return [collection]
+    return [collection] + [
         config_name(source, word_class)
         for word_class in WORD_CLASSES
         if (folder / source / CONFIG_SUFFIXES[word_class] / "variants.parquet").is_file()
@@ -30,8 +57,8 @@ def configurations(folder: Path, source: str) -> list[str]:
 
 
 def all_configurations(folder: Path) -> list[str]:
-    """Configurations of every source, in the order of the card."""
-    return [name for source in sources(folder) for name in configurations(folder, source)]
+    """Configurations of every collection, in the order of the card."""
+    return [name for each in collections(folder) for name in configurations(folder, each)]
 
 
 def split_files(folder: Path, config: str) -> dict[str, list[str]]:
@@ -68,12 +95,17 @@ def require_dataset(folder: Path) -> None:
 
     Raises:
         NotADirectoryError: `folder` is no folder.
-        ValueError: it holds no source.
+        ValueError: it holds no collection.
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder}: expected a dataset folder, found no folder there")
-    if not sources(folder):
+    if not collections(folder):
         raise ValueError(
             f"{folder}: expected a dataset folder, with <source>/{PROVENANCE} and Parquet files, "
             f"as `merge-nli build` writes it; found none"
         )
+
+
+def _is_collection(name: str) -> bool:
+    source = name.partition("_")[0]
+    return is_source(source) and name in (source, collection_name(source, PARAPHRASE))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-from .schema import DEMO_SOURCE, PAPER_SOURCES, WORD_CLASSES, config_files, config_name, features
+from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_files, config_name, features
 
 
 def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
@@ -42,7 +42,7 @@ def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
             raise FileNotFoundError(
                 f"configuration {config!r}, split {split!r}: expected {' or '.join(paths)}, "
                 f"found none; pass data_dir=<the folder that `merge-nli build` wrote>, or "
-                f"build the source and word class this configuration is named after"
+                f"make the source and class of variants this configuration is named after"
             )
     return found
 
@@ -101,16 +101,16 @@ class MergeNliConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets 
 
 
 class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is untyped
-    """MERGE-NLI: splits `seeds` and `variants`, a configuration per source and word class.
+    """MERGE-NLI: splits `seeds` and `variants`, a configuration per source and class.
 
     The files are taken from `data_dir`, else from the place of the script (`base_path`).
     """
 
     BUILDER_CONFIG_CLASS = MergeNliConfig
     BUILDER_CONFIGS = [  # noqa: RUF012  # datasets' own declaration is a plain list
-        MergeNliConfig(name=config_name(source, word_class))
-        for source in (DEMO_SOURCE, *PAPER_SOURCES)
-        for word_class in (None, *WORD_CLASSES)
+        MergeNliConfig(name=config_name(source, variant_class))
+        for source in KNOWN_SOURCES
+        for variant_class in (None, *VARIANT_CLASSES)
     ]
 
     def _info(self) -> datasets.DatasetInfo:

@@ -1,4 +1,4 @@
-"""How a source's data was made: the part of a run's manifest that the dataset keeps."""
+"""How a collection was made: the part of a run's manifest that the dataset keeps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-MLM_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
+from merge_dataset.schema import PARAPHRASE, collection_name
 
-_KEYS: Final[dict[str, type | tuple[type, ...]]] = {
+REPLACEMENTS: Final = "replacements"
+PARAPHRASES: Final = "paraphrases"
+"""What a run makes. A description without a `kind` is of replacements."""
+
+MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
+"""What is said of each masked language model, and of a generator of paraphrases."""
+
+NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
+"""What is at least said of the model that chooses paraphrases."""
+
+_Types = dict[str, type | tuple[type, ...]]
+
+_OF_REPLACEMENTS: Final[_Types] = {
     "source": str,
     "config": dict,
     "mlms": list,
@@ -22,7 +34,30 @@ _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "eligible": dict,
     "ablation": (str, type(None)),
 }
-"""What the dataset keeps of a manifest, in this order."""
+
+_OF_PARAPHRASES: Final[_Types] = {
+    "kind": str,
+    "source": str,
+    "config": dict,
+    "generator": dict,
+    "nli_model": dict,
+    "prompt": str,
+    "packages": dict,
+    "fingerprint": str,
+    "problems": dict,
+    "source_data": dict,
+    "funnel": list,
+    "eligible": dict,
+}
+
+_KEYS: Final = {REPLACEMENTS: _OF_REPLACEMENTS, PARAPHRASES: _OF_PARAPHRASES}
+"""Kind → what the dataset keeps of a manifest, in this order."""
+
+_COUNTS: Final = {
+    REPLACEMENTS: ("read", "unlabelled", "kept"),
+    PARAPHRASES: ("read", "unlabelled", "kept", "answered_right"),
+}
+"""Kind → what is counted of the problems."""
 
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
 """Settings that say where and how a run was computed, not what was made: left out of the
@@ -35,7 +70,7 @@ _LOCAL_PATH = re.compile(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a run's manifest or a source's provenance, and check what is used of it.
+    """Read a run's manifest or a collection's provenance, and check what is used of it.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -45,30 +80,54 @@ def read(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
-    _require(path, "", value, tuple(_KEYS))
-    for key, kind in _KEYS.items():
-        if not isinstance(value[key], kind):
-            name = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+    _require(path, "", value, ())
+    kind = kind_of(value)
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
+    _require(path, "", value, tuple(_KEYS[kind]))
+    for key, types in _KEYS[kind].items():
+        if not isinstance(value[key], types):
+            several = types if isinstance(types, tuple) else (types,)
+            name = " or ".join(each.__name__ for each in several)
             raise ValueError(f"{path}: expected {key} of type {name}, got {value[key]!r}")
-    _require(path, "problems", value["problems"], ("read", "unlabelled", "kept"))
+    _require(path, "problems", value["problems"], _COUNTS[kind])
     _require(path, "source_data", value["source_data"], ("description", "sha256"))
-    for mlm in value["mlms"]:
-        _require(path, "mlms", mlm, MLM_KEYS)
+    if kind == PARAPHRASES:
+        _require(path, "generator", value["generator"], MODEL_KEYS)
+        _require(path, "nli_model", value["nli_model"], NLI_MODEL_KEYS)
+    for mlm in value["mlms"] if kind == REPLACEMENTS else ():
+        _require(path, "mlms", mlm, MODEL_KEYS)
     for row in value["funnel"]:
-        _require(path, "funnel", row, ("mlm", "word_class"))
+        stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
+        _require(path, "funnel", row, stages)
     return {**value}
+
+
+def kind_of(made: dict[str, Any]) -> Any:
+    """What a manifest or provenance describes: `REPLACEMENTS`, unless it says otherwise."""
+    return made.get("kind", REPLACEMENTS)
+
+
+def collection_of(made: dict[str, Any]) -> str:
+    """The top folder of a dataset in which lies what a manifest or provenance describes.
+
+    >>> collection_of({"source": "snli"}), collection_of({"source": "snli", "kind": "paraphrases"})
+    ('snli', 'snli_paraphrases')
+    """
+    return collection_name(made["source"], PARAPHRASE if kind_of(made) == PARAPHRASES else None)
 
 
 def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     """The parts of a manifest that say how the data was made, without local paths.
 
-    >>> manifest = dict.fromkeys(_KEYS) | {"finished": "today"}
+    >>> manifest = dict.fromkeys(_OF_REPLACEMENTS) | {"finished": "today"}
     >>> describe(manifest | {"config": {"data": "/home/me/dev.jsonl", "run": "a"}})["config"]
     {'data': 'dev.jsonl'}
     """
-    kept = {key: manifest[key] for key in _KEYS}
+    kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
-    return {key: _without_paths(value) for key, value in (kept | {"config": config}).items()}
+    described: dict[str, Any] = _without_paths(kept | {"config": config})
+    return described
 
 
 def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:
@@ -81,7 +140,8 @@ def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:
 
 def _without_paths(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_paths(item) for key, item in value.items()}
+        # A prompt is what the generator was told, to the letter, whatever looks like a path in it.
+        return {k: item if k == "prompt" else _without_paths(item) for k, item in value.items()}
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
     if not isinstance(value, str):

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card import render
 from merge_dataset.export import export
@@ -163,6 +164,13 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     """A dataset folder with the source `snli`."""
     export(make_run(), tmp_path / "merge-nli")
+    return tmp_path / "merge-nli"
+
+
+@pytest.fixture
+def paraphrases(tmp_path: Path) -> Path:
+    """A dataset folder with the paraphrases of `snli` and nothing else."""
+    export(write_paraphrase_run(tmp_path / "paraphrase-run"), tmp_path / "merge-nli")
     return tmp_path / "merge-nli"
 
 

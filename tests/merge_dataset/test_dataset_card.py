@@ -146,9 +146,20 @@ def test_every_column_is_described() -> None:
     [
         ("demo", ["cc0-1.0"], "original", []),
         ("snli", ["cc-by-sa-4.0"], "extended|snli", ["Bowman, Samuel R."]),
-        ("mnli-m", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli", ["Williams"]),
-        ("mnli-mm", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli", ["Williams"]),
-        ("anli-r1", ["unknown"], "extended|other-anli-r1", []),
+        (
+            "mnli-m",
+            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
+            "extended|multi_nli",
+            ["Williams, Adina and Nangia"],
+        ),
+        (
+            "mnli-mm",
+            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
+            "extended|multi_nli",
+            ["Williams, Adina and Nangia"],
+        ),
+        ("anli-r1", ["cc-by-nc-4.0"], "extended|anli", ["Nie, Yixin"]),
+        ("my-own", ["unknown"], "extended|other-my-own", []),
     ],
 )
 def test_each_source_has_its_own_licence_and_citation(
@@ -165,7 +176,7 @@ def test_each_source_has_its_own_licence_and_citation(
     header = card.read_front_matter(text)
     assert header["license"] == licence
     assert header["source_datasets"] == [origin]
-    everyone = ("Bowman, Samuel R.", "Williams")
+    everyone = ("Bowman, Samuel R.", "Williams, Adina and Nangia", "Nie, Yixin", "Arakelyan")
     assert [name for name in everyone if name in text.split("## Citation")[1]] == cites
     assert "Zgreab" in text
 

@@ -170,7 +170,7 @@ def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
 def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -> None:
     """The missing file is named, and what to do."""
     (make_run() / name).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` first"):
+    with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` or"):
         export(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -184,20 +184,20 @@ def test_builder_serves_any_source(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
     """A source of the user's own loads too, in several processes as well."""
-    export(make_run("own", "anli-r1"), dataset)
-    one = builder(dataset, "anli-r1", cache_dir=str(tmp_path / "cache"))
+    export(make_run("own", "my-own"), dataset)
+    one = builder(dataset, "my-own", cache_dir=str(tmp_path / "cache"))
     one.download_and_prepare(num_proc=2)
-    assert one.as_dataset(split="seeds")["source"][:] == ["anli-r1"] * 3
+    assert one.as_dataset(split="seeds")["source"][:] == ["my-own"] * 3
     assert one.as_dataset(split="variants").num_rows == 11
-    with pytest.raises(ValueError, match=r"'anli-r1' not found\. Available"):
-        MergeNli(config_name="anli-r1", data_dir=str(dataset), cache_dir=str(tmp_path))
+    with pytest.raises(ValueError, match=r"'my-own' not found\. Available"):
+        MergeNli(config_name="my-own", data_dir=str(dataset), cache_dir=str(tmp_path))
 
 
 def test_known_configurations() -> None:
-    """Four sources, with all classes and with each."""
+    """Seven sources, with all word classes, with each, and with paraphrases."""
     names = [config.name for config in MergeNli.BUILDER_CONFIGS]
-    assert len(names) == len(set(names)) == 20
-    assert {"demo", "snli_nouns", "mnli-m_adverbs", "mnli-mm_verbs"} <= set(names)
+    assert len(names) == len(set(names)) == 42
+    assert {"demo", "snli_nouns", "mnli-m_adverbs", "anli-r2", "anli-r3_paraphrases"} <= set(names)
 
 
 def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:

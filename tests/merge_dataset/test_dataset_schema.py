@@ -19,7 +19,9 @@ def test_configuration_names_round_trip(name: str) -> None:
     assert schema.config_name(*schema.parse_config_name(name)) == name
 
 
-@pytest.mark.parametrize("name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"])
+@pytest.mark.parametrize(
+    "name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"]
+)
 def test_other_names_are_refused(name: str) -> None:
     """What is no configuration name raises and is quoted."""
     with pytest.raises(ValueError, match="expected a"):

@@ -1,0 +1,414 @@
+"""Paraphrases in a dataset folder: exported, described and loaded beside replacements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.paraphrase_run import (
+    NLI_MODEL,
+    PROBLEMS,
+    PROMPT,
+    paraphrase_id,
+    rows_of,
+    write_paraphrase_run,
+)
+
+from merge_dataset import card, layout
+from merge_dataset import export as export_module
+from merge_dataset.check import check
+from merge_dataset.export import export
+from merge_dataset.merge_nli import MergeNli, builder
+from merge_dataset.register import register
+from merge_dataset.statistics import compute_statistics
+
+MakeRun = Callable[..., Path]
+
+FILES = {f"snli_paraphrases/{n}" for n in ("provenance.json", "seeds.parquet", "variants.parquet")}
+OTHER_MODEL = NLI_MODEL | {"name": "some/other-model", "revision": None}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Relative path → bytes of every file."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    """Rows of a Parquet file."""
+    return list(pq.ParquetFile(file).read().to_pylist())
+
+
+@pytest.fixture
+def both(dataset: Path, tmp_path: Path) -> Path:
+    """A dataset folder with the replacements and the paraphrases of `snli`."""
+    export(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
+    return dataset
+
+
+# --- Layout ---
+
+
+def test_a_collection_of_its_own(paraphrases: Path) -> None:
+    """A folder may hold nothing but paraphrases: their rows, as they were in the run."""
+    assert set(contents(paraphrases)) == FILES | {"README.md"}
+    seeds, variants = rows_of()
+    assert rows(paraphrases / "snli_paraphrases/seeds.parquet") == seeds
+    assert rows(paraphrases / "snli_paraphrases/variants.parquet") == variants
+    assert len(variants) == 6
+    assert layout.collections(paraphrases) == ["snli_paraphrases"]
+    assert layout.sources(paraphrases) == ["snli"]
+    assert layout.all_configurations(paraphrases) == ["snli_paraphrases"]
+    assert check(paraphrases) == []
+
+
+def test_neither_collection_touches_the_other(
+    make_run: MakeRun, dataset: Path, tmp_path: Path
+) -> None:
+    """Files of the one are the same before and after the other is written, in either order."""
+    replacements = contents(dataset / "snli")
+    run = write_paraphrase_run(tmp_path / "paraphrase-run")
+    assert export(run, dataset) == ["snli_paraphrases"]
+    assert contents(dataset / "snli") == replacements
+    assert check(dataset) == []
+    paraphrased = contents(dataset / "snli_paraphrases")
+    assert export(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
+    assert contents(dataset / "snli_paraphrases") == paraphrased
+    assert check(dataset) == []
+    export(tmp_path / "run", dataset)
+    assert contents(dataset / "snli") == replacements
+
+
+def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    """By source; replacements before paraphrases, also of a source whose name goes on."""
+    export(make_run("hard", "snli-hard", "3"), both)
+    export(write_paraphrase_run(tmp_path / "anli", "anli-r1"), both)
+    assert layout.collections(both) == ["anli-r1_paraphrases", "snli", "snli_paraphrases",
+                                        "snli-hard"]  # fmt: skip
+    assert layout.sources(both) == ["anli-r1", "snli", "snli-hard"]
+    assert layout.all_configurations(both) == [
+        "anli-r1_paraphrases",
+        *("snli", "snli_nouns", "snli_verbs", "snli_adjectives"),
+        "snli_paraphrases",
+        *("snli-hard", "snli-hard_verbs"),
+    ]
+    header = card.read_front_matter((both / "README.md").read_text())
+    names = [entry["config_name"] for entry in header["configs"]]
+    assert names == layout.all_configurations(both)
+    assert check(both) == []
+
+
+def test_other_folders_with_an_underscore_are_no_collections(paraphrases: Path) -> None:
+    """Only paraphrases have a collection besides that of the source."""
+    for name in ("snli_nouns", "snli_paraphrase", "a_b", "_paraphrases"):
+        (paraphrases / name).mkdir()
+        (paraphrases / name / "provenance.json").write_text("{}")
+    assert layout.collections(paraphrases) == ["snli_paraphrases"]
+
+
+# --- Export ---
+
+
+def test_same_run_same_bytes(paraphrases: Path, tmp_path: Path) -> None:
+    """Exporting again, over itself or elsewhere, gives the same folder."""
+    first = contents(paraphrases)
+    run = tmp_path / "paraphrase-run"
+    export(run, paraphrases)
+    export(run, tmp_path / "elsewhere")
+    assert contents(paraphrases) == first == contents(tmp_path / "elsewhere")
+
+
+def test_a_later_run_of_the_same_model_replaces(paraphrases: Path, tmp_path: Path) -> None:
+    """Whatever else changed: the generator, the problems, the device."""
+    moved = NLI_MODEL | {"name": "elsewhere/some-nli-model", "device": "cuda"}
+    moved["name"] = "/mnt/models/some-nli-model"
+    generator = {"name": "g", "revision": "1", "architecture": "T", "dtype": "x", "device": "y"}
+    fewer = {"4": PROBLEMS["4"]}
+    run = write_paraphrase_run(
+        tmp_path / "later", problems=fewer, nli_model=moved, generator=generator
+    )
+    export(run, paraphrases)
+    assert [row["seed_id"] for row in rows(paraphrases / "snli_paraphrases/seeds.parquet")] == [
+        "snli:4"
+    ]
+    assert check(paraphrases) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (OTHER_MODEL, "some/other-model"),
+        (NLI_MODEL | {"revision": "sha256:9"}, r"some-nli-model \(revision sha256:9\)"),
+    ],
+)
+def test_another_model_is_refused(
+    paraphrases: Path, tmp_path: Path, other: dict[str, Any], name: str
+) -> None:
+    """Both models are named, and what to do; nothing changes, unless it is asked for."""
+    before = contents(paraphrases)
+    run = write_paraphrase_run(tmp_path / "other", nli_model=other)
+    message = (
+        rf"merge-nli/snli_paraphrases: expected paraphrases chosen by {name}, .*got some chosen by "
+        r"some-nli-model \(revision sha256:0123456789ab\); take another --out for these"
+    )
+    with pytest.raises(FileExistsError, match=message):
+        export(run, paraphrases)
+    assert contents(paraphrases) == before
+    assert export(run, paraphrases, replace=True) == ["snli_paraphrases"]
+    made = json.loads((paraphrases / "snli_paraphrases/provenance.json").read_text())
+    assert made["nli_model"]["revision"] == other["revision"]
+    assert check(paraphrases) == []
+
+
+def test_another_model_on_another_source(paraphrases: Path, tmp_path: Path) -> None:
+    """The rule is per source."""
+    run = write_paraphrase_run(tmp_path / "other", "mnli-m", nli_model=OTHER_MODEL)
+    assert export(run, paraphrases) == ["mnli-m_paraphrases"]
+    assert check(paraphrases) == []
+
+
+def test_interrupted_export_is_cleaned(
+    paraphrases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left has an underscored name, is told by the check, and goes with the next export."""
+    before = contents(paraphrases)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export_module, "_swap", stop)
+        with pytest.raises(KeyboardInterrupt):
+            export(tmp_path / "paraphrase-run", paraphrases)
+    assert check(paraphrases) == [
+        ".snli_paraphrases.partial: expected no leftover of an interrupted export; got one; "
+        "export again"
+    ]
+    export(tmp_path / "paraphrase-run", paraphrases)
+    assert contents(paraphrases) == before
+
+
+def test_stop_between_the_two_renames_is_undone(paraphrases: Path, tmp_path: Path) -> None:
+    """Moved away, paraphrases are still those of their model, and come back."""
+    before = contents(paraphrases)
+    (paraphrases / "snli_paraphrases").rename(paraphrases / ".snli_paraphrases.old")
+    run = write_paraphrase_run(tmp_path / "other", nli_model=OTHER_MODEL)
+    with pytest.raises(FileExistsError, match="chosen by some-nli-model"):
+        export(run, paraphrases)
+    assert contents(paraphrases) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "sentences"}, "a kind out of replacements, paraphrases, got 'sentences'"),
+        ({"kind": ["a"]}, r"a kind out of replacements, paraphrases, got \['a'\]"),
+        ({"kind": "replacements"}, r"the keys \['mlms', 'tagger', 'ablation'\] too"),
+        ({"generator": "flan"}, "expected generator of type dict, got 'flan'"),
+        ({"generator": {"name": "flan"}}, r"generator: expected the keys \['revision', 'archi"),
+        ({"nli_model": {"name": "m"}}, r"nli_model: expected the keys \['kind', 'revision'\] too"),
+        ({"prompt": None}, "expected prompt of type str, got None"),
+        ({"problems": {"read": 1, "unlabelled": 0, "kept": 1}}, r"the keys \['answered_right'\]"),
+        ({"funnel": [{"round": 1, "kept": 2}]}, r"funnel: expected the keys \['generated'\] too"),
+    ],
+)
+def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    """A manifest that does not say what the card needs is refused; nothing is written."""
+    path = write_paraphrase_run(tmp_path / "run") / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ValueError, match=message):
+        export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_classes_belong_to_the_kind_of_run(
+    make_run: MakeRun, tmp_path: Path, edit: Callable[..., None]
+) -> None:
+    """No paraphrases among replacements, and no nouns among paraphrases."""
+    of_words, of_sentences = make_run(), write_paraphrase_run(tmp_path / "paraphrase-run")
+    edit(of_words / "variants.parquet", lambda r: r[0].update(word_class="paraphrase"))
+    edit(of_sentences / "variants.parquet", lambda r: r[0].update(word_class="noun"))
+    with pytest.raises(ValueError, match=r"'adverb'\), got {'paraphrase'}"):
+        export(of_words, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"classes of \('paraphrase',\), got {'noun'}"):
+        export(of_sentences, tmp_path / "out")
+
+
+# --- Provenance ---
+
+
+def test_provenance_tells_how_and_not_where(paraphrases: Path) -> None:
+    """Generator, model, prompt, rounds; no times, machine settings and local paths."""
+    text = (paraphrases / "snli_paraphrases/provenance.json").read_text()
+    made = json.loads(text)
+    assert list(made) == ["kind", "source", "config", "generator", "nli_model", "prompt",
+                          "packages", "fingerprint", "problems", "source_data", "funnel",
+                          "eligible"]  # fmt: skip
+    assert made["kind"] == "paraphrases"
+    assert made["generator"]["name"] == made["config"]["generator"] == "flan-t5"
+    assert made["nli_model"] == NLI_MODEL | {"name": "some-nli-model"}
+    assert made["prompt"] == PROMPT
+    assert made["problems"]["answered_right"] == 800
+    assert made["config"].keys().isdisjoint({"run", "device"})
+    assert "/home" not in text
+    assert "/opt" not in text
+
+
+def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
+    """Also one in which something looks like a file's path."""
+    prompt = "Use ./simple words or /rephrase: {hypothesis}"
+    config = {"prompt": prompt, "data": "./here/dev.jsonl"}
+    export(write_paraphrase_run(tmp_path / "run", prompt=prompt, config=config), tmp_path / "out")
+    made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
+    assert made["prompt"] == made["config"]["prompt"] == prompt
+    assert made["config"]["data"] == "dev.jsonl"
+
+
+def test_replacements_may_say_their_kind(make_run: MakeRun, dataset: Path) -> None:
+    """It makes no difference to what is exported, as older folders have none."""
+    before = contents(dataset)
+    run = make_run("again")
+    path = run / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "replacements"}))
+    export(run, dataset)
+    assert contents(dataset) == before
+    assert "kind" not in json.loads((dataset / "snli/provenance.json").read_text())
+
+
+# --- Card ---
+
+
+def test_a_folder_without_paraphrases_does_not_speak_of_any(dataset: Path) -> None:
+    """Neither in words nor in tags."""
+    assert "paraphras" not in (dataset / "README.md").read_text().lower()
+
+
+def test_statistics_by_hand(both: Path) -> None:
+    """6 paraphrases of 3 seeds, one of each label, all in one subsample."""
+    block = card.find_statistics_block((both / "README.md").read_text())
+    assert block is not None
+    lines = block.splitlines()
+    assert lines[3] == "| `snli` | 3 | 33.3 | 33.3 | 33.3 | 11 | 3.7 | 7.0 |"
+    assert lines[-2] == "| `snli_paraphrases` | 3 | 33.3 | 33.3 | 33.3 | 6 | 2.0 | 6.0 |"
+    assert compute_statistics(both, "snli_paraphrases").subsamples == 1
+
+
+def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
+    """Sizes, files and splits of the new configuration; the others are as they were."""
+    header = card.read_front_matter((both / "README.md").read_text())
+    assert header == card.front_matter(both)
+    config = header["configs"][-1]
+    assert config["config_name"] == "snli_paraphrases"
+    assert config["data_files"] == [
+        {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
+        {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
+    ]
+    splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
+    assert splits == {"seeds": 3, "variants": 6}
+    assert header["license"] == ["cc-by-sa-4.0"]
+    assert header["size_categories"] == ["n<1K"]
+    assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
+    many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(995)])
+    export(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
+    assert card.front_matter(both)["size_categories"] == ["1K<n<10K"]  # 11 and 995 variants
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "### `snli_paraphrases`",
+        "980 kept, of which M answers 800 right. Seeds with a paraphrase: 3.",
+        "| architecture | T5ForConditionalGeneration |",
+        f"| prompt | {PROMPT} |",
+        "| name | some-nli-model |",
+        "| label_order | contradiction, neutral, entailment |",
+        "| diversity_penalty | 0.5 |",
+        "| temperature_min | 0.3 |",
+        "| max_new_tokens | 40 |",
+        "| round | generated | copy | duplicate | not_entailed | kept |",
+        "| 1 | 1,606 | 400 | 200 | 1,001 | 5 |",
+        "| seed | A girl jumps in the air. | **A girl jumps high.** | neutral |",
+        "Semantic Sensitivities and Inconsistent Predictions",
+        "| `word_class` | `noun`, `verb`, `adjective` or `adverb`; of a paraphrase: `paraphrase` |",
+        "of a paraphrase: the seed's hypothesis |",
+        "`<source>_paraphrases` holds the paraphrases",
+        "seed accuracy is 100 % by selection",
+    ],
+)
+def test_card_tells(both: Path, words: str) -> None:
+    """What a reader must find: what they are, how they were made and by whom chosen."""
+    assert words in (both / "README.md").read_text()
+
+
+def test_card_of_paraphrases_alone(paraphrases: Path) -> None:
+    """It does not speak of masked language models, and shows what there is to load."""
+    text = (paraphrases / "README.md").read_text()
+    assert card.render(paraphrases) == text
+    assert 'load_dataset("merge-nli", "snli_paraphrases")' in text
+    assert "| `word_class` | `paraphrase` |" in text
+    assert "| `premise_spans`, `hypothesis_spans` | none, and the whole hypothesis |" in text
+    assert "*seed-variant accuracy*" in text
+    assert "English only" in text
+    assert text.count("## ") == text.replace("### ", "").count("## ") + 1
+    for absent in ("Masked", "masked language", "MERE)", "word_classes", "_nouns"):
+        assert absent not in text
+
+
+def test_card_of_anli(tmp_path: Path) -> None:
+    """The rounds of ANLI have its licence, which is not a free one, and its citation."""
+    for source in ("anli-r1", "anli-r3"):
+        export(write_paraphrase_run(tmp_path / source, source), tmp_path / "merge-nli")
+    text = (tmp_path / "merge-nli/README.md").read_text()
+    header = card.read_front_matter(text)
+    assert header["license"] == ["cc-by-nc-4.0"]
+    assert header["source_datasets"] == ["extended|anli"]
+    assert "- `anli-r3` (Adversarial NLI test set, round 3): CC BY-NC 4.0." in text
+    assert text.count("@inproceedings{nie-etal-2020-adversarial") == 1
+
+
+# --- Loading ---
+
+
+def test_loads_by_name_and_registered(
+    both: Path, python: Callable[[str, Path], Any], tmp_path: Path
+) -> None:
+    """From the working directory, streamed or not, and from anywhere after `register`."""
+    load = """
+def load(**options):
+    data = datasets.load_dataset("merge-nli", "snli_paraphrases", **options)
+    return {split: list(data[split]) for split in data}
+
+"""
+    every = (
+        "print(json.dumps([load(), load(streaming=True), "
+        'datasets.get_dataset_config_names("merge-nli")]))'
+    )
+    seeds, variants = rows_of()
+    wanted = {"seeds": seeds, "variants": variants}
+    names = layout.all_configurations(both)
+    assert python(load + every, both.parent) == [wanted, wanted, names]
+    cache = tmp_path / "other" / "datasets"
+    assert register(both, cache) == names
+    (tmp_path / "elsewhere").mkdir()
+    anywhere = f"{load}print(json.dumps(load(cache_dir={str(cache)!r})))"
+    assert python(anywhere, tmp_path / "elsewhere") == wanted
+
+
+def test_loads_by_class(both: Path, tmp_path: Path) -> None:
+    """The loading script's class and a builder of its own."""
+    options = {"cache_dir": str(tmp_path / "cache")}
+    for one in (
+        MergeNli(config_name="snli_paraphrases", data_dir=str(both), **options),
+        builder(both, "snli_paraphrases", **options),
+    ):
+        one.download_and_prepare()
+        ids = [paraphrase_id("snli:4", "It is all quiet.")]
+        assert one.as_dataset(split="variants")["variant_id"][-1:] == ids
+        assert one.as_dataset(split="seeds").num_rows == 3
