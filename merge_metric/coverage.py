@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import (
     all_configurations,
+    collections,
     configurations,
     require_dataset,
     sources,
     split_files,
 )
-from merge_dataset.schema import SPLITS
+from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 
 _EXAMPLES: Final = 3
 
@@ -80,21 +81,35 @@ def cover(predictions: pa.Table, folder: Path) -> Coverage:
 def choose(coverage: Coverage) -> list[str]:
     """The configurations that a predictions file is meant for.
 
-    Of each source that it mentions: all classes, where every prediction is there or some
-    of every class; else the classes of which it has variants, complete or not, so that a
-    file cut short is noticed.
+    Of each source that it mentions: all word classes, where every prediction is there or
+    some of every class; else the classes of which it has variants, complete or not, so
+    that a file cut short is noticed. Also the paraphrases, where it has some: their seeds
+    alone, which replacements may share, do not mean them.
     """
     chosen = []
     for source in sources(coverage.folder):
-        everything, *classes = configurations(coverage.folder, source)
-        begun = [config for config in classes if (coverage.of(config, "variants") >= 0).any()]
-        if coverage.is_complete(everything) or begun == classes:
-            chosen.append(everything)
-        elif begun:
-            chosen += begun
-        elif (coverage.of(everything, "seeds") >= 0).any():
-            chosen.append(everything)
+        names = (collection_name(source), collection_name(source, PARAPHRASE))
+        of_source = [
+            configurations(coverage.folder, name)
+            for name in collections(coverage.folder)
+            if name in names
+        ]
+        begun = [config for configs in of_source for config in _begun(coverage, configs)]
+        # A file with nothing but seeds was cut short, too.
+        chosen += begun or [
+            everything
+            for everything, *_ in of_source
+            if (coverage.of(everything, "seeds") >= 0).any()
+        ]
     return chosen
+
+
+def _begun(coverage: Coverage, configs: Sequence[str]) -> list[str]:
+    """Of a collection's configurations, the whole one first, those that are predicted."""
+    everything, *classes = configs
+    parts = classes or [everything]
+    begun = [config for config in parts if (coverage.of(config, "variants") >= 0).any()]
+    return [everything] if coverage.is_complete(everything) or begun == parts else begun
 
 
 def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:

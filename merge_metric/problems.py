@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset.layout import all_configurations, require_dataset, split_files
-from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_dataset.schema import LABELS, PARAPHRASE, SPLITS, parse_config_name
 from merge_metric.metadata import metadata_of, with_metadata
 
 COLUMNS: Final = pa.schema(
@@ -37,7 +37,8 @@ def read_problems(
     Args:
         dataset: A dataset folder; or the Parquet file of a run's problems, all of which
             count as seeds then; or a name for `datasets.load_dataset`.
-        configs: Names of configurations; by default those of all classes of each source.
+        configs: Names of configurations; by default, of each source, that of all word
+            classes and that of the paraphrases.
         revision: Of a dataset on the Hub.
 
     Returns:
@@ -68,7 +69,7 @@ def read_problems(
 
 
 def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The configurations asked for, each once; by default those of all word classes.
+    """The configurations asked for, each once; by default all word classes and paraphrases.
 
     Raises:
         ValueError: the dataset does not have one that is asked for.
@@ -78,7 +79,7 @@ def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[s
             f"{dataset}: expected configurations out of {', '.join(known)}, "
             f"got {', '.join(map(repr, unknown))}"
         )
-    whole = [config for config in known if parse_config_name(config)[1] is None]
+    whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
     if not (chosen := list(dict.fromkeys(wanted)) or whole):
         raise ValueError(
             f"{dataset}: the configurations of a registered name cannot be listed; name them "

@@ -54,7 +54,7 @@ def _table(config: str, result: _Result, correctness_threshold: int) -> Iterator
     yield _line("seeds / variants", titles)
     yield from _group("all", result, thresholds)
     for column, groups in {**result.get("by_group", {}), "label": result["by_label"]}.items():
-        if _is_whole(groups, result):
+        if not groups or _is_whole(groups, result):
             continue
         yield f"by {column.replace('_', ' ')}"
         for value, figures in groups.items():
@@ -66,7 +66,7 @@ def _table(config: str, result: _Result, correctness_threshold: int) -> Iterator
 
 def _title(config: str, result: _Result) -> str:
     title = config
-    if subsamples := result.get("n_subsamples"):
+    if (subsamples := result.get("n_subsamples", 1)) > 1:
         title += f", averaged over {subsamples} subsamples"
     if left_out := result["n_seeds_left_out"]:
         title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"

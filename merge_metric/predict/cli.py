@@ -61,7 +61,10 @@ Dataset = Annotated[
 ]
 Configs = Annotated[
     list[str] | None,
-    _option("Configuration, e.g. snli_nouns; may be repeated. Default: all classes.", "--config"),
+    _option(
+        "Configuration, e.g. snli_nouns; may be repeated. Default: all classes, and paraphrases.",
+        "--config",
+    ),
 ]
 Out = Annotated[
     Path | None,

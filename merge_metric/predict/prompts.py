@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.schema import LABELS
+from merge_dataset.schema import ANLI_SOURCES, LABELS
 
 LETTERS: Final = ("A", "B", "C")
 """Answer letters, in the order of `LABELS`."""
@@ -31,6 +31,9 @@ C. Contradiction
 Answer:"""
 
 _BUNDLED: Final = ("snli", "mnli", "mixed")
+_SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
+"""Source without examples of its own → the bundled ones that `exc` shows instead."""
+
 _OPTIONS: Final = "exc, mix, none, snli, mnli, or a .toml or .jsonl file of your own"
 _KEYS: Final = ("premise", "hypothesis", "label")
 
@@ -111,10 +114,11 @@ def read_prompt(shots: str, *, sources: Iterable[str] = (), start: str = "") -> 
 
     Args:
         shots: `exc`: the six examples from the training or development set of the
-            problems' own source; `mix`: three from SNLI and three from MultiNLI (paper,
-            Table 8); `snli` or `mnli`: these six, whatever the problems; `none`; or a
-            file, TOML (tables `[[example]]`) or JSON lines, with `premise`, `hypothesis`
-            and `label` (a name or its position in `LABELS`).
+            problems' own source; for Adversarial NLI, of which there are none here, those
+            of MultiNLI, which the log says; `mix`: three from SNLI and three from
+            MultiNLI (paper, Table 8); `snli` or `mnli`: these six, whatever the problems;
+            `none`; or a file, TOML (tables `[[example]]`) or JSON lines, with `premise`,
+            `hypothesis` and `label` (a name or its position in `LABELS`).
         sources: Where the problems are from, such as `snli`; only `exc` asks.
         start: See `Prompt.start`.
 
@@ -140,15 +144,24 @@ def read_prompt(shots: str, *, sources: Iterable[str] = (), start: str = "") -> 
 
 def _own_examples(sources: Sequence[str]) -> str:
     """The bundled file whose examples are from the given sources' own other sets."""
-    covered = {name: tomllib.loads(_bundled(name)).get("sources", []) for name in _BUNDLED}
-    for name, known in covered.items():
-        if sources and set(sources) <= set(known):
-            return name
-    known_sources = ", ".join(source for known in covered.values() for source in known)
+    own = {
+        source: name
+        for name in _BUNDLED
+        for source in tomllib.loads(_bundled(name)).get("sources", [])
+    }
+    files = {(own | _SUBSTITUTES).get(source) for source in sources}
+    if len(files) == 1 and (name := files.pop()):
+        if substituted := [source for source in sources if source in _SUBSTITUTES]:
+            log.warning(
+                "shots 'exc': there are no examples of %s; those of %s are shown",
+                ", ".join(substituted),
+                name,
+            )
+        return name
     raise ValueError(
-        f"shots 'exc': expected problems of one of the sources {known_sources} (MultiNLI's may "
+        f"shots 'exc': expected problems of one of the sources {', '.join(own)} (MultiNLI's may "
         f"go together), got {', '.join(sources) or 'none'}: run sources one by one, or choose "
-        f"mix or a file of your own"
+        f"mix, snli, mnli, none or a file of your own"
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from helpers.tiny_models import sentences
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+from merge_dataset.schema import PARAPHRASE, arrow_schema, config_files, config_name
 
 Problem = tuple[str, str, int]
 """Premise, hypothesis, gold label."""
@@ -35,25 +35,34 @@ def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
 
     Args:
         folder: Where.
-        problems: By id: `snli:1` for a seed, `snli:1/noun/0` for its variant.
+        problems: By id: `snli:1` for a seed, `snli:1/noun/0` for its variant, or
+            `snli:1/paraphrase/0`; seeds that have only paraphrases are only theirs.
     """
     for source in {name.partition(":")[0] for name in problems}:
         own = {name: it for name, it in problems.items() if name.startswith(f"{source}:")}
         variants = {name: name.split("/")[1] for name in own if "/" in name}
-        (folder / source).mkdir(parents=True)
-        (folder / source / "provenance.json").write_text("{}")
-        rows = [problem_row(name, it) for name, it in own.items() if name not in variants]
-        write_rows(folder / source / "seeds.parquet", rows)
-        for word_class in set(variants.values()):
-            place = folder / source / CONFIG_SUFFIXES[word_class]
-            place.mkdir()
-            names = [name for name, each in variants.items() if each == word_class]
-            seeds = dict.fromkeys(name.partition("/")[0] for name in names)
-            write_rows(place / "seeds.parquet", (problem_row(n, own[n]) for n in seeds))
-            write_rows(
-                place / "variants.parquet", (problem_row(n, own[n], word_class) for n in names)
-            )
+        classes_of: dict[str, set[str]] = {name: set() for name in own if name not in variants}
+        for name, variant_class in variants.items():
+            classes_of[name.partition("/")[0]].add(variant_class)
+        if whole := [name for name, classes in classes_of.items() if classes != {PARAPHRASE}]:
+            _write_split(folder / f"{source}/seeds.parquet", whole, own)
+            (folder / source / "provenance.json").write_text("{}")
+        for variant_class in set(variants.values()):
+            files = config_files(config_name(source, variant_class))
+            seeds = [name for name, classes in classes_of.items() if variant_class in classes]
+            names = [name for name, each in variants.items() if each == variant_class]
+            _write_split(folder / files["seeds"][0], seeds, own)
+            _write_split(folder / files["variants"][0], names, own, variant_class)
+            if variant_class == PARAPHRASE:
+                (folder / files["seeds"][0]).with_name("provenance.json").write_text("{}")
     return folder
+
+
+def _write_split(
+    path: Path, names: Iterable[str], problems: Mapping[str, Problem], word_class: str | None = None
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_rows(path, (problem_row(name, problems[name], word_class) for name in names))
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

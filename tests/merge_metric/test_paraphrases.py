@@ -1,0 +1,237 @@
+"""Paraphrases beside replacements: predicted once, and scored as a configuration of their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.problem_folder import Problem, problem_row, write_folder, write_rows
+
+from merge_metric.compare import compare_files
+from merge_metric.coverage import choose, cover
+from merge_metric.predict.jobs import file_name
+from merge_metric.predict.prompts import read_prompt
+from merge_metric.problems import description_of, part_of_source, read_problems, sources_of
+from merge_metric.score import score_file
+from merge_metric.table import render
+
+E, N, C = range(3)
+
+PROBLEMS: dict[str, Problem] = {
+    "snli:1": ("A girl runs.", "A girl moves.", E),
+    "snli:1/noun/0": ("A boy runs.", "A boy moves.", E),
+    "snli:1/verb/0": ("A girl swims.", "A girl moves.", E),
+    "snli:1/paraphrase/a": ("A girl runs.", "A girl is moving.", E),
+    "snli:1/paraphrase/b": ("A girl runs.", "Some girl moves.", E),
+    "snli:2": ("A dog eats.", "A dog sleeps.", C),
+    "snli:2/noun/0": ("A cat eats.", "A cat sleeps.", C),
+    "snli:3": ("It rains.", "It rains a lot.", N),
+    "snli:3/paraphrase/c": ("It rains.", "There is much rain.", N),
+    "anli-r1:4": ("Two men sit.", "They rest.", N),
+    "anli-r1:4/paraphrase/d": ("Two men sit.", "They are resting.", N),
+}
+"""Seed 1 has both kinds of variants, 2 replacements, 3 and the one of ANLI paraphrases."""
+
+WRONG = {"snli:1/paraphrase/b": N, "snli:3/paraphrase/c": E, "anli-r1:4": E}
+"""What a model answers wrongly."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """`anli-r1_paraphrases`, `snli` with nouns and verbs, `snli_paraphrases`."""
+    made = write_folder(tmp_path / "merge-nli", PROBLEMS)
+    for path in made.rglob("variants.parquet"):
+        rows = [{**row, "subsamples": [0]} for row in pq.ParquetFile(path).read().to_pylist()]
+        write_rows(path, rows)
+    return made
+
+
+def predicted(
+    path: Path, *names: str, wrong: Mapping[str, int] = WRONG, without: tuple[str, ...] = ()
+) -> Path:
+    """A predictions file for the problems whose ids begin with one of the names."""
+    rows: list[dict[str, Any]] = [
+        {
+            "variant_id": name,
+            "seed_id": name.partition("/")[0],
+            "label": label,
+            "prediction": wrong.get(name, label),
+        }
+        for name, (_, _, label) in PROBLEMS.items()
+        if name.startswith(names) and name not in without
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+ALL = ("snli", "anli-r1")
+REPLACED = ("snli:1/noun", "snli:1/verb", "snli:2", "snli:1/noun", "snli:1/verb")
+
+
+# --- Problems to predict ---
+
+
+def test_predicted_by_default(folder: Path) -> None:
+    """Replacements and paraphrases of every source, each problem and each seed once."""
+    table = read_problems(str(folder))
+    names = table["variant_id"].to_pylist()
+    assert sorted(names) == sorted(PROBLEMS)
+    assert description_of(table)["configs"] == ["anli-r1_paraphrases", "snli", "snli_paraphrases"]
+    assert sources_of(table) == ["anli-r1", "snli"]
+
+
+def test_one_configuration(folder: Path) -> None:
+    """Its seeds and paraphrases, without replacements."""
+    names = read_problems(str(folder), ["snli_paraphrases"])["variant_id"].to_pylist()
+    assert names == ["snli:1", "snli:3", *(n for n in PROBLEMS if "snli" in n and "/p" in n)]
+
+
+def test_part_of_a_source(folder: Path) -> None:
+    """Both kinds of variants of a source are in one file, which names both."""
+    table = read_problems(str(folder))
+    part = part_of_source(table, "snli")
+    assert part["variant_id"].to_pylist() == [
+        *("snli:1", "snli:2", "snli:1/noun/0", "snli:2/noun/0", "snli:1/verb/0"),
+        *("snli:3", "snli:1/paraphrase/a", "snli:1/paraphrase/b", "snli:3/paraphrase/c"),
+    ]
+    model = {"name": "some/model"}
+    assert file_name(model, part) == "model-snli+snli_paraphrases.parquet"
+    anli = part_of_source(table, "anli-r1")
+    assert file_name(model, anli) == "model-anli-r1_paraphrases.parquet"
+    assert len(anli) == 2
+
+
+def test_the_same_seed_must_be_the_same_problem(folder: Path) -> None:
+    """In both collections of its source; else one answer would stand for two problems."""
+    other = problem_row("snli:1", ("A girl runs.", "A girl moves!", E))
+    write_rows(folder / "snli_paraphrases/seeds.parquet", [other])
+    with pytest.raises(ValueError, match="two with different hypothesis for 'snli:1'"):
+        read_problems(str(folder))
+
+
+# --- What a file is for ---
+
+
+@pytest.mark.parametrize(
+    ("names", "without", "expected"),
+    [
+        (ALL, (), ["anli-r1_paraphrases", "snli", "snli_paraphrases"]),
+        (("snli:",), (), ["snli", "snli_paraphrases"]),
+        (("snli:1", "snli:2"), ("snli:1/paraphrase/a", "snli:1/paraphrase/b"), ["snli"]),
+        (("snli:1/p", "snli:3"), (), ["snli_paraphrases"]),  # a file cut short: no seed 1
+        (("snli:1", "snli:3"), ("snli:1/noun/0", "snli:1/verb/0"), ["snli_paraphrases"]),
+        (("snli:1",), ("snli:1/verb/0",), ["snli_nouns", "snli_paraphrases"]),
+        (("snli:3",), ("snli:3/paraphrase/c",), ["snli_paraphrases"]),  # nothing but a seed
+        (("anli",), (), ["anli-r1_paraphrases"]),
+        (("anli",), ("anli-r1:4/paraphrase/d",), ["anli-r1_paraphrases"]),
+    ],
+)
+def test_what_a_file_is_for(
+    folder: Path, tmp_path: Path, names: tuple[str, ...], without: tuple[str, ...],
+    expected: list[str],
+) -> None:  # fmt: skip
+    """Paraphrases where some are predicted; not where replacements share their seeds."""
+    path = predicted(tmp_path / "p.parquet", *names, without=without)
+    assert choose(cover(pq.ParquetFile(path).read(), folder)) == expected
+
+
+# --- Figures ---
+
+
+def test_one_file_for_both_is_scored_on_both(folder: Path, tmp_path: Path) -> None:
+    """By hand, each configuration on its own seeds.
+
+    Replacements: seeds 1 and 2, all right. Paraphrases: seed 1 right, one of its two variants
+    wrong (neutral, not the opposite of entailment); seed 3 right, its variant wrong (for a
+    neutral seed any change is strict).
+    """
+    results = score_file(predicted(tmp_path / "p.parquet", "snli"), folder, n_bootstrap=0)
+    assert list(results) == ["snli", "snli_paraphrases"]
+    words, paraphrases = results.values()
+    assert (words["n_seeds"], words["n_variants"]) == (2, 3)
+    assert list(words["by_group"]["word_class"]) == ["noun", "verb"]
+    assert words["seed_variant_accuracy"] == 1.0
+    assert (paraphrases["n_seeds"], paraphrases["n_variants"]) == (2, 3)
+    assert "by_group" not in paraphrases
+    assert paraphrases["seed_accuracy"] == 1.0
+    assert paraphrases["variant_accuracy"] == pytest.approx(1 / 3)
+    curve = paraphrases["sv_curve"]["accuracy"]
+    assert (curve[49], curve[50]) == (0.5, 0.0)
+    assert paraphrases["relaxed_fooling_rate"] == 1.0
+    assert paraphrases["strict_fooling_rate"] == 0.5
+
+
+def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> None:
+    """Masked language models are none, and no group; the text has no empty heading of them."""
+    path = predicted(tmp_path / "p.parquet", "snli")
+    results = score_file(
+        path, folder, ["snli_paraphrases"], by=["mlms", "word_class"], n_bootstrap=0
+    )
+    groups = results["snli_paraphrases"]["by_group"]
+    assert groups["mlms"] == {}
+    assert groups["word_class"]["paraphrase"]["n_variants"] == 3
+    text = render(results)
+    assert text.startswith("snli_paraphrases\n")  # not: averaged over 1 subsamples
+    assert "by mlms" not in text
+    assert "by label" in text
+
+
+def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
+    """A file with some is incomplete, and other configurations are pointed to."""
+    path = predicted(tmp_path / "p.parquet", "snli", without=("snli:3/paraphrase/c",))
+    message = (
+        "snli_paraphrases: predictions are missing for 0 of 2 seeds and 1 of 3 variants: "
+        "'snli:3/paraphrase/c'; --allow-missing scores the complete seeds, 1 of 2; with --config: "
+        r"snli \(complete\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        score_file(path, folder, n_bootstrap=0)
+    results = score_file(path, folder, allow_missing=True, n_bootstrap=0)
+    assert results["snli_paraphrases"]["n_seeds_left_out"] == 1
+
+
+def test_models_are_compared_on_paraphrases(folder: Path, tmp_path: Path) -> None:
+    """Each configuration is compared on its own seeds."""
+    files = [
+        str(predicted(tmp_path / "good.parquet", "snli", wrong={})),
+        str(predicted(tmp_path / "bad.parquet", "snli")),
+    ]
+    found = compare_files(files, folder, n_bootstrap=10, correctness_threshold=50)
+    assert [each.config for each in found] == ["snli", "snli_paraphrases"]
+    (pair,) = found[1].pairs.rows
+    assert (pair["a"], pair["b"]) == ("good", "bad")
+    assert pair["variant_accuracy"] == pytest.approx(2 / 3)
+    assert pair["seed_variant_accuracy"] == 0.5
+
+
+# --- Few-shot examples ---
+
+
+@pytest.mark.parametrize("sources", [["anli-r1"], ["anli-r3", "anli-r2"], ["anli-r1", "mnli-m"]])
+def test_anli_is_shown_examples_of_multinli(
+    sources: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has none of its own here; that others are shown is said, and recorded by their name."""
+    with caplog.at_level(logging.WARNING):
+        prompt = read_prompt("exc", sources=sources)
+    assert prompt == read_prompt("mnli")
+    assert prompt.describe()["shots"] == "mnli"
+    substituted = ", ".join(sorted(s for s in sources if s.startswith("anli")))
+    assert caplog.messages == [
+        f"shots 'exc': there are no examples of {substituted}; those of mnli are shown"
+    ]
+
+
+def test_other_sources_have_no_examples() -> None:
+    """The message says which have, and what else may be chosen."""
+    message = (
+        r"sources snli, mnli-m, mnli-mm \(MultiNLI's may go together\), got anli-r1, snli: run "
+        "sources one by one, or choose mix, snli, mnli, none or a file of your own"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_prompt("exc", sources=["snli", "anli-r1"])
