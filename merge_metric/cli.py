@@ -10,6 +10,7 @@ import typer
 
 from merge_dataset.cli import OutputFormat, user_errors
 from merge_metric.analyses.cli import analyse_command, compare_command
+from merge_metric.exports.cli import export_app
 from merge_metric.predict.cli import baseline_app, predict_command
 from merge_metric.report.cli import report_command
 
@@ -18,6 +19,7 @@ __all__ = [
     "baseline_app",
     "compare_command",
     "evaluate_demo",
+    "export_app",
     "predict_command",
     "register_metric",
     "report_command",

@@ -1,0 +1,1 @@
+"""A dataset folder → what others read: harnesses' tasks, metadata, flat files."""

@@ -1,0 +1,187 @@
+"""A model's answers to a configuration's problems → figures, for tasks of other harnesses.
+
+Exported with the metric's modules, which then are its siblings: of ours, only those are
+imported here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from merge_metric.seed_variant_accuracy.inputs import split_predictions
+from merge_metric.seed_variant_accuracy.scoring import score
+
+if TYPE_CHECKING:
+    import datasets
+
+LETTERS: Final = ("A", "B", "C")
+"""What stands for entailment, neutral and contradiction."""
+
+COLUMNS: Final = ("variant_id", "seed_id", "premise", "hypothesis", "label", "subsamples")
+"""What is read of the dataset; of a seed, `variant_id` is its own id."""
+
+HIGHER_IS_BETTER: Final = {
+    "seed_accuracy": True,
+    "variant_accuracy": True,
+    "matching_threshold": True,
+    "matching_threshold_low": True,
+    "matching_threshold_high": True,
+    "matching_gap": False,
+    "holding_threshold": True,
+    "qt_gap": False,
+    "relaxed_fooling_rate": False,
+    "strict_fooling_rate": False,
+}
+"""The figures beside `sv@CT`; the metric card defines them."""
+
+_SPACES: Final = " ▁Ġ"
+"""A space, also as some show it that give tokens instead of text."""
+
+Answer = dict[str, Any]
+"""A row of a predictions file and what the dataset knows of its problem: see `answer`."""
+
+
+def load_problems(
+    dataset: str,
+    config: str,
+    *,
+    revision: str | None = None,
+    limit_seeds: int | None = None,
+    rng_seed: int = 0,
+) -> datasets.Dataset:
+    """Seeds, then variants, of a configuration.
+
+    Args:
+        dataset: Folder or name for `datasets.load_dataset`.
+        config: Name of the configuration.
+        revision: Of a dataset on the Hub.
+        limit_seeds: Only so many seeds, drawn at random, with all their variants: those
+            that `merge-nli predict --limit-seeds` draws.
+        rng_seed: Another number, another sample.
+
+    Returns:
+        The columns `COLUMNS` and `n_problems`, how many the problem's seed has with itself.
+    """
+    import datasets
+
+    splits = datasets.load_dataset(dataset, config, revision=revision)
+    rows = datasets.concatenate_datasets(
+        [splits[split].select_columns(list(COLUMNS)) for split in ("seeds", "variants")]
+    )
+    seeds = list(rows["seed_id"])
+    if limit_seeds is not None:
+        chosen = sample_seeds(seeds, limit_seeds, rng_seed=rng_seed)
+        rows = rows.select([row for row, seed in enumerate(seeds) if seed in chosen])
+        seeds = list(rows["seed_id"])
+    n_problems = Counter(seeds)
+    return rows.add_column("n_problems", [n_problems[seed] for seed in seeds])
+
+
+def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> set[str]:
+    """A random sample of each source's seeds, whatever else is there.
+
+    >>> sorted(sample_seeds(["a:1", "a:2", "b:1"], 1))
+    ['a:2', 'b:1']
+    """
+
+    def rank(seed: str) -> bytes:
+        return hashlib.sha256(f"{rng_seed}\0{seed}".encode()).digest()
+
+    by_source: dict[str, list[str]] = {}
+    for seed in dict.fromkeys(seed_ids):
+        by_source.setdefault(seed.partition(":")[0], []).append(seed)
+    return {s for seeds in by_source.values() for s in sorted(seeds, key=rank)[:count]}
+
+
+def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
+    """What a model answers to a problem.
+
+    Args:
+        problem: A row of `load_problems`.
+        log_probs: Of the letters, in nats, up to a common summand; three, or three for each
+            way to write them, which are summed. `-inf` for a letter that was not seen.
+
+    Returns:
+        variant_id, seed_id, label, prediction, probabilities, subsamples, n_problems. The
+        probabilities are those among the letters; equal where none was seen.
+
+    >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
+    >>> answer(row, [math.log(0.2), math.log(0.1), math.log(0.1)])["probabilities"]
+    [0.5, 0.25, 0.25]
+    """
+    forms = np.asarray(log_probs, np.float64).reshape(-1, len(LETTERS))
+    highest = forms.max()
+    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(len(LETTERS))
+    return {
+        "variant_id": problem["variant_id"],
+        "seed_id": problem["seed_id"],
+        "label": int(problem["label"]),
+        "prediction": int(weights.argmax()),
+        "probabilities": (weights / weights.sum()).tolist(),
+        "subsamples": list(problem["subsamples"] or ()),
+        "n_problems": int(problem["n_problems"]),
+    }
+
+
+def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
+    """Log-probabilities of the letters, with and without a space before them, in nats.
+
+    Args:
+        tokens: Token → log-probability. A letter that is not there gets `-inf`.
+
+    >>> letter_log_probs({" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)})[1:]
+    [-2.0794415416798357, -inf]
+    """
+    found = [0.0] * len(LETTERS)
+    for token, log_prob in tokens.items():
+        if (letter := token.lstrip(_SPACES)) in LETTERS:
+            found[LETTERS.index(letter)] += math.exp(log_prob)
+    return [math.log(value) if value else -math.inf for value in found]
+
+
+def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:
+    """What `merge-nli score` says of all answers, without intervals.
+
+    Args:
+        answers: To every problem of every seed, in any order.
+        thresholds: Correctness thresholds (CT) of `sv@CT`, integer percents from 1 to 100.
+
+    Returns:
+        `HIGHER_IS_BETTER` and `sv@CT`, averaged over subsamples where there are any, and
+        `n_seeds` and `n_variants`; NaN where a figure is undefined.
+
+    Raises:
+        ValueError: a seed or variant is missing or came twice.
+    """
+    _require_whole_seeds(answers)
+    columns = {name: [row[name] for row in answers] for name in ("variant_id", "seed_id")}
+    labels = {name: np.array([row[name] for row in answers]) for name in ("label", "prediction")}
+    rows = split_predictions(**columns, **labels)
+    drawn = {row["variant_id"]: row["subsamples"] for row in answers}
+    if any(drawn.values()):
+        rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
+    result = score(**rows, n_bootstrap=0)
+    curve = result["sv_curve"]["accuracy"]
+    found = {name: result[name] for name in (*HIGHER_IS_BETTER, "n_seeds", "n_variants")}
+    found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
+    return {name: math.nan if value is None else value for name, value in found.items()}
+
+
+def _require_whole_seeds(answers: Sequence[Answer]) -> None:
+    """Raise where a harness was given a limit of rows, which cuts seeds."""
+    if not answers:
+        raise ValueError("expected answers to all problems, got none")
+    found = Counter(row["seed_id"] for row in answers)
+    for row in answers:
+        if found[row["seed_id"]] != row["n_problems"]:
+            raise ValueError(
+                f"expected answers to all {row['n_problems']} problems of the seed "
+                f"{row['seed_id']!r}, itself and its variants, got {found[row['seed_id']]}: a "
+                f"limit of samples cuts seeds; leave it out and limit the seeds with limit_seeds"
+            )

@@ -1,0 +1,275 @@
+"""Metadata of a dataset folder as MLCommons' Croissant, JSON-LD.
+
+Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from merge_dataset.card import read_front_matter
+from merge_dataset.layout import CARD
+from merge_dataset.schema import LABELS, SPLITS, arrow_schema
+from merge_metric.exports.places import new_file
+from merge_metric.exports.tables import configurations_of, split_paths
+
+FILE: Final = "croissant.json"
+
+_PARQUET: Final = "application/x-parquet"
+
+_CONTEXT: Final[dict[str, Any]] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "arrayShape": "cr:arrayShape",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset",
+    "key": "cr:key",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "repeated": "cr:repeated",
+    "sc": "https://schema.org/",
+    "source": "cr:source",
+}
+
+_LABELS: Final = "labels"
+"""Record set of the names of labels."""
+
+_COLUMNS: Final = {
+    "variant_id": "Identifier, unique in the configuration; of a seed, its own.",
+    "seed_id": "Identifier of the seed that a variant was made from; of a seed, its own.",
+    "source": "Where the seed is from.",
+    "premise": "The premise, with the replacement in place.",
+    "hypothesis": "The hypothesis, with the replacement in place.",
+    "label": "The gold label; a variant has its seed's.",
+    "word_class": "Class of the variant: what was replaced. Empty for seeds.",
+    "original": "What was replaced. Empty for seeds.",
+    "replacement": "What stands in its place. Empty for seeds.",
+    "premise_spans": "Half-open character offsets of the replacement in the premise.",
+    "hypothesis_spans": "Half-open character offsets of the replacement in the hypothesis.",
+    "mlms": "The masked language models that validated the replacement in either sentence.",
+    "premise_mlms": "Those that did in the premise.",
+    "hypothesis_mlms": "Those that did in the hypothesis.",
+    "log_odds": "Smallest log P(replacement) - log P(original), in nats.",
+    "subsamples": "Numbers of the random subsamples that drew the variant, from 0.",
+    "annotator_labels": "The annotators' single votes on the seed, where the source has them.",
+}
+
+_TYPES: Final = {
+    "string": "sc:Text",
+    "int32": "cr:Int32",
+    "int64": "cr:Int64",
+    "float": "cr:Float32",
+}
+"""Type in Arrow → data type."""
+
+
+def export_croissant(
+    folder: Path,
+    out: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    base_url: str | None = None,
+    overwrite: bool = False,
+) -> tuple[Path, list[str]]:
+    """Write the metadata of a dataset folder.
+
+    Args:
+        folder: The dataset folder.
+        out: The file; by default `croissant.json` in the folder.
+        configs: Configurations; by default all.
+        base_url: Where the folder's files are to be had. By default the metadata name them
+            by their paths from the folder in which the metadata are.
+        overwrite: Replace an existing file.
+
+    Returns:
+        The file, and the names of its record sets.
+
+    Raises:
+        FileExistsError: there is something at `out`.
+        NotADirectoryError: there is no dataset folder.
+        ValueError: it is none, lacks a configuration, or `out` is elsewhere and no
+            `base_url` says where the files are.
+    """
+    chosen = configurations_of(folder, configs)
+    path = out or folder / FILE
+    if base_url is None and path.resolve().parent != folder.resolve():
+        raise ValueError(
+            f"{path}: expected a file in the dataset folder {folder}, as metadata name files by "
+            f"their place beside them; or say with --base-url where the files are to be had"
+        )
+    metadata = describe(folder, chosen, base_url=base_url)
+    with new_file(path, overwrite=overwrite) as partial:
+        text = json.dumps(metadata, indent=2, ensure_ascii=False)
+        partial.write_text(text + "\n", encoding="utf-8")
+    return path, [each["@id"] for each in metadata["recordSet"] if each["@id"] != _LABELS]
+
+
+def describe(
+    folder: Path, configs: Sequence[str], *, base_url: str | None = None
+) -> dict[str, Any]:
+    """The metadata; see `export_croissant`."""
+    facts, description, citation = _read_card(folder)
+    files = {
+        (config, split): [path.relative_to(folder) for path in split_paths(folder, config, split)]
+        for config in configs
+        for split in SPLITS
+    }
+    names = dict.fromkeys(name for names in files.values() for name in names)
+    several = {key: names for key, names in files.items() if len(names) > 1}
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": facts["pretty_name"],
+        "description": description,
+        "inLanguage": facts["language"],
+        "license": [_licence(name) for name in facts["license"]],
+        "keywords": facts["tags"],
+        "citeAs": citation,
+        "url": base_url or "https://arxiv.org/abs/2510.24295",
+        "distribution": [
+            *(_file_object(folder, name, base_url) for name in names),
+            *(_file_set(f"{config}/{split}", names) for (config, split), names in several.items()),
+        ],
+        "recordSet": [
+            _label_names(),
+            *(_record_set(config, split, names) for (config, split), names in files.items()),
+        ],
+    }
+
+
+def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
+    """Front matter, first paragraph and BibTeX entries of the folder's card."""
+    path = folder / CARD
+    try:
+        text = path.read_text(encoding="utf-8")
+        facts = read_front_matter(text)
+        missing = {"pretty_name", "language", "license", "tags"} - set(facts)
+        if missing:
+            raise ValueError(f"no {', '.join(sorted(missing))} in its front matter")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected the card of the dataset, got {error}; `merge-nli check {folder}` "
+            f"says more"
+        ) from error
+    body = text.partition("\n---\n")[2]
+    paragraphs = [part.strip() for part in body.split("\n\n")]
+    prose = next((part for part in paragraphs if part and not part.startswith("#")), "")
+    citation = body.partition("```bibtex\n")[2].partition("```")[0]
+    return facts, " ".join(prose.split()), citation.strip()
+
+
+def _licence(name: str) -> str:
+    """An identifier as the Hub spells it, as the address of the licence where it is one."""
+    if name.startswith("cc"):
+        return f"https://spdx.org/licenses/{name.upper()}.html"
+    return name
+
+
+def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, Any]:
+    with (folder / name).open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    url = f"{base_url.rstrip('/')}/{name.as_posix()}" if base_url else name.as_posix()
+    return {
+        "@type": "cr:FileObject",
+        "@id": name.as_posix(),
+        "name": name.as_posix(),
+        "contentUrl": url,
+        "contentSize": f"{(folder / name).stat().st_size} B",
+        "encodingFormat": _PARQUET,
+        "sha256": digest,
+    }
+
+
+def _file_set(identifier: str, names: Sequence[Path]) -> dict[str, Any]:
+    """The files of a split that has one per class of variants."""
+    return {
+        "@type": "cr:FileSet",
+        "@id": f"files of {identifier}",
+        "name": f"files of {identifier}",
+        "containedIn": [{"@id": name.as_posix()} for name in names],
+        "encodingFormat": _PARQUET,
+        "includes": "*.parquet",
+    }
+
+
+def _label_names() -> dict[str, Any]:
+    fields = {"code": "cr:Int64", "name": "sc:Text"}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": _LABELS,
+        "name": _LABELS,
+        "description": "What the numbers of labels mean.",
+        "dataType": "sc:Enumeration",
+        "key": {"@id": f"{_LABELS}/code"},
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{_LABELS}/{name}",
+                "name": f"{_LABELS}/{name}",
+                "dataType": kind,
+            }
+            for name, kind in fields.items()
+        ],
+        "data": [
+            {f"{_LABELS}/code": code, f"{_LABELS}/name": name} for code, name in enumerate(LABELS)
+        ],
+    }
+
+
+def _record_set(config: str, split: str, names: Sequence[Path]) -> dict[str, Any]:
+    identifier = f"{config}/{split}"
+    if len(names) > 1:
+        source = {"fileSet": {"@id": f"files of {identifier}"}}
+    else:
+        source = {"fileObject": {"@id": names[0].as_posix()}}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": identifier,
+        "name": identifier,
+        "description": f"The {split} of the configuration {config}.",
+        "key": {"@id": f"{identifier}/variant_id"},
+        "field": [_field(identifier, column, source) for column in arrow_schema()],
+    }
+
+
+def _field(identifier: str, column: pa.Field, source: dict[str, Any]) -> dict[str, Any]:
+    shape, kind = [], column.type
+    while pa.types.is_list(kind):
+        shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
+        kind = kind.value_type
+    field = {
+        "@type": "cr:Field",
+        "@id": f"{identifier}/{column.name}",
+        "name": f"{identifier}/{column.name}",
+        "description": _COLUMNS[column.name],
+        "dataType": _TYPES[str(kind)],
+        "source": {**source, "extract": {"column": column.name}},
+    }
+    if shape:
+        field |= {"isArray": True, "arrayShape": ",".join(shape)}
+    if column.name == "label":
+        field["references"] = {"field": {"@id": f"{_LABELS}/code"}}
+    return field

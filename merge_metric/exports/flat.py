@@ -1,0 +1,105 @@
+"""Flat files of a dataset's splits: JSON lines and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from merge_dataset.schema import LABELS, SPLITS, arrow_schema
+from merge_metric.exports.places import new_folder
+from merge_metric.exports.tables import configurations_of, read_split
+
+FlatFormat = Literal["jsonl", "csv"]
+
+
+def export_flat(
+    folder: Path,
+    out: Path,
+    output: FlatFormat,
+    configs: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
+) -> dict[str, dict[str, int]]:
+    """Write `<configuration>/<split>.jsonl` or `.csv` into a new folder.
+
+    Labels are written as names, what is null in the data as null or as an empty cell, and
+    lists in CSV as JSON.
+
+    Args:
+        folder: The dataset folder.
+        out: The folder to write.
+        output: The kind of file.
+        configs: Configurations; by default all.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        File, relative to `out` → rows, by configuration.
+
+    Raises:
+        FileExistsError: `out` holds something.
+        NotADirectoryError, ValueError: no dataset folder, or no such configuration.
+    """
+    chosen = configurations_of(folder, configs)
+    description = {"export": output, "dataset": str(folder.resolve()), "configurations": chosen}
+    written: dict[str, dict[str, int]] = {}
+    with new_folder(out, description, overwrite=overwrite) as partial:
+        for config in chosen:
+            (partial / config).mkdir()
+            files = {split: f"{config}/{split}.{output}" for split in SPLITS}
+            written[config] = {
+                name: _WRITERS[output](partial / name, read_split(folder, config, split))
+                for split, name in files.items()
+            }
+    return written
+
+
+def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
+    """Write rows as JSON lines; returns how many."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for table in tables:
+            for row in plain_rows(table):
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                count += 1
+    return count
+
+
+def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
+    """Write rows as CSV with a header; returns how many."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(arrow_schema().names)
+        for table in tables:
+            rows = plain_rows(table)
+            writer.writerows([_cell(value) for value in row.values()] for row in rows)
+            count += len(rows)
+    return count
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with labels as names, and float32 numbers in as few digits as tell them apart."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for row in rows:
+        row["label"] = LABELS[row["label"]]
+        if row["annotator_labels"] is not None:
+            row["annotator_labels"] = [LABELS[label] for label in row["annotator_labels"]]
+        if row["log_odds"] is not None:
+            row["log_odds"] = float(str(np.float32(row["log_odds"])))
+    return rows
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+_WRITERS: Final[dict[FlatFormat, Callable[[Path, Iterable[pa.Table]], int]]] = {
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+}

@@ -1,0 +1,171 @@
+"""What tasks for lm-evaluation-harness, lighteval and Inspect have in common.
+
+An exported folder needs nothing of this package: the metric's modules go with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from merge_dataset.schema import parse_config_name
+from merge_metric.exports import answers
+from merge_metric.exports.places import new_folder
+from merge_metric.exports.tables import configurations_of
+from merge_metric.predict.prompts import LETTERS, Prompt, question, read_prompt
+from merge_metric.register import METRIC_NAME, SPACE, module_files
+from merge_metric.seed_variant_accuracy.options import check_threshold
+
+METRIC_FOLDER: Final = "merge_nli_metric"
+"""Folder of the metric's modules in an export; a package of this name."""
+
+SETTINGS: Final = "merge_nli.json"
+
+Letters = Literal["spaced", "both"]
+"""Which tokens count as a letter: those after a space, or also those without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What a user asks of a task."""
+
+    configs: tuple[str, ...] = ()
+    """By default all of the folder."""
+    shots: str = "exc"
+    prompt_start: str = ""
+    letters: Letters = "spaced"
+    thresholds: tuple[int, ...] = (90,)
+    hub: str | None = None
+    """Name under which the harness loads the dataset; by default the folder."""
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks to be written: what the folder is asked for, checked and completed."""
+
+    dataset: str
+    revision: str | None
+    prompts: dict[str, Prompt]
+    """Configuration → what is asked."""
+    choices: tuple[str, ...]
+    """What may follow "Answer:": three, or three for each way to write the letters."""
+    thresholds: tuple[int, ...]
+
+
+def prepare(folder: Path, options: TaskOptions) -> Tasks:
+    """Check what is asked for and find the prompts.
+
+    Raises:
+        NotADirectoryError: there is no dataset folder.
+        ValueError: an option is unusable; the message says what was expected.
+    """
+    configs = configurations_of(folder, options.configs)
+    if options.revision and not options.hub:
+        raise ValueError(
+            f"--revision: expected --hub with it, got {options.revision!r} for a folder"
+        )
+    forms = (" ", "") if options.letters == "both" else (" ",)
+    return Tasks(
+        dataset=options.hub or str(folder.expanduser().resolve()),
+        revision=options.revision,
+        prompts={config: _prompt(config, options) for config in configs},
+        choices=tuple(form + letter for form in forms for letter in LETTERS),
+        thresholds=tuple(dict.fromkeys(map(check_threshold, options.thresholds))),
+    )
+
+
+@contextmanager
+def task_folder(
+    out: Path, tasks: Tasks, export: str, readme: str, *, overwrite: bool
+) -> Iterator[Path]:
+    """A folder with the metric's modules and a README, to write tasks into.
+
+    Raises:
+        FileExistsError: `out` holds something; see `places.new_folder`.
+    """
+    description = {
+        "export": export,
+        "dataset": tasks.dataset,
+        "revision": tasks.revision,
+        "configurations": list(tasks.prompts),
+    }
+    with new_folder(out, description, overwrite=overwrite) as partial:
+        _copy_metric(partial / METRIC_FOLDER)
+        (partial / "README.md").write_text(readme, encoding="utf-8")
+        yield partial
+
+
+def template(name: str) -> str:
+    """The text of a module that is exported."""
+    folder = resources.files("merge_metric.exports").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+def figure_names(thresholds: Sequence[int]) -> list[str]:
+    """Every figure a harness reports, those at thresholds first."""
+    return [*(f"sv@{threshold}" for threshold in thresholds), *answers.HIGHER_IS_BETTER]
+
+
+def higher_is_better(figure: str) -> bool:
+    """Whether more of a figure is better."""
+    return answers.HIGHER_IS_BETTER.get(figure, True)
+
+
+def examples_of(prompt: Prompt) -> list[dict[str, Any]]:
+    """The few-shot examples in the columns of the dataset."""
+    return [
+        {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
+        for each in prompt.examples
+    ]
+
+
+def write_settings(path: Path, tasks: Tasks) -> None:
+    """What a task module reads when a harness loads it."""
+    settings = {
+        "dataset": tasks.dataset,
+        "revision": tasks.revision,
+        "thresholds": list(tasks.thresholds),
+        "choices": list(tasks.choices),
+        "question": question("{premise}", "{hypothesis}"),
+        "configurations": {
+            config: {
+                "shots": prompt.name,
+                "before": text_before(prompt),
+                "turns": prompt.messages("", "")[:-1],
+            }
+            for config, prompt in tasks.prompts.items()
+        },
+    }
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def text_before(prompt: Prompt) -> str:
+    """What stands before every question: the start and the examples."""
+    return prompt.text("", "").removesuffix(question("", ""))
+
+
+def _prompt(config: str, options: TaskOptions) -> Prompt:
+    source, _ = parse_config_name(config)
+    try:
+        return read_prompt(options.shots, sources=[source], start=options.prompt_start)
+    except ValueError as error:
+        raise ValueError(f"{config}: {error}") from error
+
+
+def _copy_metric(folder: Path) -> None:
+    """The metric's modules, without what needs `evaluate`, and what makes answers figures."""
+    folder.mkdir()
+    for name in module_files():
+        if name != f"{METRIC_NAME}.py":
+            text = (SPACE / name).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+    own = Path(answers.__file__)
+    text = own.read_text(encoding="utf-8")
+    siblings = text.replace(f"from merge_metric.{METRIC_NAME}.", "from .")
+    (folder / own.name).write_text(siblings, encoding="utf-8")

@@ -1,0 +1,166 @@
+"""Tasks for lm-evaluation-harness: YAML per configuration, and a module of functions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from merge_metric.exports.harness import (
+    TaskOptions,
+    Tasks,
+    examples_of,
+    figure_names,
+    higher_is_better,
+    prepare,
+    task_folder,
+    template,
+)
+from merge_metric.predict.prompts import question
+
+MODULE: Final = "merge_nli"
+
+_README: Final = """\
+# MERGE-NLI in lm-evaluation-harness
+
+```sh
+lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {task}
+```
+
+Tasks: {tasks}. Each asks a model for the letter of the label and reports seed-variant accuracy
+(`sv@CT`) and its kin, computed in each subsample and averaged, as `merge-nli score` does.
+
+- A part of the data: `--metadata '{{"limit_seeds": 100}}'` takes 100 seeds of each source with all
+  their variants, the same as `merge-nli predict --limit-seeds 100`. `--limit` cuts seeds and is
+  refused at the end.
+- Few-shot examples are in the YAML; `--num_fewshot 0` leaves them out.
+- `--apply_chat_template --fewshot_as_multiturn true` asks in the model's chat template.
+- The harness gives no intervals for these figures. With `--log_samples`, what it logs under the
+  name of any figure is a row of a predictions file, which `merge-nli score` gives intervals for.
+- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
+  both after "Answer:". This task counts {letters}.
+
+The code here is under Apache-2.0; the texts of the examples are under their source's licence.
+"""
+
+_FUNCTION: Final = '''\
+def {function}(items: list[dict[str, Any]]) -> float:
+    """The figure {figure}."""
+    return _figure(items, "{figure}")
+'''
+
+
+class _Function(str):
+    """The name of a function, as the harness's YAML has it."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes `_Function` with the harness's tag, and nothing as an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    _Function, lambda dumper, name: dumper.represent_scalar("!function", str(name))
+)
+
+
+def export_lm_eval(
+    folder: Path, out: Path, options: TaskOptions, *, overwrite: bool = False
+) -> list[str]:
+    """Write a folder for `lm_eval --include_path`.
+
+    Args:
+        folder: The dataset folder.
+        out: The folder to write.
+        options: Which configurations, and how models are asked.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        Names of the tasks.
+
+    Raises:
+        FileExistsError: `out` holds something.
+        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+    """
+    tasks = prepare(folder, options)
+    names = {config: f"merge_nli_{config}" for config in tasks.prompts}
+    readme = _README.format(
+        out=out,
+        task=next(iter(names.values())),
+        tasks=", ".join(f"`{name}`" for name in names.values()),
+        letters="those after a space" if options.letters == "spaced" else "both",
+    )
+    with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
+        for config, name in names.items():
+            text = yaml.dump(
+                _task(tasks, config, name),
+                Dumper=_Dumper,
+                sort_keys=False,
+                allow_unicode=True,
+                width=100,
+            )
+            (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
+        (partial / f"{MODULE}.py").write_text(_module(tasks), encoding="utf-8")
+    return list(names.values())
+
+
+def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
+    """A task's YAML."""
+    prompt = tasks.prompts[config]
+    several = len(tasks.choices) > 3
+    task = {
+        "task": name,
+        "custom_dataset": _function("load"),
+        "dataset_kwargs": {
+            "dataset": tasks.dataset,
+            "config": config,
+            "revision": tasks.revision,
+        },
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "description": prompt.start,
+        "doc_to_text": question("{{premise}}", "{{hypothesis}}"),
+        "doc_to_target": "label",
+        # In chats the harness leaves the delimiter out, so it is no part of the choices.
+        "doc_to_choice": list(tasks.choices) if several else [c.strip() for c in tasks.choices],
+        "target_delimiter": "" if several else " ",
+        "fewshot_delimiter": "\n\n",
+        "num_fewshot": len(prompt.examples),
+        "fewshot_config": {"sampler": "first_n", "samples": examples_of(prompt)},
+        "process_results": _function("process_results"),
+        "metric_list": [
+            {
+                "metric": figure,
+                "aggregation": _function(_function_name(figure)),
+                "higher_is_better": higher_is_better(figure),
+            }
+            for figure in figure_names(tasks.thresholds)
+        ],
+        "metadata": {"version": 1.0},
+    }
+    if not prompt.examples:
+        del task["fewshot_config"]
+    return task
+
+
+def _module(tasks: Tasks) -> str:
+    """The module of functions: the template with its constants, and a function per figure."""
+    text, figures = template("lm_eval.py"), tuple(figure_names(tasks.thresholds))
+    for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
+        text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)
+    functions = [_FUNCTION.format(function=_function_name(each), figure=each) for each in figures]
+    return "\n\n".join([text, *functions])
+
+
+def _function(name: str) -> _Function:
+    return _Function(f"{MODULE}.{name}")
+
+
+def _function_name(figure: str) -> str:
+    return figure.replace("@", "_")

@@ -1,0 +1,117 @@
+"""The subsamples of a dataset as data sets of their own, a file each (poster)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merge_dataset.row_groups import RowGroupWriter
+from merge_dataset.schema import arrow_schema
+from merge_metric.exports.flat import write_jsonl
+from merge_metric.exports.places import new_folder
+from merge_metric.exports.tables import configurations_of, read_split
+
+MiniFormat = Literal["parquet", "jsonl"]
+
+
+def export_mini_datasets(
+    folder: Path,
+    out: Path,
+    output: MiniFormat = "parquet",
+    configs: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
+) -> dict[str, dict[str, int]]:
+    """Write `<configuration>/mini-00.parquet` and so on: the variants of one subsample each.
+
+    A variant that several subsamples drew stands in each of their files. `seeds` of the
+    configuration, which all share, stand beside them. Columns are those of the dataset.
+
+    Args:
+        folder: The dataset folder.
+        out: The folder to write.
+        output: The kind of file; JSON lines as `flat` writes them.
+        configs: Configurations; by default all.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        File, relative to `out` → rows, by configuration.
+
+    Raises:
+        FileExistsError: `out` holds something.
+        NotADirectoryError: there is no dataset folder.
+        ValueError: it is none, lacks a configuration, or one has no subsamples.
+    """
+    chosen = configurations_of(folder, configs)
+    description = {
+        "export": "mini-datasets",
+        "dataset": str(folder.resolve()),
+        "configurations": chosen,
+    }
+    written: dict[str, dict[str, int]] = {}
+    with new_folder(out, description, overwrite=overwrite) as partial:
+        for config in chosen:
+            (partial / config).mkdir()
+            counts = _write_config(folder, config, partial / config, output)
+            written[config] = {f"{config}/{name}": rows for name, rows in counts.items()}
+    return written
+
+
+def numbers_of(folder: Path, config: str) -> list[int]:
+    """Numbers of a configuration's subsamples, ascending.
+
+    Raises:
+        ValueError: its variants are in none.
+    """
+    found: set[int] = set()
+    for table in read_split(folder, config, "variants"):
+        found |= set(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
+    if not found:
+        raise ValueError(
+            f"{folder}: configuration {config!r}: expected variants in subsamples, got none in "
+            f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
+        )
+    return sorted(found)
+
+
+def of_subsample(tables: Iterable[pa.Table], number: int) -> Iterator[pa.Table]:
+    """The rows that a subsample drew."""
+    for table in tables:
+        yield table.filter(_drawn(table, number))
+
+
+def _write_config(folder: Path, config: str, out: Path, output: MiniFormat) -> dict[str, int]:
+    """File → rows."""
+    write = _WRITERS[output]
+    seeds = f"seeds.{output}"
+    counts = {seeds: write(out / seeds, read_split(folder, config, "seeds"))}
+    for number in numbers_of(folder, config):
+        rows = of_subsample(read_split(folder, config, "variants"), number)
+        name = f"mini-{number:02}.{output}"
+        counts[name] = write(out / name, rows)
+    return counts
+
+
+def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+    with RowGroupWriter(path, arrow_schema()) as writer:
+        for table in tables:
+            writer.write(table)
+    return writer.rows
+
+
+def _drawn(table: pa.Table, number: int) -> pa.Array:
+    """Which rows a subsample drew."""
+    column = table["subsamples"].combine_chunks()
+    holds = pc.equal(pc.list_flatten(column), number)
+    rows = pc.list_parent_indices(column).filter(holds)
+    return pc.is_in(pa.array(range(len(table))), value_set=rows.cast(pa.int64()))
+
+
+_WRITERS: Final[dict[MiniFormat, Callable[[Path, Iterable[pa.Table]], int]]] = {
+    "parquet": _write_parquet,
+    "jsonl": write_jsonl,
+}

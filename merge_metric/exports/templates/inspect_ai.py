@@ -1,0 +1,136 @@
+"""A task for Inspect.
+
+Written by `merge-nli export inspect`. Needs NumPy and datasets beside inspect-ai. Models must
+give log-probabilities of the first token. Figures are those of `merge-nli score`, averaged
+over the subsamples.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageUser, GenerateConfig
+from inspect_ai.scorer import (
+    Metric,
+    SampleScore,
+    Score,
+    Scorer,
+    Target,
+    Value,
+    metric,
+    scorer,
+)
+from inspect_ai.solver import TaskState, generate
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE))
+
+from merge_nli_metric import answers  # noqa: E402
+
+SETTINGS = json.loads((HERE / "merge_nli.json").read_text(encoding="utf-8"))
+
+
+@task
+def merge_nli(
+    config: str = next(iter(SETTINGS["configurations"])),
+    limit_seeds: int | None = None,
+    rng_seed: int = 0,
+    top_logprobs: int = 20,
+    missing_letters: str = "error",
+) -> Task:
+    """Seed-variant accuracy and its kin.
+
+    Args:
+        config: Name of a configuration that was exported.
+        limit_seeds: Only so many seeds of each source, drawn at random, with their variants:
+            those of `merge-nli predict --limit-seeds`. Inspect's own limit cuts seeds.
+        rng_seed: Another number, another sample.
+        top_logprobs: Alternatives asked for; a letter that is not among them has probability 0.
+        missing_letters: Where none of the letters is among them: `error`, or `uniform`, which
+            takes the labels for equally probable.
+    """
+    if config not in SETTINGS["configurations"]:
+        known = ", ".join(SETTINGS["configurations"])
+        raise ValueError(f"config: expected one of {known}, got {config!r}")
+    if missing_letters not in ("error", "uniform"):
+        raise ValueError(f"missing_letters: expected error or uniform, got {missing_letters!r}")
+    problems = answers.load_problems(
+        SETTINGS["dataset"],
+        config,
+        revision=SETTINGS["revision"],
+        limit_seeds=limit_seeds,
+        rng_seed=rng_seed,
+    )
+    return Task(
+        dataset=MemoryDataset([_sample(config, problem) for problem in problems], name=config),
+        solver=generate(),
+        scorer=letters(missing_letters),
+        config=GenerateConfig(max_tokens=1, logprobs=True, top_logprobs=top_logprobs),
+    )
+
+
+def _sample(config: str, problem: dict[str, Any]) -> Sample:
+    """A problem as a chat: every question is the user's, every letter the assistant's."""
+    turns: list[ChatMessage] = [
+        ChatMessageUser(content=turn["content"])
+        if turn["role"] == "user"
+        else ChatMessageAssistant(content=turn["content"])
+        for turn in SETTINGS["configurations"][config]["turns"]
+    ]
+    question = SETTINGS["question"].format(
+        premise=problem["premise"], hypothesis=problem["hypothesis"]
+    )
+    kept = ("variant_id", "seed_id", "label", "subsamples", "n_problems")
+    return Sample(
+        input=[*turns, ChatMessageUser(content=question)],
+        target=answers.LETTERS[problem["label"]],
+        id=problem["variant_id"],
+        metadata={name: problem[name] for name in kept},
+    )
+
+
+@metric
+def seed_variant_accuracy() -> Metric:
+    """Every figure; Inspect also asks for those of no samples."""
+
+    def compute(scores: list[SampleScore]) -> Value:
+        found = [each.score.metadata["answer"] for each in scores if each.score.metadata]
+        return answers.figures(found, SETTINGS["thresholds"]) if found else {}
+
+    return compute
+
+
+@scorer(metrics=[seed_variant_accuracy()])
+def letters(missing_letters: str = "error") -> Scorer:
+    """Which letter is the most probable next token, with or without a space before it."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        log_probs = answers.letter_log_probs(_first_token(state))
+        if max(log_probs) == float("-inf") and missing_letters == "error":
+            raise ValueError(
+                f"expected {', '.join(answers.LETTERS)} among the most probable tokens, got none "
+                f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
+                f"answers for equally probable labels with -T missing_letters=uniform"
+            )
+        answer = answers.answer(state.metadata, log_probs)
+        letter = answers.LETTERS[answer["prediction"]]
+        return Score(value=float(letter == target.text), answer=letter, metadata={"answer": answer})
+
+    return score
+
+
+def _first_token(state: TaskState) -> dict[str, float]:
+    """The most probable tokens and their log-probabilities."""
+    logprobs = state.output.choices[0].logprobs if state.output.choices else None
+    if logprobs is None or not logprobs.content:
+        raise ValueError(
+            f"expected log-probabilities from {state.model}, got an answer without: without "
+            f"them there are no probabilities of labels"
+        )
+    first = logprobs.content[0]
+    return {each.token: each.logprob for each in (first, *(first.top_logprobs or ()))}

@@ -1,0 +1,61 @@
+"""lm-evaluation-harness runs the exported tasks and gives our numbers; `make test-harnesses`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.harness import Place, make_place, python_of, run
+
+pytestmark = [pytest.mark.harness, pytest.mark.slow]
+VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A dataset and a model."""
+    return make_place(tmp_path_factory.mktemp("lm-eval"))
+
+
+def lm_eval(place: Place, tasks: str, *options: str) -> tuple[dict[str, Any], list[Path]]:
+    """Figures per task, and files of logged samples."""
+    out = place.path / f"results-{len(list(place.path.iterdir()))}"
+    command = [python_of(VARIABLE), "-m", "lm_eval", "--model", "hf", "--device", "cpu"]
+    command += ["--model_args", f"pretrained={place.model},dtype=float32", "--tasks", tasks]
+    command += ["--include_path", "tasks", "--output_path", str(out), "--log_samples"]
+    run([*command, *options], place.path)
+    (file,) = out.rglob("results_*.json")
+    results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    figures = {
+        task: {
+            name.removesuffix(",none"): value
+            for name, value in found.items()
+            if name.endswith(",none") and "_stderr" not in name
+        }
+        for task, found in results.items()
+    }
+    return figures, sorted(out.rglob("samples_*.jsonl"))
+
+
+def test_figures_and_probabilities_are_ours(place: Place) -> None:
+    """For a configuration of all classes and one of verbs, at two thresholds."""
+    out = str(place.path / "tasks")
+    place.export(
+        "lm-eval", str(place.dataset), "--out", out, "--letters", "both", "--ct", "50", "--ct", "90"
+    )
+    figures, samples = lm_eval(place, "merge_nli_snli,merge_nli_snli_verbs", "--batch_size", "4")
+    assert len(samples) == 2
+    for config, file in zip(("snli", "snli_verbs"), samples, strict=True):
+        rows = place.ours(config)
+        expected = place.figures(config, (50, 90))
+        assert figures[f"merge_nli_{config}"] == pytest.approx(expected, nan_ok=True)
+        logged = [json.loads(line) for line in file.read_text().splitlines()]
+        assert len(logged) == len(rows)
+        for sample in logged:
+            answer = sample["sv@90"]
+            ours = rows[answer["variant_id"]]
+            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+            assert answer["prediction"] == ours["prediction"]
+    assert 0 < expected["variant_accuracy"] < 1

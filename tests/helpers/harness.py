@@ -1,0 +1,109 @@
+"""The same model asked by `merge-nli predict` and by a harness in an environment of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from generation.cli import app
+from helpers.subsampled_folder import write_folder
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from merge_metric.exports.answers import HIGHER_IS_BETTER
+from merge_metric.score import score_file
+
+SHOTS: Final = """\
+{"premise": "It runs.", "hypothesis": "It plays.", "label": 1}
+{"premise": "A cat is red.", "hypothesis": "A cat is there.", "label": "entailment"}
+{"premise": "A car is old.", "hypothesis": "A car is {new}.", "label": "contradiction"}
+"""
+
+CHAT_TEMPLATE: Final = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a dataset, a model and examples."""
+
+    path: Path
+
+    @property
+    def dataset(self) -> Path:
+        return self.path / "merge-nli"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "tiny"
+
+    @property
+    def shots(self) -> Path:
+        return self.path / "own.jsonl"
+
+    def export(self, *arguments: str) -> str:
+        """`merge-nli export` with what is here; its output."""
+        done = CliRunner().invoke(app, ["export", *arguments, "--shots", str(self.shots)])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def ours(self, config: str, *options: str) -> dict[str, dict[str, Any]]:
+        """Rows of `merge-nli predict`, by variant_id."""
+        out = self.path / "ours.parquet"
+        command = ["predict", "--dataset", str(self.dataset), "--config", config]
+        command += ["--model", str(self.model), "--shots", str(self.shots), "--device", "cpu"]
+        done = CliRunner().invoke(app, [*command, "--out", str(out), *options])
+        assert done.exit_code == 0, done.output
+        return {row["variant_id"]: row for row in pq.read_table(out).to_pylist()}
+
+    def figures(self, config: str, thresholds: tuple[int, ...]) -> dict[str, float]:
+        """What `merge-nli score` says of the rows above, under the names of the exports."""
+        result = score_file(self.path / "ours.parquet", self.dataset, [config], n_bootstrap=0)
+        found = {name: result[config][name] for name in HIGHER_IS_BETTER}
+        curve = result[config]["sv_curve"]["accuracy"]
+        found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
+        return {name: math.nan if value is None else value for name, value in found.items()}
+
+
+def make_place(path: Path, kind: str = "gpt2") -> Place:
+    """Write the dataset, a small random model, and examples."""
+    place = Place(path)
+    write_folder(place.dataset)
+    place.shots.write_text(SHOTS, encoding="utf-8")
+    tiny_lm(kind).save_pretrained(place.model)
+    tokenizer = tiny_tokenizer(kind)
+    tokenizer.save_pretrained(place.model)
+    return place
+
+
+def python_of(variable: str) -> str:
+    """The interpreter that an environment variable names; skips where it names none."""
+    python = os.environ.get(variable)
+    if python is None:
+        pytest.skip("run: make test-harnesses")
+    return python
+
+
+def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) -> str:
+    """Run a command offline, with caches of its own, without this project on its path."""
+    home = {"HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**environment, **home, **(more or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -1,0 +1,182 @@
+"""Answers become the figures that `merge-nli score` gives, in the project and as exported."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.subsampled_folder import write_folder
+
+from merge_metric.exports import answers
+from merge_metric.exports.harness import TaskOptions, examples_of, figure_names, prepare
+from merge_metric.exports.lm_eval import export_lm_eval
+from merge_metric.predict.prompts import read_prompt
+from merge_metric.predict.remote import letter_probabilities
+from merge_metric.problems import read_problems, sample_seeds
+from merge_metric.score import score_file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset folder; `datasets` caches beside it."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    return write_folder(tmp_path / "merge-nli")
+
+
+def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.Answer]:
+    """Random answers, right more often than not."""
+    rng = random.Random(rng_seed)
+    found = []
+    for problem in answers.load_problems(str(folder), config):
+        log_probs = [rng.gauss(0, 1) + 1 * (problem["label"] == i) for i in range(3)]
+        found.append(answers.answer(problem, log_probs))
+    return found
+
+
+@pytest.mark.parametrize("config", ["snli", "snli_nouns", "snli_verbs"])
+def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -> None:
+    """Over the subsamples, at every threshold asked for, in whatever order answers come."""
+    rows = answered(folder, config)
+    kept = ("variant_id", "seed_id", "label", "prediction", "probabilities")
+    file = tmp_path / "predictions.jsonl"
+    file.write_text("".join(json.dumps({k: row[k] for k in kept}) + "\n" for row in rows))
+    expected = score_file(file, folder, [config], n_bootstrap=0)[config]
+    random.Random(1).shuffle(rows)
+    found = answers.figures(rows, (50, 90, 100))
+    assert set(found) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
+    for name, value in found.items():
+        if name.startswith("sv@"):
+            assert value == expected["sv_curve"]["accuracy"][int(name[3:]) - 1]
+        else:
+            assert value == expected[name]
+    assert found["sv@90"] == expected["seed_variant_accuracy"]
+    assert expected["n_subsamples"] == 3
+    assert 0 < found["sv@100"] < found["sv@50"] < 1
+    assert found["variant_accuracy"] != np.mean(
+        [r["prediction"] == r["label"] for r in rows if r["variant_id"] != r["seed_id"]]
+    ), "an average over subsamples is not that over variants"
+
+
+def test_without_subsamples_every_variant_counts_once(folder: Path) -> None:
+    """As for data that were never sampled."""
+    rows = [row | {"subsamples": []} for row in answered(folder, "snli")]
+    variants = [row for row in rows if row["variant_id"] != row["seed_id"]]
+    share = np.mean([row["prediction"] == row["label"] for row in variants])
+    assert answers.figures(rows)["variant_accuracy"] == pytest.approx(share)
+
+
+def test_undefined_figures_are_nan(folder: Path) -> None:
+    """A model that answers no seed right can not be fooled."""
+    rows = [row | {"prediction": (row["label"] + 1) % 3} for row in answered(folder, "snli")]
+    found = answers.figures(rows)
+    assert math.isnan(found["relaxed_fooling_rate"])
+    assert found["seed_accuracy"] == 0
+
+
+def test_cut_seeds_are_refused(folder: Path) -> None:
+    """A harness's own limit takes the first rows."""
+    rows = answered(folder, "snli")
+    with pytest.raises(
+        ValueError,
+        match=r"expected answers to all 13 problems of the seed 'snli:7', itself and its "
+        r"variants, got 12: a limit of samples cuts seeds; leave it out and limit the seeds",
+    ):
+        answers.figures(rows[:-1])
+    with pytest.raises(ValueError, match=r"expected answers to all problems, got none"):
+        answers.figures([])
+
+
+def test_problems_are_those_of_predict(folder: Path) -> None:
+    """Columns and, with a limit, seeds."""
+    for limit in (None, 3):
+        ours = read_problems(str(folder), ["snli_nouns"])
+        if limit:
+            ours = sample_seeds(ours, limit, rng_seed=5)
+        theirs = answers.load_problems(str(folder), "snli_nouns", limit_seeds=limit, rng_seed=5)
+        assert theirs.select_columns(ours.column_names).to_list() == ours.to_pylist()
+    counts = {row["seed_id"]: row["n_problems"] for row in theirs}
+    assert len(counts) == 3
+    assert set(counts.values()) == {7}
+
+
+def test_letters() -> None:
+    """As `merge-nli predict` reads them off a server's answer."""
+    tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
+    found = np.exp(answers.letter_log_probs(tokens))
+    np.testing.assert_allclose(found, letter_probabilities(tokens))
+    assert answers.letter_log_probs({"x": -0.1}) == [-math.inf] * 3
+
+
+def test_answer() -> None:
+    """Several ways to write a letter are summed; where none was seen, labels are equal."""
+    problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3}
+    logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
+    found = answers.answer(problem, logs)
+    assert found.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])
+    assert found == {**problem, "prediction": 0}
+    assert answers.answer(problem, [-math.inf] * 3)["probabilities"] == [1 / 3] * 3
+    assert answers.answer(problem, [-900.0, -901.0, -math.inf])["prediction"] == 0
+
+
+# --- What is exported ---
+
+
+def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
+    """Its figures, computed where this project can not be imported, are those of here."""
+    export_lm_eval(folder, tmp_path / "out", TaskOptions())
+    rows = answered(folder, "snli")
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    code = """
+import json, sys
+sys.modules["merge_metric"] = sys.modules["merge_dataset"] = None  # importing them fails
+import importlib.util
+spec = importlib.util.spec_from_file_location("merge_nli", "out/merge_nli.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+rows = json.load(open("rows.json"))
+made = [getattr(module, name.replace("@", "_"))(rows) for name in module.FIGURES]
+assert not {"evaluate", "datasets"} & set(sys.modules)
+print(json.dumps(dict(zip(module.FIGURES, made))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = answers.figures(rows)
+    assert json.loads(done.stdout) == {name: expected[name] for name in figure_names((90,))}
+    for path in (tmp_path / "out").rglob("*.py"):
+        assert "merge_metric." not in path.read_text(encoding="utf-8").replace("`merge_metric.", "")
+
+
+def test_options(folder: Path) -> None:
+    """Prompts go by the source of each configuration; thresholds are checked, each once."""
+    tasks = prepare(folder, TaskOptions(configs=("snli_verbs",), thresholds=(90, 50, 90)))
+    assert (tasks.dataset, tasks.thresholds) == (str(folder), (90, 50))
+    assert tasks.choices == (" A", " B", " C")
+    assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
+    both = prepare(folder, TaskOptions(letters="both", hub="user/merge-nli", revision="v1"))
+    assert both.choices == (" A", " B", " C", "A", "B", "C")
+    assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
+    assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
+    assert examples_of(read_prompt("none")) == []
+
+
+def test_unusable_options(folder: Path, tmp_path: Path) -> None:
+    """Each message says of what."""
+    with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
+        prepare(folder, TaskOptions(revision="v1"))
+    with pytest.raises(ValueError, match=r"snli: shots: expected exc, mix"):
+        prepare(folder, TaskOptions(shots="many"))
+    own = write_folder(tmp_path / "own", source="rte")
+    with pytest.raises(ValueError, match=r"rte: shots 'exc': expected problems of one of the"):
+        prepare(own, TaskOptions())

@@ -1,0 +1,89 @@
+"""The metadata name every file and column; that mlcroissant reads them, tests/harnesses test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.subsampled_folder import write_folder
+
+from merge_dataset.schema import arrow_schema
+from merge_metric.exports.croissant import export_croissant
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset folder."""
+    return write_folder(tmp_path / "merge-nli")
+
+
+def read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
+def test_files_and_record_sets(folder: Path) -> None:
+    """Each file once, with its hash; each split once, with all columns."""
+    path, names = export_croissant(folder)
+    assert path == folder / "croissant.json"
+    metadata = read(path)
+    files = {each["@id"]: each for each in metadata["distribution"] if "sha256" in each}
+    assert set(files) == {file.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")}
+    for name, each in files.items():
+        content = (folder / name).read_bytes()
+        assert each["sha256"] == hashlib.sha256(content).hexdigest()
+        assert each["contentSize"] == f"{len(content)} B"
+        assert each["contentUrl"] == name
+    sets = {each["@id"]: each for each in metadata["recordSet"]}
+    assert list(sets) == ["labels", *names]
+    assert names == [
+        f"{config}/{split}"
+        for config in ("snli", "snli_nouns", "snli_verbs")
+        for split in ("seeds", "variants")
+    ]
+    for name in names:
+        columns = [field["source"]["extract"]["column"] for field in sets[name]["field"]]
+        assert columns == arrow_schema().names
+
+
+def test_facts_are_those_of_the_card(folder: Path) -> None:
+    """Name, licence, description, citation."""
+    metadata = read(export_croissant(folder)[0])
+    assert metadata["name"] == "MERGE-NLI"
+    assert metadata["license"] == ["https://spdx.org/licenses/CC-BY-SA-4.0.html"]
+    assert metadata["description"].startswith("MERGE (Minimal Expression-Replacement")
+    assert metadata["citeAs"].startswith("@misc{zgreaban2025merge")
+    assert "bowman-etal-2015-large" in metadata["citeAs"]
+
+
+def test_elsewhere(folder: Path, tmp_path: Path) -> None:
+    """Metadata that are not beside the files must say where those are."""
+    with pytest.raises(ValueError, match=r"expected a file in the dataset folder .* --base-url"):
+        export_croissant(folder, tmp_path / "croissant.json")
+    url = "https://example.org/data/"
+    path, names = export_croissant(
+        folder, tmp_path / "croissant.json", ["snli_verbs"], base_url=url
+    )
+    metadata = read(path)
+    assert names == ["snli_verbs/seeds", "snli_verbs/variants"]
+    assert [each["contentUrl"] for each in metadata["distribution"]] == [
+        "https://example.org/data/snli/verbs/seeds.parquet",
+        "https://example.org/data/snli/verbs/variants.parquet",
+    ]
+
+
+def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
+    """The card's licences and citations are needed; the check knows the new file."""
+    from merge_dataset.check import check
+
+    before = check(folder)
+    export_croissant(folder)
+    with pytest.raises(FileExistsError, match=r"found one; replace it with --overwrite"):
+        export_croissant(folder)
+    assert check(folder) == before
+    (folder / "README.md").unlink()
+    with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, got"):
+        export_croissant(folder, overwrite=True)

@@ -1,0 +1,222 @@
+"""JSON lines, CSV and mini-datasets hold what the dataset holds."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.subsampled_folder import SUBSAMPLES, write_folder
+
+from merge_dataset.schema import LABELS, arrow_schema
+from merge_metric.exports.flat import export_flat
+from merge_metric.exports.mini_datasets import export_mini_datasets
+from merge_metric.exports.places import MARK
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset folder with the configurations snli, snli_nouns, snli_verbs."""
+    return write_folder(tmp_path / "merge-nli")
+
+
+def of_dataset(folder: Path, *names: str) -> list[Row]:
+    """The rows of some Parquet files, labels as names."""
+    rows = [row for name in names for row in pq.ParquetFile(folder / name).read().to_pylist()]
+    for row in rows:
+        row["label"] = LABELS[row["label"]]
+        row["annotator_labels"] = [LABELS[label] for label in row["annotator_labels"]]
+    return rows
+
+
+def of_jsonl(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+FILES = {
+    "snli/seeds": ["snli/seeds.parquet"],
+    "snli/variants": ["snli/nouns/variants.parquet", "snli/verbs/variants.parquet"],
+    "snli_verbs/seeds": ["snli/verbs/seeds.parquet"],
+    "snli_verbs/variants": ["snli/verbs/variants.parquet"],
+}
+"""Configuration and split → files of the dataset."""
+
+
+def same(found: list[Row], expected: list[Row]) -> bool:
+    """Rows are equal, numbers as float32, which is what the dataset has."""
+    for row in (*found, *expected):
+        if row["log_odds"] is not None:
+            row["log_odds"] = np.float32(row["log_odds"])
+    return found == expected
+
+
+def test_jsonl(folder: Path, tmp_path: Path) -> None:
+    """Row by row the dataset's, the all-classes configuration from both of its files."""
+    written = export_flat(folder, tmp_path / "out", "jsonl", ["snli", "snli_verbs"])
+    assert written == {
+        "snli": {"snli/seeds.jsonl": 8, "snli/variants.jsonl": 8 * 6 + 4 * 6},
+        "snli_verbs": {"snli_verbs/seeds.jsonl": 4, "snli_verbs/variants.jsonl": 24},
+    }
+    for name, files in FILES.items():
+        assert same(of_jsonl(tmp_path / "out" / f"{name}.jsonl"), of_dataset(folder, *files))
+    text = (tmp_path / "out/snli/variants.jsonl").read_text(encoding="utf-8")
+    assert '"log_odds": 0.3,' in text  # and not 0.30000001192092896
+    assert not (tmp_path / "out/snli_nouns").exists()
+
+
+def test_csv(folder: Path, tmp_path: Path) -> None:
+    """What the csv module reads back; lists are JSON, what is null an empty cell."""
+    export_flat(folder, tmp_path / "out", "csv")
+    for name, files in FILES.items():
+        with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+            found: list[Row] = list(csv.DictReader(stream))
+        assert list(found[0]) == arrow_schema().names
+        for row in found:
+            for column in arrow_schema():
+                value = row[column.name]
+                if str(column.type).startswith("list"):
+                    row[column.name] = json.loads(value)
+                elif not value:
+                    row[column.name] = None
+        assert same(found, of_dataset(folder, *files))
+    assert found[0]["premise_spans"] == [[0, 1], [2, 3]]
+
+
+def test_csv_is_read_by_datasets(folder: Path, tmp_path: Path) -> None:
+    """As the command that the export prints does it."""
+    datasets = pytest.importorskip("datasets")
+    export_flat(folder, tmp_path / "out", "csv", ["snli"])
+    file = str(tmp_path / "out/snli/seeds.csv")
+    rows = datasets.load_dataset(
+        "csv", data_files=file, split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert rows["premise"] == [row["premise"] for row in of_dataset(folder, "snli/seeds.parquet")]
+
+
+@pytest.mark.parametrize("output", ["parquet", "jsonl"])
+def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
+    """A file per subsample with what it drew, in the order of the dataset, seeds beside it."""
+    written = export_mini_datasets(folder, tmp_path / "out", output, ["snli", "snli_verbs"])
+    for config in ("snli", "snli_verbs"):
+        variants = of_dataset(folder, *FILES[f"{config}/variants"])
+        expected = {
+            f"{config}/mini-{k:02}.{output}": [r for r in variants if k in r["subsamples"]]
+            for k in range(SUBSAMPLES)
+        } | {f"{config}/seeds.{output}": of_dataset(folder, *FILES[f"{config}/seeds"])}
+        assert written[config] == {name: len(rows) for name, rows in expected.items()}
+        assert len({len(rows) for rows in expected.values()}) > 1
+        for name, rows in expected.items():
+            path = tmp_path / "out" / name
+            found = of_jsonl(path) if output == "jsonl" else of_dataset(path.parent, path.name)
+            assert same(found, rows)
+    if output == "parquet":
+        schema = pq.read_schema(tmp_path / "out/snli/mini-00.parquet")
+        assert schema.equals(arrow_schema())
+        assert b"huggingface" not in (schema.metadata or {})
+
+
+def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> None:
+    """Nothing is left behind."""
+    for name in ("nouns", "verbs"):
+        path = folder / "snli" / name / "variants.parquet"
+        table = pq.ParquetFile(path).read()
+        empty = table.schema.empty_table()["subsamples"].type
+        column = table.column_names.index("subsamples")
+        import pyarrow as pa
+
+        pq.write_table(
+            table.set_column(column, "subsamples", pa.array([[]] * len(table), empty)), path
+        )
+    with pytest.raises(
+        ValueError,
+        match=r"configuration 'snli': expected variants in subsamples, got none in any: there are "
+        r"no mini-datasets of it; `merge-nli export jsonl` writes all variants",
+    ):
+        export_mini_datasets(folder, tmp_path / "out")
+    assert [path.name for path in tmp_path.glob("*out*")] == []
+
+
+def test_unknown_configurations(folder: Path, tmp_path: Path) -> None:
+    """The message names those that there are."""
+    with pytest.raises(
+        ValueError,
+        match=r"merge-nli: expected configurations out of snli, snli_nouns, snli_verbs, "
+        r"got 'snli_adverbs'",
+    ):
+        export_flat(folder, tmp_path / "out", "csv", ["snli", "snli_adverbs"])
+    with pytest.raises(NotADirectoryError, match="expected a dataset folder, found no folder"):
+        export_flat(tmp_path / "nowhere", tmp_path / "out", "csv")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
+    """What the dataset does not promise is not exported."""
+    path = folder / "snli/seeds.parquet"
+    pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
+    with pytest.raises(ValueError, match=r"seeds\.parquet: expected the columns variant_id, .*"):
+        export_flat(folder, tmp_path / "out", "jsonl")
+    assert not (tmp_path / "out").exists()
+
+
+# --- Places ---
+
+
+def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: Path) -> None:
+    """And then as a whole."""
+    out = tmp_path / "out"
+    export_flat(folder, out, "csv")
+    with pytest.raises(FileExistsError, match=r"found an earlier export; replace it with --over"):
+        export_flat(folder, out, "jsonl", ["snli"])
+    assert (out / "snli/seeds.csv").is_file()
+    export_flat(folder, out, "jsonl", ["snli"], overwrite=True)
+    files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
+    assert files == [MARK, "snli/seeds.jsonl", "snli/variants.jsonl"]
+    assert json.loads((out / MARK).read_text()) == {
+        "export": "jsonl",
+        "dataset": str(folder),
+        "configurations": ["snli"],
+    }
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_export_is_never_replaced(folder: Path, tmp_path: Path, overwrite: bool) -> None:
+    """A folder with something in it, and a file."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"found one that holds something else; name anoth"):
+        export_flat(folder, tmp_path / "mine", "csv", overwrite=overwrite)
+    with pytest.raises(FileExistsError, match=r"expected a folder or nothing, found a file"):
+        export_flat(folder, tmp_path / "mine/notes.txt", "csv", overwrite=overwrite)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    export_flat(folder, tmp_path / "empty", "csv")
+    assert (tmp_path / "empty" / MARK).is_file()
+
+
+def test_an_interrupted_export_leaves_the_earlier_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had written is gone, and what a killed one left is cleared away by the next."""
+    out = tmp_path / "out"
+    export_flat(folder, out, "jsonl", ["snli"])
+    before = (out / "snli/seeds.jsonl").read_bytes()
+
+    def fail(_: object) -> list[Row]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("merge_metric.exports.flat.plain_rows", fail)
+        with pytest.raises(KeyboardInterrupt):
+            export_flat(folder, out, "jsonl", overwrite=True)
+    assert (out / "snli/seeds.jsonl").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["merge-nli", "out", "run-of-merge-nli"]
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial/half").touch()
+    export_flat(folder, out, "jsonl", overwrite=True)
+    assert sorted(p.name for p in out.iterdir()) == [MARK, "snli", "snli_nouns", "snli_verbs"]
