@@ -12,6 +12,7 @@ from merge_dataset.cli import OutputFormat, user_errors
 from merge_metric.analyses.cli import analyse_command, compare_command
 from merge_metric.exports.cli import export_app
 from merge_metric.predict.cli import baseline_app, predict_command
+from merge_metric.publish_cli import publish_app
 from merge_metric.report.cli import report_command
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "evaluate_demo",
     "export_app",
     "predict_command",
+    "publish_app",
     "register_metric",
     "report_command",
     "score_command",

@@ -1,0 +1,581 @@
+"""Repositories on the Hub: what they hold, and making a revision equal to a set of files.
+
+Every call is either one that changes nothing, or one that may be repeated: after a failure that
+may pass, what is there is looked at again, and only what is still missing is done. The token is
+huggingface_hub's own affair; nothing here reads it, and no message has an address with a query,
+which could be signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo
+
+log = logging.getLogger(__name__)
+
+MAIN: Final = "main"
+
+Kind = Literal["dataset", "space", "model"]
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_PASSING: Final = (429, 500, 502, 503, 504)
+"""Status codes of failures that may pass."""
+_WAITS: Final = (0.5, 2.0, 8.0)
+"""Seconds before a call is repeated, where the Hub names no time itself."""
+_LONGEST_WAIT: Final = 60.0
+_LONGEST_MESSAGE: Final = 300
+_QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
+"""Of an address, from the question mark on."""
+
+
+class PublishError(Exception):
+    """The Hub refuses or fails, or what it holds is not what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository by name and kind."""
+
+    name: str
+    """OWNER/NAME."""
+    kind: Kind
+
+    @property
+    def short_name(self) -> str:
+        """The name without its owner."""
+        return self.name.partition("/")[2]
+
+    @property
+    def address(self) -> str:
+        """Where it is read in a browser."""
+        from huggingface_hub.constants import ENDPOINT
+
+        folder = "" if self.kind == "model" else f"{self.kind}s/"
+        return f"{ENDPOINT}/{folder}{self.name}"
+
+
+def parse_repository(text: str, kind: Kind) -> Repository:
+    """Read OWNER/NAME.
+
+    Raises:
+        ValueError: it is no such name.
+
+    >>> parse_repository("somebody/merge-nli", "dataset").short_name
+    'merge-nli'
+    """
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"expected a repository as OWNER/NAME, for example somebody/merge-nli, got {text!r}"
+        )
+    return Repository(text, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a revision, by what the Hub tells of its content."""
+
+    path: str
+    size: int
+    git_oid: str
+    sha256: str | None
+    """Where the content lies in large file storage; `git_oid` is then that of the pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be published."""
+
+    path: str
+    """In the repository."""
+    content: Path | bytes
+    size: int
+    git_oid: str
+    sha256: str
+
+    def is_same(self, other: RemoteFile) -> bool:
+        """Whether the file on the Hub has the same content."""
+        if self.size != other.size:
+            return False
+        return (
+            self.git_oid == other.git_oid if other.sha256 is None else self.sha256 == other.sha256
+        )
+
+
+def make_file(path: str, content: Path | bytes) -> File:
+    """A file with its size and digests.
+
+    >>> make_file("a", b"hello").git_oid  # as `git hash-object` says
+    'b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0'
+    """
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    # git names its objects by SHA-1; nothing here is secured by it.
+    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    sha256 = hashlib.sha256()
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            git.update(block)
+            sha256.update(block)
+    return File(path, content, size, git.hexdigest(), sha256.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a commit would do to a revision."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.added or self.changed or self.removed)
+
+    def __str__(self) -> str:
+        """In words, the counts."""
+        counts = {
+            "to add": len(self.added),
+            "to change": len(self.changed),
+            "to remove": len(self.removed),
+            "as they are": self.unchanged,
+        }
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+
+
+def compare(
+    files: Iterable[File],
+    there: Mapping[str, RemoteFile],
+    removable: Callable[[str], bool] = lambda path: False,
+) -> Difference:
+    """What makes the files there equal to these.
+
+    Args:
+        files: What is to be.
+        there: What is, by path.
+        removable: Whether a file there that is none of these is to go.
+    """
+    wanted = {file.path: file for file in files}
+    added = [path for path in wanted if path not in there]
+    changed = [p for p, file in wanted.items() if p in there and not file.is_same(there[p])]
+    removed = [path for path in there if path not in wanted and removable(path)]
+    unchanged = len(wanted) - len(added) - len(changed)
+    return Difference(
+        tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)), unchanged
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a repository is like now."""
+
+    private: bool
+    head: str
+    """Commit of `main`."""
+    branches: Mapping[str, str]
+    """Name → commit."""
+    tags: Mapping[str, str]
+
+
+class Hub:
+    """Calls of huggingface_hub, repeated where that is safe, failing in words for users."""
+
+    def __init__(self) -> None:
+        """Nothing is asked yet."""
+        from huggingface_hub import HfApi
+
+        _hide_queries()
+        self._api = HfApi(library_name="merge-nli")
+
+    def has_token(self) -> bool:
+        """Whether huggingface_hub finds a token."""
+        from huggingface_hub import get_token
+
+        return get_token() is not None
+
+    def account(self) -> str:
+        """Who the token belongs to.
+
+        Raises:
+            PublishError: there is no token, it is not accepted, or it may only read.
+        """
+        if not self.has_token():
+            raise PublishError(
+                "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
+                "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
+            )
+        answer: dict[str, Any] = self._call("asking who you are", self._api.whoami)
+        token = answer.get("auth", {}).get("accessToken", {})
+        if token.get("role") == "read":
+            raise PublishError(
+                f"expected a token that may write, got one of {answer['name']} that may only "
+                "read; make another: https://huggingface.co/settings/tokens"
+            )
+        return str(answer["name"])
+
+    def state(self, repository: Repository) -> State | None:
+        """What a repository is like; None where there is none, or none that you may see."""
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+        def ask() -> State | None:
+            try:
+                info = self._api.repo_info(repository.name, repo_type=repository.kind)
+                refs = self._api.list_repo_refs(repository.name, repo_type=repository.kind)
+            except GatedRepoError:
+                raise
+            except RepositoryNotFoundError:
+                return None
+            branches = {ref.name: ref.target_commit for ref in refs.branches}
+            tags = {ref.name: ref.target_commit for ref in refs.tags}
+            return State(bool(info.private), branches.get(MAIN, str(info.sha)), branches, tags)
+
+        return self._call(f"looking at {repository.name}", ask)
+
+    def files(self, repository: Repository, revision: str) -> dict[str, RemoteFile]:
+        """Files of a revision, by path."""
+        from huggingface_hub.hf_api import RepoFile
+
+        def ask() -> dict[str, RemoteFile]:
+            entries = self._api.list_repo_tree(
+                repository.name, repo_type=repository.kind, revision=revision, recursive=True
+            )
+            return {
+                each.path: RemoteFile(
+                    each.path, each.size, each.blob_id, each.lfs.sha256 if each.lfs else None
+                )
+                for each in entries
+                if isinstance(each, RepoFile)
+            }
+
+        return self._call(f"listing the files of {repository.name} at {revision}", ask)
+
+    def read(self, repository: Repository, path: str, revision: str) -> bytes:
+        """A small file's content; empty where there is no such file."""
+        from huggingface_hub.errors import EntryNotFoundError
+
+        def ask() -> bytes:
+            try:
+                local = self._api.hf_hub_download(
+                    repository.name, path, repo_type=repository.kind, revision=revision
+                )
+            except EntryNotFoundError:
+                return b""
+            return Path(local).read_bytes()
+
+        return self._call(f"reading {path} of {repository.name}", ask)
+
+    def create(self, repository: Repository, *, private: bool, sdk: str | None = None) -> None:
+        """Make a repository; one that is there already stays as it is."""
+
+        def ask() -> None:
+            self._api.create_repo(
+                repository.name,
+                repo_type=repository.kind,
+                private=private,
+                exist_ok=True,
+                space_sdk=sdk,
+            )
+
+        self._call(f"making {repository.name}", ask)
+
+    def make_equal(
+        self,
+        repository: Repository,
+        files: Iterable[File],
+        *,
+        message: str,
+        revision: str = MAIN,
+        removable: Callable[[str], bool] = lambda path: False,
+    ) -> str:
+        """Make a branch equal to these files in one commit, or none where it is so already.
+
+        The commit is made on the head that was looked at: one that somebody else makes in
+        between is not overwritten, but an error.
+
+        Returns:
+            The branch's commit with these files.
+
+        Raises:
+            PublishError: it failed; the message says whether the branch is as it was.
+        """
+        files = list(files)
+        before = self._head(repository, revision)
+
+        def attempt() -> str:
+            head = self._head(repository, revision)
+            difference = compare(files, self.files(repository, head), removable)
+            if not difference:
+                return head
+            return str(
+                self._commit(
+                    repository, files, difference, message, revision=revision, parent_commit=head
+                ).oid
+            )
+
+        try:
+            return self._call(f"uploading to {repository.name}", attempt)
+        except PublishError as error:
+            told = self._what_became_of(repository, revision, before)
+            raise PublishError(f"{error}\n{told}") from error
+
+    def propose(
+        self, repository: Repository, files: Iterable[File], *, message: str, description: str
+    ) -> str:
+        """Open a pull request with these files, or bring up to date the one open already.
+
+        Returns:
+            The pull request's address.
+        """
+        files = list(files)
+        number = self._open_request(repository, message)
+        if number is not None:
+            self.make_equal(repository, files, message=message, revision=f"refs/pr/{number}")
+            return f"{repository.address}/discussions/{number}"
+
+        def attempt() -> str:
+            # After a failed attempt there may be one nevertheless.
+            found = self._open_request(repository, message)
+            if found is not None:
+                return f"{repository.address}/discussions/{found}"
+            difference = Difference(added=tuple(file.path for file in files))
+            made = self._commit(
+                repository,
+                files,
+                difference,
+                message,
+                description=description,
+                revision=MAIN,
+                create_pr=True,
+            )
+            return str(made.pr_url)
+
+        return self._call(f"opening a pull request in {repository.name}", attempt)
+
+    def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
+        """Name a commit; a tag of this name that is there already is an error elsewhere."""
+
+        def ask() -> None:
+            self._api.create_tag(
+                repository.name,
+                tag=name,
+                tag_message=message,
+                revision=revision,
+                repo_type=repository.kind,
+                exist_ok=True,
+            )
+
+        self._call(f"tagging {name}", ask)
+
+    def branch(self, repository: Repository, name: str, revision: str) -> None:
+        """Make a branch that starts at a commit; one that is there already stays."""
+
+        def ask() -> None:
+            self._api.create_branch(
+                repository.name,
+                branch=name,
+                revision=revision,
+                repo_type=repository.kind,
+                exist_ok=True,
+            )
+
+        self._call(f"making the branch {name}", ask)
+
+    def _head(self, repository: Repository, revision: str) -> str:
+        def ask() -> str:
+            info = self._api.repo_info(
+                repository.name, repo_type=repository.kind, revision=revision
+            )
+            return str(info.sha)
+
+        return self._call(f"looking at {repository.name}", ask)
+
+    def _commit(
+        self,
+        repository: Repository,
+        files: Iterable[File],
+        difference: Difference,
+        message: str,
+        *,
+        description: str | None = None,
+        revision: str = MAIN,
+        **more: Any,
+    ) -> CommitInfo:
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        wanted = {file.path: file for file in files}
+        # Made for each commit anew: huggingface_hub writes into them.
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd(path, wanted[path].content)
+            for path in (*difference.added, *difference.changed)
+        ]
+        operations += [CommitOperationDelete(path) for path in difference.removed]
+        made: CommitInfo = self._api.create_commit(
+            repository.name,
+            operations,
+            commit_message=message,
+            commit_description=description,
+            repo_type=repository.kind,
+            revision=revision,
+            **more,
+        )
+        return made
+
+    def _open_request(self, repository: Repository, title: str) -> int | None:
+        """Number of your open pull request of this title, if any."""
+
+        def ask() -> int | None:
+            found = self._api.get_repo_discussions(
+                repository.name,
+                author=self._api.whoami()["name"],
+                discussion_type="pull_request",
+                discussion_status="open",
+                repo_type=repository.kind,
+            )
+            return next((each.num for each in found if each.title == title), None)
+
+        return self._call(f"looking at the pull requests of {repository.name}", ask)
+
+    def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
+        try:
+            after = self._head(repository, revision)
+        except PublishError:
+            return (
+                f"Whether {revision} has changed could not be seen; the same command, run again, "
+                "goes on from what is there."
+            )
+        if after == before:
+            return f"{revision} of {repository.name} is as it was, at {before[:12]}."
+        return f"{revision} of {repository.name} was at {before[:12]} and is at {after[:12]} now."
+
+    def _call(self, doing: str, call: Callable[[], T]) -> T:
+        """Call, repeat after failures that may pass, and turn the others into words.
+
+        Raises:
+            PublishError: it failed for good.
+        """
+        for wait in (*_WAITS, None):
+            try:
+                return call()
+            except _expected() as error:
+                cause = error.__cause__ if isinstance(error, RuntimeError) else error
+                if wait is None or not _may_pass(cause):
+                    raise PublishError(f"{doing}: {_in_words(cause or error)}") from error
+                seconds = _asked_to_wait(cause, wait)
+                log.warning("%s: %s; trying again in %g s", doing, _reason(cause), seconds)
+                time.sleep(seconds)
+        raise AssertionError("the last round returns or raises")
+
+
+def _hide_queries() -> None:
+    """Keep what huggingface_hub logs of addresses free of signatures.
+
+    It logs the address of a request that it repeats; that of a large file is signed, and who has
+    it may write.
+    """
+    for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
+        for handler in logger.handlers:
+            handler.addFilter(_without_query)
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
+    return True
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """What calls of huggingface_hub raise for reasons that are not in this program."""
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    # The last two: a card that the Hub does not take, and one file's upload that failed.
+    return (
+        _http_error(),
+        HfHubHTTPError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+        ValueError,
+        RuntimeError,
+    )
+
+
+def _http_error() -> type[Exception]:
+    """The base class of all errors of the HTTP library, which is not the same in each release."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    base: type[Exception] = HfHubHTTPError.__bases__[0]
+    return base
+
+
+def _status(error: BaseException | None) -> int | None:
+    response = getattr(error, "response", None)
+    return getattr(response, "status_code", None)
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    status = _status(error)
+    if status is not None:
+        return status in _PASSING
+    # A connection that was refused or cut, or half an answer.
+    passing = (_http_error(), json.JSONDecodeError)
+    return isinstance(error, passing) and not isinstance(error, OfflineModeIsEnabled)
+
+
+def _asked_to_wait(error: BaseException | None, otherwise: float) -> float:
+    response = getattr(error, "response", None)
+    text = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(text), _LONGEST_WAIT) if text.isdecimal() else otherwise
+
+
+def _reason(error: BaseException | None) -> str:
+    status = _status(error)
+    return type(error).__name__ if status is None else f"the Hub answered {status}"
+
+
+def _in_words(error: BaseException) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
+
+    status = _status(error)
+    told = _told(error)
+    again = "run the same command again"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
+    if isinstance(error, RepositoryNotFoundError):
+        return f"there is no such repository, or your token may not see it ({status}){told}"
+    if status is None and not isinstance(error, _http_error()):
+        return " ".join(str(error).split())
+    if status is None:
+        return f"the connection failed ({type(error).__name__}: {error}); {again}"
+    meanings = {
+        401: "your token is not accepted; run `hf auth login` again, or set HF_TOKEN anew",
+        403: "your token has no right to do this; use one that may write to the repository",
+        409: f"something else changed the repository meanwhile; {again}",
+        412: f"something else changed the repository meanwhile; {again}",
+        429: f"too many requests; wait some minutes and {again}",
+    }
+    failed = f"the Hub failed; {again} later" if status in _PASSING else "the Hub refuses it"
+    return f"{meanings.get(status, failed)} ({status}){told}"
+
+
+def _told(error: BaseException) -> str:
+    """What the server says, in one line."""
+    response = getattr(error, "response", None)
+    header = response.headers.get("X-Error-Message") if response is not None else None
+    text = " ".join(str(getattr(error, "server_message", None) or header or "").split())
+    return f": {text[:_LONGEST_MESSAGE]}" if text else ""

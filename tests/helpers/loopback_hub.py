@@ -1,0 +1,769 @@
+"""A Hub on loopback: the endpoints that publishing and loading use, over real HTTP, in memory.
+
+The unmodified client libraries talk to it where `HF_ENDPOINT` is its address (see
+`LoopbackHub.environment`). Users have tokens, repositories have commits, branches, tags and
+pull requests; large files lie apart. `LoopbackHub.fail` makes the nth request of a route fail:
+with a status, or by cutting the connection before, in the middle of, or after its work.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+SIGNATURE = "X-Signature=s3cr3t"
+"""Query of the addresses that large files are uploaded to: as good as a password."""
+
+_KINDS = {"datasets": "dataset", "spaces": "space", "models": "model"}
+_FRAMEWORKS = {"inspect-ai", "harbor", "mteb"}
+"""Some of those that the Hub knows; others it refuses."""
+
+
+@dataclass(frozen=True)
+class User:
+    """Who a token belongs to."""
+
+    name: str
+    role: str = "write"
+    organisations: tuple[str, ...] = ()
+
+    def may_write(self, repository: str) -> bool:
+        return self.role == "write" and self.owns(repository)
+
+    def owns(self, repository: str) -> bool:
+        return repository.partition("/")[0] in (self.name, *self.organisations)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit."""
+
+    content: bytes
+    large: bool
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def git_oid(self) -> str:
+        held = self.content
+        if self.large:
+            held = (
+                "version https://git-lfs.github.com/spec/v1\n"
+                f"oid sha256:{self.sha256}\nsize {len(held)}\n"
+            ).encode()
+        return hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()
+
+    def described(self, path: str) -> dict[str, Any]:
+        value: dict[str, Any] = {"type": "file", "path": path, "size": len(self.content)}
+        value["oid"] = self.git_oid
+        if self.large:
+            value["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
+        return value
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit."""
+
+    files: Mapping[str, Entry]
+    message: str
+    parent: str | None
+
+    @property
+    def sha(self) -> str:
+        listed = {path: entry.git_oid for path, entry in sorted(self.files.items())}
+        text = json.dumps([listed, self.message, self.parent])
+        return hashlib.sha1(text.encode()).hexdigest()
+
+
+@dataclass
+class PullRequest:
+    """A pull request; its branch is `refs/pr/NUMBER`."""
+
+    number: int
+    title: str
+    description: str
+    author: str
+    status: str = "open"
+
+
+@dataclass
+class Repo:
+    """A repository."""
+
+    private: bool = False
+    sdk: str | None = None
+    commits: dict[str, Commit] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    pull_requests: list[PullRequest] = field(default_factory=list)
+
+    def add(self, branch: str, files: Mapping[str, Entry], message: str) -> str:
+        commit = Commit(files, message, self.branches.get(branch))
+        self.commits[commit.sha] = commit
+        self.branches[branch] = commit.sha
+        return commit.sha
+
+    def resolve(self, revision: str) -> str | None:
+        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        return sha if sha in self.commits else None
+
+    def at(self, revision: str = "main") -> dict[str, bytes]:
+        """Path → content."""
+        sha = self.resolve(revision)
+        assert sha is not None, revision
+        return {path: entry.content for path, entry in self.commits[sha].files.items()}
+
+    def history(self, branch: str = "main") -> list[str]:
+        """Messages of the commits, newest first."""
+        messages, sha = [], self.branches.get(branch)
+        while sha is not None:
+            messages.append(self.commits[sha].message)
+            sha = self.commits[sha].parent
+        return messages
+
+
+Cut = Literal["before", "during", "after"]
+
+
+@dataclass
+class Fault:
+    """What becomes of the nth requests of a route, counted from when it was set."""
+
+    route: str
+    method: str | None
+    nth: range
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    message: str = "made to fail"
+    cut: Cut | None = None
+    hold: bool = False
+    seen: int = 0
+    reached: threading.Event = field(default_factory=threading.Event)
+    """Set when a request that is held has come half way."""
+    release: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request that came."""
+
+    method: str
+    path: str
+    route: str
+    user: str | None
+    status: int | None
+    """None where the connection was cut."""
+
+
+@dataclass
+class Reply:
+    """An answer."""
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, message: str, code: str | None = None, **headers: str) -> None:
+        """Answer so."""
+        super().__init__(message)
+        told = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+        self.reply = Reply({"error": message}, status, told | headers)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a route is asked."""
+
+    method: str
+    groups: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: User | None
+
+    @property
+    def payload(self) -> Any:
+        return json.loads(self.body)
+
+
+class LoopbackHub:
+    """The Hub's state, and what was asked of it.
+
+    Attributes:
+        url: Its address.
+        users: Token → user.
+        repos: (kind, OWNER/NAME) → repository.
+        requests: All that came in.
+        page: How many files a page of a listing has.
+        before: Route → what happens before it is answered, once: somebody else's doing.
+        tampered: Path → what is served in place of the content.
+        errors: What went wrong in here; tests want none.
+    """
+
+    def __init__(self) -> None:
+        """An empty Hub."""
+        self.url = ""
+        self.users: dict[str, User] = {}
+        self.repos: dict[tuple[str, str], Repo] = {}
+        self.requests: list[Seen] = []
+        self.large: dict[str, bytes] = {}
+        self.page = 1000
+        self.before: dict[str, Callable[[], object]] = {}
+        self.tampered: dict[str, bytes] = {}
+        self.errors: list[Exception] = []
+        self._faults: list[Fault] = []
+        self._lock = threading.RLock()
+
+    def reset(self) -> None:
+        """Forget everything but the users."""
+        assert self.errors == []
+        for kept in (self.repos, self.requests, self.large, self._faults):
+            kept.clear()
+        self.page = 1000
+        self.before, self.tampered = {}, {}
+
+    def repo(self, kind: str, name: str) -> Repo:
+        return self.repos[kind, name]
+
+    def make(self, kind: str, name: str, *, private: bool = False, sdk: str | None = None) -> Repo:
+        """A repository with the Hub's first commit."""
+        made = self.repos[kind, name] = Repo(private=private, sdk=sdk)
+        attributes = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"
+        made.add("main", {".gitattributes": Entry(attributes, False)}, "initial commit")
+        return made
+
+    def fail(
+        self,
+        route: str,
+        status: int | None = None,
+        *,
+        nth: int = 1,
+        times: int = 1,
+        method: str | None = None,
+        **more: Any,
+    ) -> Fault:
+        """Let the nth request of a route fail, and `times` in a row."""
+        fault = Fault(route, method, range(nth, nth + times), status, **more)
+        self._faults.append(fault)
+        return fault
+
+    def routes(self, *methods: str) -> list[str]:
+        """Routes asked for, in order."""
+        return [r.route for r in self.requests if not methods or r.method in methods]
+
+    def environment(self, token: str | None) -> dict[str, str]:
+        """What the client libraries need to know."""
+        login = {} if token is None else {"HF_TOKEN": token}
+        return login | {
+            "HF_ENDPOINT": self.url,
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+            "no_proxy": "127.0.0.1",
+        }
+
+    def fault(self, route: str, method: str) -> Fault | None:
+        with self._lock:
+            for fault in self._faults:
+                if fault.route == route and fault.method in (None, method):
+                    fault.seen += 1
+                    if fault.seen in fault.nth:
+                        return fault
+        return None
+
+    def saw(self, seen: Seen) -> None:
+        with self._lock:
+            self.requests.append(seen)
+
+    def answer(self, route: str, asked: Asked) -> Reply:
+        with self._lock:
+            self.before.pop(route, lambda: None)()
+            handler: Callable[[Asked], Reply] = getattr(self, f"_{route.replace('-', '_')}")
+            return handler(asked)
+
+    # --- Routes ---
+
+    def _whoami(self, asked: Asked) -> Reply:
+        if asked.user is None:
+            raise Refused(401, "Invalid credentials in Authorization header")
+        token = {"displayName": "test", "role": asked.user.role}
+        return Reply(
+            {
+                "type": "user",
+                "name": asked.user.name,
+                "auth": {"type": "access_token", "accessToken": token},
+                "orgs": [{"name": name} for name in asked.user.organisations],
+            }
+        )
+
+    def _create(self, asked: Asked) -> Reply:
+        value = asked.payload
+        kind = value.get("type") or "model"
+        owner = value.get("organization") or (asked.user.name if asked.user else "")
+        name = f"{owner}/{value['name']}"
+        folder = "" if kind == "model" else f"{kind}s/"
+        address = f"{self.url}/{folder}{name}"
+        if asked.user is None:
+            raise Refused(401, "Invalid username or password.")
+        if not asked.user.may_write(name):
+            raise Refused(
+                403, f"You don't have the rights to create a {kind} under the namespace {owner!r}"
+            )
+        if (kind, name) in self.repos:
+            message = f"You already created this {kind} repo: {name}"
+            return Reply({"error": message, "url": address}, 409, {"X-Error-Message": message})
+        if kind == "space" and not value.get("sdk"):
+            raise Refused(400, "sdk is required")
+        private = value.get("visibility") == "private" or bool(value.get("private"))
+        self.make(kind, name, private=private, sdk=value.get("sdk"))
+        return Reply({"url": address, "name": name, "id": "1"})
+
+    def _validate(self, asked: Asked) -> Reply:
+        text = asked.payload["content"]
+        try:
+            _, header, _ = text.split("---\n", 2)
+            yaml.safe_load(header)
+        except (ValueError, yaml.YAMLError) as error:
+            return Reply({"errors": [{"message": f"no metadata: {error}"}], "warnings": []}, 400)
+        return Reply({"errors": [], "warnings": []})
+
+    def _info(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+        sha = self._resolved(repo, asked.groups.get("revision") or "main")
+        files = repo.commits[sha].files
+        return Reply(
+            {
+                "_id": "1",
+                "id": self._name(asked),
+                "author": asked.groups["owner"],
+                "sha": sha,
+                "private": repo.private,
+                "gated": False,
+                "disabled": False,
+                "downloads": 0,
+                "likes": 0,
+                "tags": [],
+                "siblings": [{"rfilename": path} for path in files],
+            }
+        )
+
+    def _refs(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+
+        def listed(refs: Mapping[str, str], prefix: str) -> list[dict[str, str]]:
+            return [
+                {"name": name, "ref": f"{prefix}{name}", "targetCommit": sha}
+                for name, sha in refs.items()
+                if not name.startswith("refs/")
+            ]
+
+        return Reply(
+            {
+                "branches": listed(repo.branches, "refs/heads/"),
+                "tags": listed(repo.tags, "refs/tags/"),
+                "converts": [],
+            }
+        )
+
+    def _tree(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+        sha = self._resolved(repo, asked.groups["revision"])
+        base = asked.groups.get("path") or ""
+        recursive = asked.query.get("recursive", "").lower() in ("1", "true")
+        entries = _listing(repo.commits[sha].files, base, recursive=recursive)
+        if base and not entries:
+            raise Refused(404, f"{base} does not exist", "EntryNotFound")
+        start = int(asked.query.get("cursor", "0"))
+        headers = {}
+        if start + self.page < len(entries):
+            more = f"recursive={recursive}&cursor={start + self.page}"
+            place = f"/api/{asked.groups['kinds']}/{self._name(asked)}/tree/{sha}"
+            place += f"/{base}" if base else ""
+            headers["Link"] = f'<{self.url}{place}?{more}>; rel="next"'
+        return Reply(entries[start : start + self.page], headers=headers)
+
+    def _paths(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+        files = repo.commits[self._resolved(repo, asked.groups["revision"])].files
+        wanted = parse_qs(asked.body.decode()).get("paths", [])
+        return Reply([files[path].described(path) for path in wanted if path in files])
+
+    def _preupload(self, asked: Asked) -> Reply:
+        repo, name = self._found(asked)
+        self._require_write(asked, name)
+        revision = asked.groups["revision"]
+        files = repo.commits[self._resolved(repo, revision)].files
+        answers = []
+        for file in asked.payload["files"]:
+            mode = "lfs" if _is_large(file["path"], file["size"]) else "regular"
+            held = files.get(file["path"])
+            oid = held and (held.sha256 if held.large else held.git_oid)
+            answer = {"path": file["path"], "uploadMode": mode, "shouldIgnore": False}
+            answers.append(answer | ({"oid": oid} if oid else {}))
+        return Reply({"files": answers})
+
+    def _lfs_batch(self, asked: Asked) -> Reply:
+        self._require_write(asked, self._found(asked)[1], propose="ref" not in asked.payload)
+        objects = []
+        for each in asked.payload["objects"]:
+            upload = {"href": f"{self.url}/lfs/{each['oid']}?{SIGNATURE}", "header": {}}
+            actions = {} if each["oid"] in self.large else {"actions": {"upload": upload}}
+            objects.append({"oid": each["oid"], "size": each["size"], **actions})
+        return Reply({"transfer": "basic", "objects": objects})
+
+    def _lfs_put(self, asked: Asked) -> Reply:
+        oid = hashlib.sha256(asked.body).hexdigest()
+        if oid != asked.groups["oid"]:
+            raise Refused(400, "the content is not that of its name")
+        self.large[oid] = asked.body
+        return Reply(b"")
+
+    def _commit(self, asked: Asked) -> Reply:
+        repo, name = self._found(asked)
+        self._require_write(asked, name)
+        branch = asked.groups["revision"]
+        header, *lines = [json.loads(line) for line in asked.body.splitlines()]
+        parent = header["value"].get("parentCommit")
+        if branch not in repo.branches:
+            raise Refused(404, f"Invalid rev id: {branch}", "RevisionNotFound")
+        if parent is not None and parent != repo.branches[branch]:
+            raise Refused(412, "A commit has happened since. Please refresh and try again.")
+        files = dict(repo.commits[repo.branches[branch]].files)
+        for line in lines:
+            self._apply(files, line["key"], line["value"])
+        _check_benchmark(files)
+        summary = header["value"]["summary"]
+        kinds = asked.groups["kinds"]
+        address = f"{self.url}/{'' if kinds == 'models' else f'{kinds}/'}{name}"
+        if not asked.query.get("create_pr"):
+            sha = repo.add(branch, files, summary)
+            return Reply({"commitUrl": f"{address}/commit/{sha}", "commitOid": sha})
+        number = len(repo.pull_requests) + 1
+        assert asked.user is not None
+        repo.pull_requests.append(
+            PullRequest(number, summary, header["value"]["description"], asked.user.name)
+        )
+        repo.branches[f"refs/pr/{number}"] = repo.branches[branch]
+        sha = repo.add(f"refs/pr/{number}", files, summary)
+        made = {"commitUrl": f"{address}/commit/{sha}", "commitOid": sha}
+        return Reply(made | {"pullRequestUrl": f"{address}/discussions/{number}"})
+
+    def _apply(self, files: dict[str, Entry], key: str, value: dict[str, Any]) -> None:
+        match key:
+            case "file":
+                files[value["path"]] = Entry(base64.b64decode(value["content"]), False)
+            case "lfsFile":
+                if value["oid"] not in self.large:
+                    raise Refused(400, f"LFS object {value['oid']} was not uploaded")
+                files[value["path"]] = Entry(self.large[value["oid"]], True)
+            case "deletedFile":
+                if value["path"] not in files:
+                    raise Refused(404, "A file with this name doesn't exist", "EntryNotFound")
+                del files[value["path"]]
+            case _:
+                raise Refused(400, f"unknown operation {key}")
+
+    def _tag(self, asked: Asked) -> Reply:
+        repo, name = self._found(asked)
+        self._require_write(asked, name)
+        sha = self._resolved(repo, asked.groups["revision"])
+        if asked.payload["tag"] in repo.tags:
+            raise Refused(409, "Tag reference exists already")
+        repo.tags[asked.payload["tag"]] = sha
+        return Reply({})
+
+    def _branch(self, asked: Asked) -> Reply:
+        repo, name = self._found(asked)
+        self._require_write(asked, name)
+        branch = asked.groups["revision"]
+        if branch in repo.branches:
+            raise Refused(409, "Reference already exists")
+        repo.branches[branch] = self._resolved(repo, asked.payload.get("startingPoint", "main"))
+        return Reply({})
+
+    def _discussions(self, asked: Asked) -> Reply:
+        repo, name = self._found(asked)
+        found = [
+            {
+                "num": each.number,
+                "title": each.title,
+                "status": each.status,
+                "isPullRequest": True,
+                "createdAt": "2025-10-28T10:58:59.000Z",
+                "author": {"name": each.author},
+                "repo": {"name": name, "type": _KINDS[asked.groups["kinds"]]},
+            }
+            for each in repo.pull_requests
+            if asked.query.get("author") in (None, each.author)
+            and asked.query.get("status") in (None, each.status)
+        ]
+        return Reply({"discussions": found, "count": len(found), "start": 0})
+
+    def _resolve(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+        sha = self._resolved(repo, asked.groups["revision"])
+        entry = repo.commits[sha].files.get(asked.groups["path"])
+        if entry is not None and asked.groups["path"] in self.tampered:
+            entry = Entry(self.tampered[asked.groups["path"]], entry.large)
+        if entry is None:
+            raise Refused(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
+        etag = entry.sha256 if entry.large else entry.git_oid
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", asked.headers.get("Range", ""))
+        if wanted is None:
+            return Reply(entry.content, headers=headers)
+        total, start = len(entry.content), int(wanted[1])
+        end = min(int(wanted[2] or total - 1), total - 1)
+        headers["Content-Range"] = f"bytes {start}-{end}/{total}"
+        return Reply(entry.content[start : end + 1], 206, headers)
+
+    # --- Who may what ---
+
+    def _name(self, asked: Asked) -> str:
+        return f"{asked.groups['owner']}/{asked.groups['name']}"
+
+    def _found(self, asked: Asked) -> tuple[Repo, str]:
+        name = self._name(asked)
+        repo = self.repos.get((_KINDS[asked.groups.get("kinds") or "models"], name))
+        visible = repo is not None and (
+            not repo.private or (asked.user is not None and asked.user.owns(name))
+        )
+        if repo is None or not visible:
+            if asked.user is None:
+                # huggingface_hub knows it without the code too, but only of https addresses.
+                raise Refused(401, "Invalid username or password.", "RepoNotFound")
+            raise Refused(404, "Repository not found", "RepoNotFound")
+        return repo, name
+
+    def _resolved(self, repo: Repo, revision: str) -> str:
+        sha = repo.resolve(revision)
+        if sha is None:
+            raise Refused(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return sha
+
+    def _require_write(self, asked: Asked, name: str, *, propose: bool = False) -> None:
+        if asked.user is None:
+            raise Refused(401, "Invalid username or password.")
+        if propose or asked.query.get("create_pr"):
+            if asked.user.role != "write":
+                raise Refused(403, "Your token may not open pull requests")
+        elif not asked.user.may_write(name):
+            raise Refused(403, f"You don't have write access to {name}")
+
+
+_REPO = r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)"
+_API = rf"/api/(?P<kinds>datasets|spaces|models)/{_REPO}"
+_GIT = rf"/(?:(?P<kinds>datasets|spaces)/)?{_REPO}"
+_REVISION = r"(?P<revision>[^/]+)"
+
+ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
+    (method, route, re.compile(pattern))
+    for method, route, pattern in (
+        ("GET", "whoami", r"/api/whoami-v2"),
+        ("POST", "create", r"/api/repos/create"),
+        ("POST", "validate", r"/api/validate-yaml"),
+        ("GET", "refs", rf"{_API}/refs"),
+        ("GET", "tree", rf"{_API}/tree/{_REVISION}(?:/(?P<path>.+))?"),
+        ("POST", "paths", rf"{_API}/paths-info/{_REVISION}"),
+        ("POST", "preupload", rf"{_API}/preupload/{_REVISION}"),
+        ("POST", "commit", rf"{_API}/commit/{_REVISION}"),
+        ("POST", "tag", rf"{_API}/tag/{_REVISION}"),
+        ("POST", "branch", rf"{_API}/branch/{_REVISION}"),
+        ("GET", "discussions", rf"{_API}/discussions"),
+        ("GET", "info", rf"{_API}(?:/revision/{_REVISION})?"),
+        ("POST", "lfs-batch", rf"{_GIT}\.git/info/lfs/objects/batch"),
+        ("PUT", "lfs-put", r"/lfs/(?P<oid>[0-9a-f]{64})"),
+        ("GET", "resolve", rf"{_GIT}/resolve/{_REVISION}/(?P<path>.+)"),
+    )
+)
+"""Method, name and path of each; HEAD is as GET."""
+
+
+def _listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    prefix = f"{base}/" if base else ""
+    for path, entry in sorted(files.items()):
+        if not path.startswith(prefix):
+            continue
+        first, slash, _ = path.removeprefix(prefix).partition("/")
+        if slash:
+            folder = prefix + first
+            found.setdefault(folder, {"type": "directory", "path": folder, "oid": "0", "size": 0})
+        if not slash or recursive:
+            found[path] = entry.described(path)
+    return list(found.values())
+
+
+def _is_large(path: str, size: int) -> bool:
+    """As the Hub's own .gitattributes says, or by its size."""
+    return path.endswith(".parquet") or size > 10_000_000
+
+
+def _check_benchmark(files: Mapping[str, Entry]) -> None:
+    """As the Hub does when `eval.yaml` is pushed."""
+    if "eval.yaml" not in files:
+        return
+    value = yaml.safe_load(files["eval.yaml"].content)
+    wanted = {"name", "description", "tasks"}
+    if not isinstance(value, dict) or not wanted <= set(value):
+        raise Refused(400, f"eval.yaml: expected {sorted(wanted)}")
+    if any("id" not in task for task in value["tasks"]):
+        raise Refused(400, "eval.yaml: every task needs an id")
+    framework = value.get("evaluation_framework")
+    if framework is not None and framework not in _FRAMEWORKS:
+        raise Refused(400, f"eval.yaml: unknown evaluation framework {framework!r}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: the second of two would wait for an acknowledgement
+    hub: LoopbackHub
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _serve(self) -> None:
+        parts = urlsplit(self.path)
+        method = "GET" if self.command == "HEAD" else self.command
+        # Matched before unquoting: a revision's slash is %2F.
+        matches = (
+            (route, pattern.fullmatch(parts.path))
+            for wanted, route, pattern in ROUTES
+            if wanted == method
+        )
+        route, match = next(((r, m) for r, m in matches if m), ("none", None))
+        if match is None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._send("none", Reply({"error": f"no such route: {self.path}"}, 404))
+            return
+        fault = self.hub.fault(route, self.command)
+        if fault is not None and fault.cut == "before":
+            self._hang_up(route)
+            return
+        if fault is not None and (fault.cut == "during" or fault.hold):
+            self._read_body(half=True)
+            if fault.hold:
+                fault.reached.set()
+                fault.release.wait(60)
+            self._hang_up(route)
+            return
+        body = self._read_body()
+        if fault is not None and fault.status is not None:
+            headers = {"X-Error-Message": fault.message, **fault.headers}
+            self._send(route, Reply({"error": fault.message}, fault.status, headers))
+            return
+        groups = {k: unquote(v) for k, v in match.groupdict().items() if v is not None}
+        query = {k: v[0] for k, v in parse_qs(parts.query).items()}
+        try:
+            asked = Asked(self.command, groups, query, self.headers, body, self._user())  # type: ignore[arg-type]
+            reply = self.hub.answer(route, asked)
+        except Refused as refused:
+            reply = refused.reply
+        except Exception as error:
+            self.hub.errors.append(error)
+            reply = Reply({"error": f"a mistake in the loopback Hub: {error!r}"}, 501)
+        if fault is not None and fault.cut == "after":
+            self._hang_up(route)
+            return
+        self._send(route, reply)
+
+    def _user(self) -> User | None:
+        given = self.headers.get("Authorization")
+        if given is None:
+            return None
+        user = self.hub.users.get(given.removeprefix("Bearer "))
+        if user is None:
+            raise Refused(401, "Invalid credentials in Authorization header")
+        return user
+
+    def _read_body(self, *, half: bool = False) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            chunks = []
+            while size := int(self.rfile.readline(), 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+                if half:
+                    return b"".join(chunks)
+            self.rfile.readline()
+            return b"".join(chunks)
+        length = int(self.headers.get("Content-Length") or 0)
+        return self.rfile.read(length // 2 if half else length)
+
+    def _hang_up(self, route: str) -> None:
+        self._saw(route, None)
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _send(self, route: str, reply: Reply) -> None:
+        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+        self._saw(route, reply.status)
+        self.send_response(reply.status)
+        kind = "application/octet-stream" if isinstance(reply.body, bytes) else "application/json"
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **reply.headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _saw(self, route: str, status: int | None) -> None:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        user = self.hub.users.get(given)
+        name = user.name if user else None
+        self.hub.saw(Seen(self.command, self.path, route, name, status))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that was killed is no error of the server."""
+
+
+@contextmanager
+def loopback_hub() -> Iterator[LoopbackHub]:
+    """Run a Hub."""
+    hub = LoopbackHub()
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        for fault in hub._faults:
+            fault.release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,254 @@
+"""Publishing a model's figures in its repository, directly and by a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from helpers.loopback_hub import Entry, Repo
+from helpers.publishing import STRANGER, TOKEN, Desk, Result, desk_at_a_hub
+from helpers.scored_folder import predicted, without, write_folder, write_rows
+
+from merge_metric.metadata import with_metadata
+
+DATASET, MODEL = "somebody/merge-nli", "somebody/model"
+FILE = ".eval_results/somebody__merge-nli.yaml"
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Desk]:
+    with desk_at_a_hub() as desk:
+        yield desk
+
+
+@pytest.fixture
+def desk(office: Desk) -> Iterator[Desk]:
+    """A Hub with an empty model repository."""
+    office.hub.reset()
+    office.hub.make("model", MODEL)
+    yield office
+    assert office.hub.errors == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "merge-nli")
+    (tmp_path / "merge-nli/README.md").write_text("---\n---\n")
+    return tmp_path / "merge-nli"
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    return write(tmp_path / "p.parquet", name=MODEL)
+
+
+@pytest.fixture
+def dataset(desk: Desk, folder: Path) -> Repo:
+    """The folder, published as version v1.0.0."""
+    repo = desk.hub.make("dataset", DATASET)
+    files = {
+        path.relative_to(folder).as_posix(): Entry(path.read_bytes(), path.suffix == ".parquet")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    repo.tags["v1.0.0"] = repo.add("main", files, "Data")
+    return repo
+
+
+def write(path: Path, *, name: str, left_out: tuple[str, ...] = ()) -> Path:
+    table = pa.Table.from_pylist(without(predicted("snli"), *left_out))
+    pq.write_table(with_metadata(table, {"name": name}), path)
+    return path
+
+
+def publish(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> Result:
+    where = ("--dataset", str(folder), "--dataset-repo", DATASET, "--repo", MODEL)
+    return desk.run("results", predictions, *where, *more, **options)
+
+
+def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
+    value = yaml.safe_load(desk.hub.repo("model", MODEL).at(revision)[FILE])
+    assert isinstance(value, list)
+    return value
+
+
+@pytest.mark.usefixtures("dataset")
+def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
+    """Figures and where they would go; only reading requests."""
+    result = publish(desk, predictions, folder, "--config", "snli", "--config", "snli_nouns")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
+    assert lines[2] == "main: 1 to add"
+    assert lines[3].startswith(f"  + {FILE}  ")
+    assert lines[4:] == [
+        "  snli: 33.33",
+        "  snli_nouns: 75.0",
+        "Nothing was written. To do this, add --yes.",
+    ]
+    assert desk.written() == []
+
+
+def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
+    """One entry per configuration, of the commit that holds the data; then nothing."""
+    more = ("--yes", "--source-url", "https://x.org/log", "--source-name", "Log")
+    result = publish(desk, predictions, folder, *more, "--date", "2025-10-28")
+    assert result.code == 0, result.err
+    (entry,) = results(desk)
+    notes = entry.pop("notes")
+    assert entry == {
+        "dataset": {"id": DATASET, "task_id": "snli", "revision": dataset.tags["v1.0.0"]},
+        "value": 33.33,
+        "date": "2025-10-28",
+        "source": {"url": "https://x.org/log", "name": "Log"},
+    }
+    assert notes.startswith("seed-variant accuracy at 90 %, 95 % interval 0.0-50.0; accuracy on")
+    assert "accuracy on seeds 66.67, on variants 75.0; 3 seeds, 10 variants; " in notes
+    repo = desk.hub.repo("model", MODEL)
+    assert repo.history() == [f"Results on {DATASET} v1.0.0", "initial commit"]
+    assert f"/{MODEL}/commit/{repo.branches['main']}" in result.out
+    desk.hub.requests.clear()
+    again = publish(desk, predictions, folder, *more, "--date", "2025-10-28")
+    assert again.out.splitlines()[-1] == "Nothing to do."
+    assert desk.written() == []
+
+
+@pytest.mark.usefixtures("dataset")
+def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path) -> None:
+    """Those of the same task are replaced; sorted by task; other files are not touched."""
+    old = [
+        {"dataset": {"id": DATASET, "task_id": "snli_verbs"}, "value": 12.5, "notes": "mine"},
+        {"dataset": {"id": DATASET, "task_id": "snli_nouns"}, "value": 99.9},
+    ]
+    repo = desk.hub.repo("model", MODEL)
+    other = {".eval_results/other.yaml": Entry(b"[]", False)}
+    repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False), **other}, "Earlier")
+    publish(desk, predictions, folder, "--config", "snli_nouns", "--yes")
+    assert [entry["dataset"]["task_id"] for entry in results(desk)] == ["snli_nouns", "snli_verbs"]
+    assert [entry["value"] for entry in results(desk)] == [75.0, 12.5]
+    assert results(desk)[1] == old[0]
+    assert set(repo.at()) == {FILE, *other}
+
+
+@pytest.mark.usefixtures("dataset")
+def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
+    """Open to those who may not write; brought up to date, not opened twice; main stays."""
+    denied = publish(desk, predictions, folder, "--yes", token=STRANGER)
+    assert denied.code == 1
+    assert "(403): You don't have write access to somebody/model" in denied.err
+    first = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
+    assert first.code == 0, first.err
+    assert f"Published: {desk.hub.url}/{MODEL}/discussions/1" in first.out
+    repo = desk.hub.repo("model", MODEL)
+    assert repo.history() == ["initial commit"]
+    assert [entry["value"] for entry in results(desk, "refs/pr/1")] == [33.33]
+    (request,) = repo.pull_requests
+    assert (request.title, request.author) == (f"Results on {DATASET} v1.0.0", "stranger")
+    assert "- snli: 33.33" in request.description
+    commits = len(repo.commits)
+    again = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
+    assert "/discussions/1" in again.out
+    assert (len(repo.commits), len(repo.pull_requests)) == (commits, 1)
+
+
+@pytest.mark.usefixtures("dataset")
+def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
+    publish(desk, predictions, folder, "--pr", "--yes")
+    publish(desk, predictions, folder, "--pr", "--yes", "--config", "snli_nouns")
+    repo = desk.hub.repo("model", MODEL)
+    assert len(repo.pull_requests) == 1
+    assert [entry["value"] for entry in results(desk, "refs/pr/1")] == [75.0]
+    repo.pull_requests[0].status = "closed"
+    publish(desk, predictions, folder, "--pr", "--yes")
+    assert len(repo.pull_requests) == 2
+
+
+@pytest.mark.usefixtures("dataset")
+def test_pull_request_whose_answer_is_lost(desk: Desk, predictions: Path, folder: Path) -> None:
+    """It is found, not opened twice."""
+    desk.hub.fail("commit", cut="after")
+    result = publish(desk, predictions, folder, "--pr", "--yes")
+    assert result.code == 0, result.err
+    assert "/discussions/1" in result.out
+    assert len(desk.hub.repo("model", MODEL).pull_requests) == 1
+
+
+def test_figures_of_data_that_are_not_published(
+    desk: Desk, dataset: Repo, predictions: Path, folder: Path
+) -> None:
+    """Nowhere, under another version, or changed since: refused."""
+    rows = pq.read_table(folder / "snli/seeds.parquet").to_pylist()
+    write_rows(folder / "snli/seeds.parquet", [{**row, "source": "x"} for row in rows])
+    changed = publish(desk, predictions, folder, "--yes")
+    assert changed.code == 1
+    assert f"expected a version of {DATASET} with the data of {folder}, got v1.0.0" in changed.err
+    dataset.tags.clear()
+    assert "got no version, with other data" in publish(desk, predictions, folder).err
+    del desk.hub.repos["dataset", DATASET]
+    nowhere = publish(desk, predictions, folder)
+    assert nowhere.code == 1
+    assert f"expected a dataset repository {DATASET}, found none that you may see" in nowhere.err
+    assert desk.hub.repo("model", MODEL).history() == ["initial commit"]
+
+
+@pytest.mark.usefixtures("dataset")
+def test_no_such_model(desk: Desk, predictions: Path, folder: Path) -> None:
+    del desk.hub.repos["model", MODEL]
+    result = publish(desk, predictions, folder)
+    assert result.code == 1
+    assert f"expected a model repository {MODEL}, found none that you may see" in result.err
+
+
+@pytest.mark.usefixtures("dataset")
+@pytest.mark.parametrize("content", [b"value: 3", b"- 3", b"- {value: 3}", b"{", b"a: [1"])
+def test_results_there_are_none(
+    desk: Desk, predictions: Path, folder: Path, content: bytes
+) -> None:
+    """A file of that name that is something else is not overwritten."""
+    desk.hub.repo("model", MODEL).add("main", {FILE: Entry(content, False)}, "Odd")
+    result = publish(desk, predictions, folder, "--yes")
+    assert result.code == 1
+    assert f"{FILE} in the model repository: expected a list of results" in result.err
+    assert desk.written() == []
+
+
+@pytest.mark.usefixtures("dataset")
+def test_predictions_that_are_missing(desk: Desk, folder: Path, tmp_path: Path) -> None:
+    """Figures of a part would stand beside those of the whole."""
+    cut = write(tmp_path / "cut.parquet", name=MODEL, left_out=("snli:a/noun/1",))
+    result = publish(desk, cut, folder, "--yes")
+    assert result.code == 2
+    assert "missing" in result.err
+    assert desk.hub.requests == []
+
+
+@pytest.mark.usefixtures("dataset")
+def test_predictions_of_another_model(desk: Desk, folder: Path, tmp_path: Path) -> None:
+    """It may have been renamed, so it is a warning."""
+    other = write(tmp_path / "other.parquet", name="a/b")
+    result = publish(desk, other, folder)
+    assert result.code == 0
+    assert f"says that it is of a/b, not of {MODEL}: is that the same model?" in result.err
+    assert "is that the same" not in publish(desk, write(other, name=MODEL), folder).err
+
+
+@pytest.mark.usefixtures("dataset")
+def test_source_needs_an_address(desk: Desk, predictions: Path, folder: Path) -> None:
+    result = publish(desk, predictions, folder, "--source-name", "Log")
+    assert result.code == 2
+    assert "--source-name: expected --source-url with it" in result.err
+
+
+@pytest.mark.usefixtures("dataset")
+def test_without_a_token(desk: Desk, predictions: Path, folder: Path) -> None:
+    shown = publish(desk, predictions, folder, token=None)
+    assert shown.code == 0
+    assert "not logged in, which --yes needs" in shown.out
+    assert publish(desk, predictions, folder, "--yes", token=None).code == 1
+    assert desk.written() == []
+    assert publish(desk, predictions, folder, "--yes", token=TOKEN).code == 0

@@ -1,0 +1,141 @@
+"""Publishing the metric as a Space, and loading it by `evaluate.load("OWNER/NAME")`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.loopback_hub import Entry
+from helpers.publishing import STRANGER, Desk, desk_at_a_hub
+
+from merge_metric.publish_verify import EXAMPLE, FIGURES, verify
+from merge_metric.register import SPACE, module_files
+from merge_metric.seed_variant_accuracy.scoring import score
+
+NAME = "somebody/seed_variant_accuracy"
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Desk]:
+    with desk_at_a_hub() as desk:
+        yield desk
+
+
+@pytest.fixture
+def desk(office: Desk) -> Iterator[Desk]:
+    office.hub.reset()
+    yield office
+    assert office.hub.errors == []
+
+
+def local() -> dict[str, bytes]:
+    """Everything in the metric's folder that git keeps."""
+    return {path.name: path.read_bytes() for path in SPACE.iterdir() if path.is_file()}
+
+
+def test_example_by_hand() -> None:
+    """What the check expects of the Space is what the metric computes here."""
+    result = score(**EXAMPLE)
+    assert {key: result[key] for key in FIGURES} == FIGURES
+
+
+def test_dry_run(desk: Desk) -> None:
+    """All files of the Space; only reading requests."""
+    result = desk.good("metric", "--repo", NAME)
+    lines = result.out.splitlines()
+    assert lines[:2] == [f"{NAME}: to be made, a public Space", "logged in as somebody"]
+    assert f"main: {len(local())} to add" in lines
+    assert lines[-1] == "Nothing was written. To do this, add --yes."
+    assert desk.written() == []
+    assert desk.hub.repos == {}
+
+
+def test_publishing_and_again(desk: Desk) -> None:
+    """The folder as it is, loaded by `evaluate` from the private Space; then nothing changes."""
+    arguments = ("metric", "--repo", NAME, "--private", "--yes", "--format", "json")
+    result = desk.good(*arguments, verify=True)
+    repo = desk.hub.repo("space", NAME)
+    assert (repo.sdk, repo.private) == ("gradio", True)
+    assert repo.history() == ["The metric of merge-nli", "initial commit"]
+    published = repo.at()
+    del published[".gitattributes"]
+    assert published == local()
+    assert result.value["done"] == {"revision": repo.branches["main"], "figures": FIGURES}
+    loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
+    assert set(module_files()) - {"__init__.py"} <= loaded
+    desk.hub.requests.clear()
+    again = desk.good("metric", "--repo", NAME, "--yes")
+    assert f"main is at {repo.branches['main']}, as before" in again.out
+    assert f'evaluate.load("{NAME}")' in again.out
+    assert desk.written() == []
+
+
+def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
+    """Other files stay."""
+    repo = desk.hub.make("space", NAME, sdk="gradio")
+    repo.add("main", {"old.py": Entry(b"", False), "logo.png": Entry(b"x", False)}, "Earlier")
+    desk.good("metric", "--repo", NAME, "--yes")
+    assert set(repo.at()) == {"logo.png", *local()}
+
+
+def test_space_that_does_not_load(desk: Desk) -> None:
+    """What `evaluate` says is told."""
+    desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"
+    result = desk.run("metric", "--repo", NAME, "--yes", verify=True)
+    assert result.code == 1
+    assert f'evaluate.load("{NAME}") does not give the metric: RuntimeError: broken on the' in (
+        result.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"variant_accuracy": 0.5}, "'variant_accuracy': 0.75"),
+        ({"signature": "other"}, "expected the figures of this version, got those of another"),
+    ],
+)
+def test_space_that_computes_something_else(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], told: str
+) -> None:
+    """Figures are compared, not only that there are some."""
+    metric = SimpleNamespace(compute=lambda **columns: score(**columns) | changed)
+    monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda name: metric))
+    with pytest.raises(ValueError, match=re.escape(told)):
+        verify(NAME)
+
+
+def test_name_of_the_space(desk: Desk) -> None:
+    """`evaluate` looks for a script of the Space's name."""
+    result = desk.run("metric", "--repo", "somebody/sva")
+    assert result.code == 2
+    assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in result.err
+    assert desk.hub.requests == []
+
+
+def test_no_rights_and_no_token(desk: Desk) -> None:
+    stranger = desk.run("metric", "--repo", NAME, "--yes", token=STRANGER)
+    assert stranger.code == 1
+    assert "You don't have the rights to create a space under the namespace" in stranger.err
+    nobody = desk.run("metric", "--repo", NAME, "--yes", token=None)
+    assert nobody.code == 1
+    assert "found no token" in nobody.err
+    assert desk.hub.repos == {}
+
+
+def test_private_is_asked_of_a_public_one(desk: Desk) -> None:
+    desk.hub.make("space", NAME, sdk="gradio")
+    result = desk.run("metric", "--repo", NAME, "--private", "--yes")
+    assert result.code == 2
+    assert "to be private, it is public" in result.err
+
+
+def test_connection_cut(desk: Desk) -> None:
+    """In the middle of the commit: done in the end, once."""
+    desk.hub.fail("commit", cut="after")
+    desk.good("metric", "--repo", NAME, "--yes")
+    assert desk.hub.repo("space", NAME).history() == ["The metric of merge-nli", "initial commit"]
