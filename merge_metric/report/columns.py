@@ -98,13 +98,16 @@ HEADLINE: Final = (
 )
 BREAKDOWN: Final = (SEED, VARIANT, sv_column(90), MATCHING)
 
+_SEED_VARIANT: Final = "Seed, variant"
+_SEED_IS: Final = "A seed is an NLI problem as it was collected."
+_REPLACED: Final = (
+    "differ from it in one word that premise and hypothesis share, replaced by the same word in "
+    "both"
+)
+_PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
+
 DEFINITIONS: Final = (
-    (
-        "Seed, variant",
-        "A seed is an NLI problem as it was collected. Its variants differ from it in one word "
-        "that premise and hypothesis share, replaced by the same word in both; the gold label "
-        "stays.",
-    ),
+    (_SEED_VARIANT, f"{_SEED_IS} Its variants {_REPLACED}; the gold label stays."),
     ("S, seed accuracy", SEED.meaning),
     ("Variant accuracy", VARIANT.meaning),
     (
@@ -125,7 +128,16 @@ DEFINITIONS: Final = (
         "95 %, by bootstrap over seeds with all their variants (percentile method).",
     ),
 )
-"""Term and one sentence."""
+"""Term and one sentence, where variants are replacements."""
+
+
+def definitions(*, replacements: bool, paraphrases: bool) -> tuple[tuple[str, str], ...]:
+    """Term and one sentence, according to the kinds of variants that there are."""
+    if not paraphrases:
+        return DEFINITIONS
+    differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED
+    first = (_SEED_VARIANT, f"{_SEED_IS} Its variants {differ}; the gold label stays.")
+    return (first, *DEFINITIONS[1:])
 
 
 def cell(result: Result, column: Column) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from merge_metric.analyses.latex import PACKAGES, floats
-from merge_metric.report.columns import DEFINITIONS
+from merge_metric.report.columns import definitions
 from merge_metric.report.evidence import Configuration, Evidence
 from merge_metric.report.facts import dataset_facts, model_text
 from merge_metric.report.findings import findings
@@ -23,14 +23,17 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Tables, findings and how it was measured, in GitHub's Markdown."""
     parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence)]
     parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
-    parts += ["## Definitions", _list(DEFINITIONS), "## How it was measured"]
+    terms = definitions(
+        replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
+    )
+    parts += ["## Definitions", _list(terms), "## How it was measured"]
     for configuration in evidence.configurations:
         parts.append(f"### {configuration.name}")
         parts += [f"`{signature}`" for signature in configuration.signatures]
         if len(configuration.signatures) > 1:
             parts.append("The models were not all scored on the same seeds: do not compare them.")
-    for source, facts in evidence.provenance.items():
-        parts += [f"### Data of {source}", _list(dataset_facts(facts))]
+    for name, facts in evidence.provenance.items():
+        parts += [f"### Data of {name}", _list(dataset_facts(facts))]
     parts += ["### Models", _list(_models(evidence)), f"Made by merge-nli {VERSION}."]
     return "\n\n".join(parts) + "\n"
 
@@ -66,6 +69,7 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             }
             for c in evidence.configurations
         ],
+        "classes": [table.as_dict() for each in evidence.classes for table in each.tables],
         "provenance": evidence.provenance,
         "seeds": [row for source in sources for row in seed_rows(evidence, source)],
     }

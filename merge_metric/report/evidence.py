@@ -7,20 +7,26 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
 from merge_dataset.layout import PROVENANCE, require_dataset
-from merge_dataset.schema import LABELS, WORD_CLASSES, parse_config_name
+from merge_dataset.schema import (
+    LABELS,
+    PARAPHRASE,
+    WORD_CLASSES,
+    collection_name,
+    parse_config_name,
+)
 from merge_metric.compare import compare_models
 from merge_metric.comparison import Comparison
 from merge_metric.coverage import check_configurations, choose
 from merge_metric.join import join
+from merge_metric.report.classes import Classes, Scored, classes_of, variants_per_seed
 from merge_metric.report.columns import Result
 from merge_metric.report.models import Model, read_models
 from merge_metric.runs import run_of
-from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)
@@ -60,6 +66,16 @@ class Configuration:
         return parse_config_name(self.name)[0]
 
     @property
+    def collection(self) -> str:
+        """The folder that it lies in, with a provenance of its own."""
+        return collection_name(*parse_config_name(self.name))
+
+    @property
+    def is_paraphrases(self) -> bool:
+        """Whether its variants are paraphrases, not replacements."""
+        return parse_config_name(self.name)[1] == PARAPHRASE
+
+    @property
     def scored(self) -> list[Result]:
         """The results that there are."""
         return [result for result in self.results if result]
@@ -95,14 +111,26 @@ class Evidence:
     folder: Path
     models: tuple[Model, ...]
     configurations: tuple[Configuration, ...]
+    classes: tuple[Classes, ...]
+    """Of the sources that have replacements and paraphrases."""
     provenance: Mapping[str, Mapping[str, Any]]
-    """Source → how its data was made."""
+    """Source, or source and `_paraphrases` → how its data was made."""
     n_bootstrap: int
 
     @property
     def names(self) -> list[str]:
         """Of the models, in the order given."""
         return [model.name for model in self.models]
+
+    @property
+    def has_paraphrases(self) -> bool:
+        """Whether some variants are paraphrases."""
+        return any(each.is_paraphrases for each in self.configurations)
+
+    @property
+    def has_replacements(self) -> bool:
+        """Whether some are replacements."""
+        return not all(each.is_paraphrases for each in self.configurations)
 
 
 def gather(
@@ -166,9 +194,12 @@ def gather(
         folder=folder,
         models=tuple(models),
         configurations=configurations,
+        classes=tuple(
+            _classes(configurations, models, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        ),
         provenance={
-            source: _read_provenance(folder / source / PROVENANCE)
-            for source in dict.fromkeys(c.source for c in configurations)
+            name: _read_provenance(folder / name / PROVENANCE)
+            for name in dict.fromkeys(c.collection for c in configurations)
         },
         n_bootstrap=n_bootstrap,
     )
@@ -203,26 +234,23 @@ def _pairs(
                 log.warning("%s has no complete predictions for %s", model.name, config)
 
 
-class _Scored(NamedTuple):
-    result: Result
-    counts: SeedCounts
-
-
 def _score(
     model: Model, config: str, *, allow_missing: bool, n_bootstrap: int, rng_seed: int
-) -> _Scored:
+) -> Scored:
     (joined,) = join(
         model.predictions, model.coverage.folder, [config], allow_missing=allow_missing
     )
     result = score(**joined.columns, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    return _Scored(
+    run = run_of(model.name, config, joined.columns)
+    return Scored(
         result | {"n_seeds_left_out": joined.n_seeds_left_out},
-        run_of(model.name, config, joined.columns).counts,
+        run.counts,
+        variants_per_seed(run),
     )
 
 
 def _configuration(
-    name: str, scored: Mapping[str, _Scored | None], *, n_bootstrap: int, rng_seed: int
+    name: str, scored: Mapping[str, Scored | None], *, n_bootstrap: int, rng_seed: int
 ) -> Configuration:
     counts = {model: each.counts for model, each in scored.items() if each}
     comparison = None
@@ -235,6 +263,28 @@ def _configuration(
             log.warning("the models are not compared: %s", error)
     results = tuple(each and each.result for each in scored.values())
     return Configuration(name, results, comparison)
+
+
+def _classes(
+    configurations: Sequence[Configuration],
+    models: Sequence[Model],
+    scored: Mapping[tuple[str, int], Scored],
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> Iterator[Classes]:
+    for source in dict.fromkeys(each.source for each in configurations):
+        of_source = {
+            each.name: {
+                model.name: scored[each.name, position]
+                for position, model in enumerate(models)
+                if (each.name, position) in scored
+            }
+            for each in configurations
+            if each.source == source
+        }
+        if found := classes_of(source, of_source, n_bootstrap=n_bootstrap, rng_seed=rng_seed):
+            yield found
 
 
 def _parts(

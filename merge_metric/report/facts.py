@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from merge_dataset.provenance import PARAPHRASES
+
 Facts = list[tuple[str, str]]
 
 _GROUPED: Final = 10_000
 """Whole numbers from here on are written with commas."""
 
-_SAID_ELSEWHERE: Final = ("recipe", "source", "ablation")
+_SAID_ELSEWHERE: Final = ("recipe", "source", "ablation", "prompt")
 """Settings that other facts say."""
 
 _MERE: Final = (
@@ -28,6 +30,9 @@ _MERE: Final = (
 )
 """What MERE writes: said in a form of its own, or left to the dataset's card."""
 
+_OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
+"""What is written besides of paraphrases."""
+
 _OF_THE_RUN: Final = (
     "name",
     "problems",
@@ -40,18 +45,21 @@ _OF_THE_RUN: Final = (
 
 
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
-    """What a reader must know of a source.
+    """What a reader must know of a source's data.
 
     Args:
-        provenance: The source's `provenance.json`, of MERE (see `merge_dataset.provenance`)
-            or of whatever else made the data.
+        provenance: A `provenance.json` as this program writes it (see
+            `merge_dataset.provenance`), or of whatever else made the data.
     """
     data, problems, config = (
         provenance.get(key) or {} for key in ("source_data", "problems", "config")
     )
-    rest = {key: value for key, value in provenance.items() if key not in _MERE}
+    paraphrased = provenance.get("kind") == PARAPHRASES
+    said = (*_MERE, *(_OF_PARAPHRASES if paraphrased else ()))
+    rest = {key: value for key, value in provenance.items() if key not in said}
     facts = [
         ("Problems", _problems(data, problems)),
+        *(_paraphrases(provenance) if paraphrased else ()),
         ("Recipe", _recipe(config.get("recipe"), provenance.get("ablation"))),
         ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
         ("Tagger", provenance.get("tagger")),
@@ -98,6 +106,21 @@ def _text(value: Any) -> str:
 def _problems(data: Mapping[str, Any], problems: Mapping[str, Any]) -> str:
     counts = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     return ": ".join(filter(None, (data.get("description"), counts)))
+
+
+def _paraphrases(provenance: Mapping[str, Any]) -> Facts:
+    """What generated them, and the model that chose them, and the seeds too."""
+    right = (provenance.get("problems") or {}).get("answered_right")
+    return [
+        ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
+        ("Text generator", _model(provenance.get("generator") or {})),
+        ("Prompt", provenance.get("prompt") or ""),
+        ("NLI model", _model(provenance.get("nli_model") or {})),
+    ]
+
+
+def _model(description: Mapping[str, Any]) -> str:
+    return "; ".join(filter(None, (description.get("name"), model_text(description))))
 
 
 def _recipe(recipe: str | None, ablation: str | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup, escape
 
+from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.schema import LABELS
 from merge_metric.comparison import DECISIVE, Comparison
 from merge_metric.report import columns
@@ -81,7 +82,10 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             sv90=columns.sv_column(90),
             relaxed=columns.RELAXED,
             strict=columns.STRICT,
-            definitions=columns.DEFINITIONS,
+            lede=lede(evidence),
+            definitions=columns.definitions(
+                replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
+            ),
             shift_keys=SHIFT_KEYS,
             heat_range=(low, high),
             heat_parts=heat_parts,
@@ -90,6 +94,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
                 name: dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
             mlm_names=_mlm_names(evidence),
+            paraphrasers=_paraphrasers(evidence),
             model_text=lambda model: model_text(model.description),
             signed=lambda configuration, signature: _signed(evidence, configuration, signature),
             is_best=is_best,
@@ -104,6 +109,23 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             fraction=lambda value: "–" if value is None else f"{value:.3f}",
             labels=LABELS,
         )
+    )
+
+
+def lede(evidence: Evidence) -> str:
+    """What seeds and variants are, according to the kinds of variants that there are."""
+    text = "A seed is an NLI problem as it was collected. Each of its variants "
+    replaces = "replaces one word that premise and hypothesis share by another that fits both"
+    paraphrases = "paraphrases its hypothesis as a whole"
+    if not evidence.has_paraphrases:
+        text += replaces
+    elif evidence.has_replacements:
+        text += f"{replaces}, or {paraphrases}"
+    else:
+        text += paraphrases
+    return (
+        f"{text}; the gold label stays. A model that solves a seed by understanding it solves its "
+        f"variants too."
     )
 
 
@@ -181,6 +203,7 @@ def _environment() -> jinja2.Environment:
     environment.policies["json.dumps_function"] = _compact_json
     environment.policies["json.dumps_kwargs"] = {}
     environment.filters["breakable"] = _breakable
+    environment.filters["groupby_model"] = _by_model
     return environment
 
 
@@ -191,6 +214,14 @@ def _compact_json(value: Any) -> str:
 def _breakable(signature: str) -> Markup:
     """A signature that may be broken between its parts."""
     return Markup("|<wbr>").join(map(escape, signature.split("|")))
+
+
+def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Model → its rows, in the order given; the filter of Jinja sorts."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["model"], []).append(row)
+    return list(found.items())
 
 
 def _asset(name: str) -> str:
@@ -211,6 +242,16 @@ def _mlm_names(evidence: Evidence) -> list[str]:
     """Of the masked language models of all sources, each once."""
     every = (facts.get("mlms") or () for facts in evidence.provenance.values())
     return list(dict.fromkeys(mlm["name"] for mlms in every for mlm in mlms))
+
+
+def _paraphrasers(evidence: Evidence) -> list[str]:
+    """Text generators and the NLI models that chose among what they wrote, each pair once."""
+    found = (
+        f"{facts['generator']['name']}, chosen by {facts['nli_model']['name']}"
+        for facts in evidence.provenance.values()
+        if facts.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= facts.keys()
+    )
+    return list(dict.fromkeys(found))
 
 
 def _signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:

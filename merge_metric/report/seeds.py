@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import split_files
-from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.analyses.hardness import hardest_first, mean_right
 from merge_metric.coverage import read_columns
 from merge_metric.report.evidence import Evidence
@@ -41,7 +41,7 @@ _VARIANT_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceSeeds:
-    """S seeds of a source with V variants, C word classes, and M models' answers."""
+    """S seeds of a source with V variants of C classes, and M models' answers."""
 
     source: str
     seeds: pa.Table
@@ -201,8 +201,8 @@ def _answers(models: Sequence[Model], files: Sequence[str]) -> Ints:
 
 
 def _class_order(name: str) -> tuple[int, str]:
-    known = name in WORD_CLASSES
-    return (WORD_CLASSES.index(name) if known else len(WORD_CLASSES), name)
+    known = name in VARIANT_CLASSES
+    return (VARIANT_CLASSES.index(name) if known else len(VARIANT_CLASSES), name)
 
 
 def shown_share(sources: Sequence[SourceSeeds]) -> Iterator[tuple[int, int]]:

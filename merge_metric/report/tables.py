@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from merge_dataset.schema import LABELS
+from merge_dataset.schema import LABELS, PARAPHRASE
 from merge_metric.analyses.tables import Column as TableColumn
 from merge_metric.analyses.tables import Kind, Table
 from merge_metric.report.columns import (
@@ -53,6 +53,7 @@ def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
         for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):
                 found.append(breakdown(evidence, configuration, parts, title))
+    found += [table for classes in evidence.classes for table in classes.tables]
     for configuration in evidence.configurations:
         found.append(fooling(evidence, configuration))
         if shifted := shift(evidence, configuration):
@@ -170,6 +171,7 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
 
 def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Table:
     """The hardest seeds, as `merge-nli analyse hardest --top` finds them."""
+    has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
     return Table(
         name=f"hardest-{source.source}",
         title=f"{source.source}: the hardest seeds",
@@ -188,6 +190,7 @@ def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Tab
             "distinct variant counts once. Answers to the seed itself, in the order "
             f"{', '.join(evidence.names)}, and votes of annotators where known: E(ntailment), "
             "N(eutral), C(ontradiction).",
+            *(["Replacements and paraphrases count alike."] if has_both else []),
         ),
     )
 

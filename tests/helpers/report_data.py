@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+from helpers.paraphrase_run import manifest, variant_row
+from merge_dataset.provenance import describe
+from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, WORD_CLASSES, arrow_schema
 
 Row = dict[str, Any]
 
@@ -89,21 +91,42 @@ class Problems:
                 row |= {"subsamples": sorted({number % 3, (number + 1) % 3})}
                 self.variants.append(row)
 
+    def paraphrase(self, name: str, *texts: str) -> None:
+        """Paraphrases of a seed's hypothesis."""
+        (seed,) = (row for row in self.seeds if row["seed_id"] == f"{self.source}:{name}")
+        empty = dict.fromkeys(arrow_schema().names)
+        self.variants += [variant_row({**empty, "premise_spans": [], **seed}, t) for t in texts]
+
     def write(self, folder: Path, provenance: Mapping[str, Any] = PROVENANCE) -> Path:
-        """Write the source into a dataset folder."""
-        (folder / self.source).mkdir(parents=True)
-        text = json.dumps({**provenance, "source": self.source})
-        (folder / self.source / "provenance.json").write_text(text)
-        write_rows(folder / self.source / "seeds.parquet", self.seeds)
-        for word_class, ending in CONFIG_SUFFIXES.items():
-            mine = [row for row in self.variants if row["word_class"] == word_class]
-            if mine:
-                ids = {row["seed_id"] for row in mine}
-                (folder / self.source / ending).mkdir()
-                eligible = [row for row in self.seeds if row["seed_id"] in ids]
-                write_rows(folder / self.source / ending / "seeds.parquet", eligible)
-                write_rows(folder / self.source / ending / "variants.parquet", mine)
+        """Write the source into a dataset folder: replacements, paraphrases or both."""
+        classes_of: dict[str, set[str]] = {row["seed_id"]: set() for row in self.seeds}
+        for row in self.variants:
+            classes_of[row["seed_id"]].add(row["word_class"])
+        place = folder / self.source
+        if whole := [i for i, classes in classes_of.items() if classes != {PARAPHRASE}]:
+            place.mkdir(parents=True)
+            text = json.dumps({**provenance, "source": self.source})
+            (place / "provenance.json").write_text(text)
+            write_rows(place / "seeds.parquet", self._seeds(whole))
+        for word_class in WORD_CLASSES:
+            self._write_class(place / CONFIG_SUFFIXES[word_class], word_class, classes_of)
+        place = folder / f"{self.source}_paraphrases"
+        if self._write_class(place, PARAPHRASE, classes_of):
+            text = json.dumps(describe(manifest(self.source)))
+            (place / "provenance.json").write_text(text)
         return folder
+
+    def _write_class(self, place: Path, name: str, classes_of: Mapping[str, set[str]]) -> bool:
+        """The files of a class, if it has variants."""
+        if mine := [row for row in self.variants if row["word_class"] == name]:
+            place.mkdir(parents=True)
+            eligible = [i for i, classes in classes_of.items() if name in classes]
+            write_rows(place / "seeds.parquet", self._seeds(eligible))
+            write_rows(place / "variants.parquet", mine)
+        return bool(mine)
+
+    def _seeds(self, ids: Sequence[str]) -> list[Row]:
+        return [row for row in self.seeds if row["seed_id"] in ids]
 
     def predictions(self, ability: float, key: str) -> list[Row]:
         """Rows of a predictions file: right more often the higher the ability, 0 to 1."""
@@ -139,6 +162,18 @@ def problems(n: int, source: str = "snli") -> Problems:
             words,
             votes=[i % 3, i % 3, (i + 1) % 3] if i % 4 == 0 else (),
         )
+    return made
+
+
+def paraphrased(made: Problems) -> Problems:
+    """The same with one to four paraphrases of two of three seeds, one of them long."""
+    for i, seed in enumerate(made.seeds):
+        if i % 3 < 2:
+            said = seed["hypothesis"].rstrip(".")
+            texts = [f"It is so that {said} – {number}." for number in range(1 + i % 4)]
+            if i == 1:
+                texts[0] = f"{said}, {', '.join(['which is long and 😀 winding'] * 12)}{EVIL}."
+            made.paraphrase(seed["seed_id"].removeprefix(f"{made.source}:"), *texts)
     return made
 
 

@@ -17,7 +17,17 @@ from helpers.paraphrase_run import (
     rows_of,
     write_paraphrase_run,
 )
+from helpers.paraphrasing import (
+    FakeGenerator,
+    FakeJudge,
+    random_problems,
+    random_verdict,
+    random_writer,
+    settings,
+    write_problems,
+)
 
+from generation.paraphrase.pipeline import paraphrase
 from merge_dataset import card, layout
 from merge_dataset import export as export_module
 from merge_dataset.check import check
@@ -239,6 +249,25 @@ def test_classes_belong_to_the_kind_of_run(
         export(of_words, tmp_path / "out")
     with pytest.raises(ValueError, match=r"classes of \('paraphrase',\), got {'noun'}"):
         export(of_sentences, tmp_path / "out")
+
+
+def test_what_the_pipeline_makes_is_good(tmp_path: Path) -> None:
+    """Whole runs, with candidates of every good and bad kind, pass the check."""
+    for number in range(3):
+        problems = random_problems(number, 40)
+        others = [text for _, premise, hypothesis, _ in problems for text in (premise, hypothesis)]
+        generator = FakeGenerator(random_writer(number, others))
+        judge = FakeJudge(random_verdict(number))
+        data = write_problems(tmp_path / f"{number}.jsonl", problems)
+        config = settings(tmp_path / f"run-{number}", data, k=3, max_rounds=3)
+        run = paraphrase(
+            config, generator=lambda each=generator: each, judge=lambda _, each=judge: each
+        )
+        assert export(run.path, tmp_path / "out") == ["snli_paraphrases"]
+        assert check(tmp_path / "out") == []
+        made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
+        assert made["generator"]["name"] == "fake-t5"
+        assert compute_statistics(tmp_path / "out", "snli_paraphrases").variants > 10
 
 
 # --- Provenance ---

@@ -8,6 +8,7 @@
   const PAGE = 20;
   const MOST_COLUMNS = 6; // models with a column of their own
   const MISSING = "-";
+  const PARAPHRASE = "paraphrase"; // a class whose variants have another hypothesis as a whole
   const models = data.models.map((_, model) => model);
   const letter = (code) => (code === MISSING ? "–" : data.labels[code][0].toUpperCase());
 
@@ -234,7 +235,8 @@
 
   function variantRow({ group, word, position, answers }, seed) {
     const [premise, inPremise, hypothesis, inHypothesis] = textOf(group, word, position, seed);
-    const replaced = group.word ? `${group.word} → ${word}` : source.classes[group.wordClass];
+    const name = source.classes[group.wordClass];
+    const replaced = group.word && name !== PARAPHRASE ? `${group.word} → ${word}` : name;
     return element("tr", {}, [
       element("td", { className: "sentences" }, [sentences(premise, inPremise, hypothesis, inHypothesis)]),
       element("td", { className: "replaced", textContent: replaced }),

@@ -1,0 +1,204 @@
+"""Classes of variants beside one another: words that were replaced, hypotheses paraphrased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from merge_dataset.schema import PARAPHRASE, VARIANT_CLASSES, parse_config_name
+from merge_metric.analyses.contrasts import difference
+from merge_metric.analyses.tables import Column, Kind, Table
+from merge_metric.comparison import FIGURES
+from merge_metric.report.columns import MATCHING, SEED, Result
+from merge_metric.runs import Run
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.groups import count_groups
+from merge_metric.seed_variant_accuracy.options import check_opposites
+from merge_metric.seed_variant_accuracy.scoring import summarise
+
+WORDS: Final = "all words"
+"""What the word classes together are called."""
+
+_CT: Final = 90
+"""Of the SV accuracy shown, which is the metric's own default."""
+
+_HEADS: Final = {
+    "variant_accuracy": "var.acc",
+    "seed_variant_accuracy": f"SV@{_CT}",
+    "relaxed_fooling_rate": "r_r",
+    "strict_fooling_rate": "r_s",
+    SEED.key: SEED.head,
+    MATCHING.key: MATCHING.head,
+}
+
+_PER_SEED: Final = "Per seed: variants in a subsample, on average."
+
+
+class Scored(NamedTuple):
+    """A model on one configuration."""
+
+    result: Result
+    counts: SeedCounts
+    per_seed: Mapping[str, float]
+    """Word class, or `WORDS` for all variants → variants per seed; see `variants_per_seed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes of a source that has replacements and paraphrases."""
+
+    source: str
+    table: Table
+    """A row per model and class."""
+    contrasts: tuple[Table, ...]
+    """For each configuration of replacements, on the seeds that have paraphrases too: two rows
+    per model. Without those that share no seed."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All of them."""
+        return (self.table, *self.contrasts)
+
+
+def variants_per_seed(run: Run) -> dict[str, float]:
+    """Variants of a seed in a subsample that has some, on average: all, and by word class."""
+    counts = {WORDS: run.counts}
+    if word_classes := run.groups.get("word_class"):
+        opposites = check_opposites(None, run.rows.labels)
+        counts |= count_groups(run.rows, "word_class", word_classes, opposites)
+    return {name: _per_seed(each) for name, each in counts.items()}
+
+
+def _per_seed(counts: SeedCounts) -> float:
+    return float(counts.n_variants.sum() / counts.present.sum())
+
+
+def classes_of(
+    source: str,
+    scored: Mapping[str, Mapping[str, Scored]],
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> Classes | None:
+    """Put the classes of a source beside one another.
+
+    Args:
+        source: Its name.
+        scored: Configuration of the source → model → how it fares.
+        n_bootstrap: Replicates for the intervals of contrasts; 0 for none.
+        rng_seed: Of the bootstrap.
+
+    Returns:
+        None where the source does not have both replacements and paraphrases.
+    """
+    is_paraphrased = {config: parse_config_name(config)[1] == PARAPHRASE for config in scored}
+    if len(set(is_paraphrased.values())) < 2:
+        return None
+    (paraphrases,) = (config for config, is_one in is_paraphrased.items() if is_one)
+    contrasts = (
+        _contrast(config, paraphrases, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        for config, is_one in is_paraphrased.items()
+        if not is_one
+    )
+    intervals = ", with 95 % intervals by bootstrap over seeds" if n_bootstrap else ""
+    table = Table(
+        name=f"classes-{source}",
+        title=f"{source}: classes of variants",
+        columns=_columns("variants", "variants"),
+        rows=tuple(_class_rows(scored)),
+        notes=(
+            f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
+            "Classes have different seeds; those of paraphrases are problems that the model "
+            "which chose the paraphrases answers right.",
+        ),
+    )
+    return Classes(source, table, tuple(each for each in contrasts if each.rows))
+
+
+def _class_rows(scored: Mapping[str, Mapping[str, Scored]]) -> Iterator[Mapping[str, Any]]:
+    """Model by model, its classes in their usual order."""
+    found: dict[str, dict[str, tuple[Result, float]]] = {}
+    for config, models in scored.items():
+        for model, each in models.items():
+            for name, figures in _classes_in(config, each):
+                found.setdefault(name, {}).setdefault(model, figures)
+    names = [name for name in (WORDS, *VARIANT_CLASSES) if name in found]
+    if names[0] == WORDS and len(names) == 3:  # the only word class is all words
+        names.remove(WORDS)
+    for model in dict.fromkeys(model for models in scored.values() for model in models):
+        for name in names:
+            if model in found[name]:
+                result, per_seed = found[name][model]
+                yield {"model": model, "variants": name, **_values(result, per_seed)}
+
+
+def _classes_in(config: str, scored: Scored) -> Iterator[tuple[str, tuple[Result, float]]]:
+    variant_class = parse_config_name(config)[1]
+    yield variant_class or WORDS, (scored.result, scored.per_seed[WORDS])
+    for name, result in scored.result.get("by_group", {}).get("word_class", {}).items():
+        yield name, (result, scored.per_seed[name])
+
+
+def _contrast(
+    replacements: str,
+    paraphrases: str,
+    scored: Mapping[str, Mapping[str, Scored]],
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> Table:
+    """Both kinds of variants on the seeds that have both: nothing but the variants differs."""
+    rows: list[Mapping[str, Any]] = []
+    for model, first in scored[replacements].items():
+        if not (second := scored[paraphrases].get(model)):
+            continue
+        counts = _on_shared_seeds(first.counts, second.counts)
+        if not counts[0].seed_ids:
+            continue
+        options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+        for config, each in zip((replacements, paraphrases), counts, strict=True):
+            row = {"model": model, "config": config}
+            rows.append(row | _values(summarise(each, **options), _per_seed(each)))
+        gap = difference(counts[1], counts[0], correctness_threshold=_CT, **options)
+        rows[-1] = {**rows[-1], **gap}
+    return Table(
+        name=f"shared-seeds-{replacements}".replace("_", "-"),
+        title=f"{replacements} and {paraphrases} on the seeds that both have",
+        columns=(
+            *_columns("config", "variants"),
+            Column("difference", f"SV@{_CT} diff.", "points", "difference_ci"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"SV@{_CT} diff.: paraphrases less replacements"
+            + (", with 95 % interval by paired bootstrap over seeds" if n_bootstrap else "")
+            + f". {_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
+            "accuracy does not.",
+        ),
+    )
+
+
+def _on_shared_seeds(*counts: SeedCounts) -> list[SeedCounts]:
+    shared = set.intersection(*(set(each.seed_ids) for each in counts))
+    return [each.take(np.array([i in shared for i in each.seed_ids], bool)) for each in counts]
+
+
+def _columns(key: str, heading: str) -> tuple[Column, ...]:
+    kinds: dict[str, Kind] = {MATCHING.key: "threshold"}
+    return (
+        Column("model", "model"),
+        Column(key, heading),
+        Column("n_seeds", "seeds", "count"),
+        Column("variants_per_seed", "per seed", "threshold"),
+        *(Column(of, _HEADS[of], kinds.get(of, "share"), f"{of}_ci") for of in FIGURES),
+    )
+
+
+def _values(result: Result, per_seed: float) -> dict[str, Any]:
+    """What columns show, as results have it."""
+    keys = ["n_seeds", "n_variants", *(name for key in FIGURES for name in (key, f"{key}_ci"))]
+    values = {key: result[key] for key in keys if key in result}
+    return values | {"variants_per_seed": per_seed}

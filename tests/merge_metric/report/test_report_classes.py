@@ -1,0 +1,390 @@
+"""Replaced words and paraphrased hypotheses in one report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.browser import console_errors, outside, requests
+from helpers.report_data import EVIL, Problems, paraphrased, problems, write_predictions
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from merge_metric.join import join
+from merge_metric.report.columns import definitions
+from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.facts import dataset_facts
+from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.tables import tables
+from merge_metric.report.write import ReportFormat, render_html, write_report
+from merge_metric.seed_variant_accuracy.scoring import score
+
+FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matching_threshold",
+           "relaxed_fooling_rate", "strict_fooling_rate")  # fmt: skip
+
+
+# --- By hand ---
+
+
+@pytest.fixture
+def by_hand() -> Problems:
+    """Seeds a (both kinds of variants), b (replacements), c (paraphrases)."""
+    made = Problems()
+    made.add("a", "A [dog] runs.", "A [dog] moves.", 0, {("noun", "dog"): ["cat", "cow", "ox"]})
+    made.add("b", "A [man] [sits].", "A [man] [stands].", 2, {("noun", "man"): ["cook", "monk"],
+             ("verb", "sits"): ["sits down"]})  # fmt: skip
+    made.add("c", "It rains.", "It rains a lot.", 1, {})
+    made.paraphrase("a", "A dog is in motion.", "Some dog moves.")
+    made.paraphrase("c", "There is much rain.")
+    for row in made.variants:
+        row["subsamples"] = [0]
+    return made
+
+
+def answers(made: Problems, **wrong: int) -> list[dict[str, Any]]:
+    """Predictions: right, but for some hypotheses and premises, by their first word or all."""
+    rows = []
+    for row in (*made.seeds, *made.variants):
+        text = f"{row['premise']} {row['hypothesis']}"
+        answer = next((a for words, a in wrong.items() if words.replace("_", " ") in text), None)
+        rows.append({**{k: row[k] for k in ("variant_id", "seed_id", "label")},
+                     "prediction": row["label"] if answer is None else answer})  # fmt: skip
+    return rows
+
+
+def test_figures_by_hand(by_hand: Problems, tmp_path: Path) -> None:
+    """One noun variant of a wrong, and one of its two paraphrases, by the opposite.
+
+    Nouns: a 2 of 3, b 2 of 2. Verbs: b 1 of 1. Paraphrases: a 1 of 2, c 1 of 1.
+    """
+    folder = by_hand.write(tmp_path / "data")
+    rows = answers(by_hand, cow=1, Some_dog=2)
+    file = str(write_predictions(tmp_path / "m.parquet", rows))
+    (classes,) = gather([file], folder, n_bootstrap=0).classes
+    found = {row["variants"]: row for row in classes.table.rows}
+    assert list(found) == ["all words", "noun", "verb", "paraphrase"]
+    assert [row["n_seeds"] for row in found.values()] == [2, 2, 1, 2]
+    assert [row["variants_per_seed"] for row in found.values()] == [3.0, 2.5, 1.0, 1.5]
+    assert [row["variant_accuracy"] for row in found.values()] == pytest.approx(
+        [5 / 6, 4 / 5, 1, 2 / 3]
+    )
+    assert [row["seed_variant_accuracy"] for row in found.values()] == [0.5, 0.5, 1.0, 0.5]
+    assert [row["relaxed_fooling_rate"] for row in found.values()] == [0.5, 0.5, 0.0, 0.5]
+    assert [row["strict_fooling_rate"] for row in found.values()] == [0.0, 0.0, 0.0, 0.5]
+    assert "seed_accuracy_ci" not in found["noun"]
+    assert "95 %" not in " ".join(classes.table.notes)
+
+
+def test_shared_seeds_by_hand(by_hand: Problems, tmp_path: Path) -> None:
+    """Seed a alone has both kinds: 2 of 3 words right, 1 of 2 paraphrases."""
+    folder = by_hand.write(tmp_path / "data")
+    rows = answers(by_hand, cow=1, Some_dog=2)
+    file = str(write_predictions(tmp_path / "m.parquet", rows))
+    (classes,) = gather([file], folder, n_bootstrap=0).classes
+    (contrast,) = classes.contrasts
+    assert contrast.title == "snli and snli_paraphrases on the seeds that both have"
+    words, paraphrases = contrast.rows
+    assert (words["config"], paraphrases["config"]) == ("snli", "snli_paraphrases")
+    assert (words["n_seeds"], paraphrases["n_seeds"]) == (1, 1)
+    assert (words["variants_per_seed"], paraphrases["variants_per_seed"]) == (3.0, 2.0)
+    assert words["variant_accuracy"] == pytest.approx(2 / 3)
+    assert (paraphrases["variant_accuracy"], paraphrases["matching_threshold"]) == (0.5, 1.0)
+    assert paraphrases["difference"] == 0.0  # both below 90 %
+    assert "difference" not in words
+    assert "difference_ci" not in paraphrases
+
+
+def test_a_difference_has_its_sign(by_hand: Problems, tmp_path: Path) -> None:
+    """Paraphrases less replacements."""
+    folder = by_hand.write(tmp_path / "data")
+    file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand, Some_dog=2)))
+    (classes,) = gather([file], folder, n_bootstrap=10).classes
+    row = classes.contrasts[0].rows[1]
+    assert row["difference"] == -1.0
+    assert row["difference_ci"] == [-1.0, -1.0]  # there is but one seed to draw
+    assert r"−100.0 \[−100.0, −100.0\]" in classes.contrasts[0].to_markdown()
+
+
+def test_without_shared_seeds(by_hand: Problems, tmp_path: Path) -> None:
+    """There is nothing to contrast; the table of classes stands alone, with one word class."""
+    by_hand.variants = [
+        row for row in by_hand.variants
+        if row["word_class"] in ("noun", "paraphrase") and row["seed_id"] != "snli:a"
+    ]  # fmt: skip
+    by_hand.seeds = [row for row in by_hand.seeds if row["seed_id"] != "snli:a"]
+    folder = by_hand.write(tmp_path / "data")
+    file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand)))
+    evidence = gather([file], folder, n_bootstrap=0)
+    (classes,) = evidence.classes
+    assert [row["variants"] for row in classes.table.rows] == ["noun", "paraphrase"]
+    assert classes.contrasts == ()
+    page = render_html(evidence, read_seeds(evidence))
+    assert 'id="classes"' in page
+    assert "then the seeds that have both" not in page
+
+
+# --- More data ---
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dict[str, str]]:
+    """24 seeds of snli, 16 of them with paraphrases too, and 6 of mnli-m; two models."""
+    place = tmp_path_factory.mktemp("classes")
+    snli, mnli = paraphrased(problems(24)), problems(6, "mnli-m")
+    folder = place / "merge-nli"
+    for made in (snli, mnli):
+        made.write(folder)
+    files = {}
+    for name, ability in {"weak": 0.5, "strong": 0.8}.items():
+        rows = [row for made in (snli, mnli) for row in made.predictions(ability, name)]
+        files[name] = str(write_predictions(place / f"{name}.parquet", rows, {"name": name}))
+    return gather(list(files.values()), folder, n_bootstrap=60), folder, files
+
+
+def test_every_configuration_is_scored(mixed: Any) -> None:
+    """Both kinds of a source are configurations; its seeds are told once."""
+    evidence, *_ = mixed
+    assert [c.name for c in evidence.configurations] == ["mnli-m", "snli", "snli_paraphrases"]
+    assert list(evidence.provenance) == ["mnli-m", "snli", "snli_paraphrases"]
+    assert [each.source for each in evidence.classes] == ["snli"]
+    assert all(c.comparison for c in evidence.configurations)
+    sources = {source.source: source for source in read_seeds(evidence)}
+    assert list(sources) == ["mnli-m", "snli"]
+    assert len(sources["snli"].seeds) == 24
+    assert sources["snli"].word_classes == ("noun", "verb", "paraphrase")
+
+
+def test_rows_are_those_of_the_metric(mixed: Any) -> None:
+    """Each class as the metric gives it, of the word class's group or the configuration."""
+    evidence, *_ = mixed
+    (classes,) = evidence.classes
+    of = {(row["model"], row["variants"]): row for row in classes.table.rows}
+    assert list(of) == [
+        (name, variants)
+        for name in ("weak", "strong")
+        for variants in ("all words", "noun", "verb", "paraphrase")
+    ]
+    words, paraphrases = (evidence.configurations[i].results for i in (1, 2))
+    for number, name in enumerate(("weak", "strong")):
+        expected = words[number]["by_group"]["word_class"] | {
+            "all words": words[number],
+            "paraphrase": paraphrases[number],
+        }
+        for variants, result in expected.items():
+            for key in FIGURES:
+                assert of[name, variants][key] == result[key]
+                assert of[name, variants][f"{key}_ci"] == result[f"{key}_ci"]
+    # Every variant is in two of three subsamples: of 5.5 nouns a seed has 11/3 there.
+    n_nouns = sum(min(4 + i % 4, 7) for i in range(24))
+    assert of["weak", "noun"]["variants_per_seed"] == pytest.approx(2 * n_nouns / 3 / 24)
+    assert of["weak", "verb"]["variants_per_seed"] == pytest.approx(2 * 4 / 3)
+    assert of["weak", "paraphrase"]["variants_per_seed"] == pytest.approx(
+        sum(1 + i % 4 for i in range(24) if i % 3 < 2) / 16
+    )
+
+
+def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
+    """Against `score` of the rows of these seeds, and a bootstrap spelt out."""
+    evidence, folder, files = mixed
+    (contrast,) = evidence.classes[0].contrasts
+    assert [(row["model"], row["config"]) for row in contrast.rows] == [
+        (model, config) for model in files for config in ("snli", "snli_paraphrases")
+    ]
+    for row in contrast.rows:
+        model = evidence.models[evidence.names.index(row["model"])]
+        both = [join(model.predictions, folder, [c])[0] for c in ("snli", "snli_paraphrases")]
+        shared = set.intersection(*(set(each.columns["seed_ids"]) for each in both))
+        columns = next(each.columns for each in both if each.config == row["config"])
+        keep = [i for i, seed in enumerate(columns["seed_ids"]) if seed in shared]
+        some = {
+            name: np.asarray(columns[name])[keep] if name != "subsamples"
+            else [columns[name][i] for i in keep]
+            for name in ("predictions", "references", "seed_ids", "seed_predictions", "subsamples")
+        }  # fmt: skip
+        expected = score(**some, n_bootstrap=60)
+        assert row["n_seeds"] == expected["n_seeds"] == 16
+        for key in FIGURES:
+            assert row[key] == expected[key]
+            assert row[f"{key}_ci"] == expected[f"{key}_ci"]
+    for words, paraphrases in zip(contrast.rows[::2], contrast.rows[1::2], strict=True):
+        gap = paraphrases["seed_variant_accuracy"] - words["seed_variant_accuracy"]
+        assert paraphrases["difference"] == pytest.approx(gap)
+        low, high = paraphrases["difference_ci"]
+        assert low <= gap <= high
+        assert words["seed_accuracy"] == paraphrases["seed_accuracy"]  # the same seeds
+
+
+def test_configurations_of_one_class(mixed: Any) -> None:
+    """With nouns and verbs asked for one by one, each is contrasted with the paraphrases."""
+    _, folder, files = mixed
+    configs = ["snli_paraphrases", "snli_nouns", "snli_verbs"]
+    evidence = gather([files["weak"]], folder, configs, n_bootstrap=0)
+    (classes,) = evidence.classes
+    assert [row["variants"] for row in classes.table.rows] == ["noun", "verb", "paraphrase"]
+    assert [table.name for table in classes.tables] == [
+        "classes-snli",
+        "shared-seeds-snli-nouns",
+        "shared-seeds-snli-verbs",
+    ]
+    assert [table.rows[0]["n_seeds"] for table in classes.contrasts] == [16, 8]
+
+
+def test_one_kind_has_no_classes(mixed: Any) -> None:
+    """Nothing is put beside another where there is nothing else."""
+    _, folder, files = mixed
+    for config in ("snli", "snli_paraphrases", "mnli-m"):
+        evidence = gather([files["weak"]], folder, [config], n_bootstrap=0)
+        assert evidence.classes == ()
+        assert 'id="classes"' not in render_html(evidence, read_seeds(evidence))
+
+
+def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
+    """It has rows of the classes it was asked about, and is in no contrast."""
+    evidence, folder, files = mixed
+    predictions = evidence.models[0].predictions
+    rows = [row for row in predictions.to_pylist() if "/paraphrase/" not in row["variant_id"]]
+    file = str(write_predictions(tmp_path / "words.parquet", rows))
+    (classes,) = gather([files["strong"], file], folder, n_bootstrap=0).classes
+    mine = [row["variants"] for row in classes.table.rows if row["model"] == "words"]
+    assert mine == ["all words", "noun", "verb"]
+    assert {row["model"] for row in classes.contrasts[0].rows} == {"strong"}
+
+
+# --- What is written ---
+
+
+def test_documents_have_the_classes(mixed: Any, tmp_path: Path) -> None:
+    """Markdown, LaTeX and JSON."""
+    evidence, *_ = mixed
+    (classes,) = evidence.classes
+    text = {}
+    for output in ("markdown", "latex", "json"):
+        path = tmp_path / output
+        write_report(evidence, path, ReportFormat(output))
+        text[output] = path.read_text()
+    assert classes.table.to_markdown() in text["markdown"]
+    assert "**snli: classes of variants**" in text["markdown"]
+    assert "### Data of snli\\_paraphrases" in text["markdown"].replace("_p", "\\_p")
+    assert "Text generator**: flan-t5;" in text["markdown"]
+    assert "have its hypothesis paraphrased as a whole" in text["markdown"]
+    assert "snli: classes of variants" in text["latex"]
+    assert r"\label{tab:shared-seeds-snli" in text["latex"]
+    whole = json.loads(text["json"])
+    assert [table["name"] for table in whole["classes"]] == ["classes-snli", "shared-seeds-snli"]
+    assert whole["classes"][0]["rows"] == [dict(row) for row in classes.table.rows]
+    names = [table.name for table in tables(evidence, read_seeds(evidence))]
+    assert names.index("classes-snli") < names.index("fooling-mnli-m")
+    assert text["markdown"].count("Replacements and paraphrases count alike.") == 1  # of snli
+
+
+def test_the_page_has_the_classes(mixed: Any) -> None:
+    """Every figure of the tables, a row per model and class."""
+    evidence, *_ = mixed
+    page = render_html(evidence, read_seeds(evidence))
+    section = page[page.index('<section id="classes">') : page.index('<section id="fooling">')]
+    text = " ".join(re.sub("<[^>]*>", " ", section).split())
+    for table in evidence.classes[0].tables:
+        assert table.title in text
+        for row in table.rows:
+            for column in table.columns[1:]:
+                assert f"{column.show(row)} {column.show_interval(row)}".strip() in text
+    assert section.count("<tr>") == 2 + 8 + 4
+    assert section.count('rowspan="4"') == 2
+    assert "Paraphrases by</dt><dd>flan-t5, chosen by some-nli-model" in page
+    assert "by another that fits both, or paraphrases its hypothesis as a whole" in page
+
+
+def test_definitions_follow_the_kinds() -> None:
+    """What a variant is."""
+    words, both, alone = (
+        definitions(replacements=r, paraphrases=p)
+        for r, p in ((True, False), (True, True), (False, True))
+    )
+    assert "in one word" in words[0][1]
+    assert "paraphrased" not in words[0][1]
+    assert "either differ from it in one word" in both[0][1]
+    assert alone[0][1] == (
+        "A seed is an NLI problem as it was collected. Its variants have its hypothesis "
+        "paraphrased as a whole; the gold label stays."
+    )
+    assert words[1:] == both[1:] == alone[1:]
+
+
+def test_facts_of_paraphrases(mixed: Any) -> None:
+    """Who wrote them, asked what, and who chose."""
+    evidence, *_ = mixed
+    facts = dict(dataset_facts(evidence.provenance["snli_paraphrases"]))
+    assert facts["Problems"] == "file test.jsonl: 980 of 1,000 used"
+    assert facts["Answered right"] == "800 by the NLI model below"
+    assert facts["Text generator"].startswith("flan-t5; revision: sha256:fedcba987654; archi")
+    assert facts["NLI model"].startswith("some-nli-model; kind: classifier; revision")
+    assert facts["Prompt"].startswith("Rephrase the following sentence")
+    assert "max new tokens: 40" in facts["Settings"]
+    assert "prompt" not in facts["Settings"]
+    assert "Further" not in facts
+    assert dataset_facts({"kind": "paraphrases"}) == []
+
+
+# --- In a browser ---
+
+
+@pytest.fixture
+def opened(browser: Chrome, mixed: Any, tmp_path: Path) -> Chrome:
+    """The report, opened from disk."""
+    evidence, *_ = mixed
+    path = tmp_path / "report.html"
+    path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")
+    console_errors(browser), requests(browser)
+    browser.get(path.as_uri())
+    return browser
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
+    """A paraphrase is marked as a whole; long ones fit; nothing of their text runs."""
+    evidence, *_ = mixed
+
+    def find(css: str) -> list[Any]:
+        return opened.find_elements(By.CSS_SELECTOR, css)
+
+    Select(find("#source")[0]).select_by_visible_text("snli")
+    Select(find("#class")[0]).select_by_visible_text("paraphrase")
+    assert find("#found")[0].text == "1–16 of 16 seeds"
+    find("#search")[0].send_keys("p001")
+    opened.implicitly_wait(5)
+    assert len(find("#seed-table .seed:only-child")) == 1
+    find(".opener")[0].click()
+    rows = find(".variants tbody tr")
+    source: SourceSeeds = read_seeds(evidence)[1]
+    texts = [
+        row["hypothesis"]
+        for row in source.variants.to_pylist()
+        if row["seed_id"] == "snli:p001" and row["word_class"] == "paraphrase"
+    ]
+    marked = [row.find_element(By.CSS_SELECTOR, "mark") for row in rows]
+    assert sorted(mark.get_property("textContent") for mark in marked) == sorted(texts)
+    assert any(EVIL in text for text in texts)
+    assert [row.find_element(By.CSS_SELECTOR, ".h").text for row in rows] == [
+        mark.text for mark in marked
+    ]
+    assert find(".variants .p mark") == []
+    assert [row.find_element(By.CSS_SELECTOR, ".replaced").text for row in rows] == [
+        "paraphrase"
+    ] * 2
+    for width in (1280, 390):
+        opened.set_window_size(width, 900)
+        wide, window = opened.execute_script(
+            "return [document.documentElement.scrollWidth, window.innerWidth]"
+        )
+        assert wide <= window
+    opened.set_window_size(1280, 1000)
+    assert opened.title == "2 models on mnli-m, snli and snli_paraphrases – MERGE report"
+    assert find("img") == []
+    assert console_errors(opened) == []
+    assert outside(requests(opened)) == []
