@@ -73,7 +73,8 @@ def score_command(
     variants are classified as the gold label.
 
     Scored is what the file has answers for: of each source all word classes or, where
-    it has none of some class, those that it has. Ask for others with --config.
+    it has none of some class, those that it has, and the paraphrases. Ask for others
+    with --config.
 
     Older names: pattern accuracy (PA) is now SV accuracy, sample accuracy (SA) is
     variant accuracy.
