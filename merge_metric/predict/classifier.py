@@ -132,9 +132,16 @@ class Classifier:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
-        """How many of the pairs are longer than the model's limit, and are cut for it."""
+        """The model's size, and how many of the pairs are cut, as they exceed its limit.
+
+        The size follows from `revision`: in `describe` it would make files of earlier versions
+        those of another run.
+        """
+        return {"parameters": self._model.num_parameters(), "truncated": self._n_truncated(pairs)}
+
+    def _n_truncated(self, pairs: Sequence[Pair]) -> int:
         if self.max_tokens is None:
-            return {"truncated": 0}
+            return 0
         # In ASCII there is at most a token per character, and nothing expands.
         room = self.max_tokens - _SPECIAL
         long = [
@@ -143,7 +150,7 @@ class Classifier:
             if len(pair[0]) + len(pair[1]) > room or not (pair[0] + pair[1]).isascii()
         ]
         whole = self._tokenize(long, truncate=False)
-        return {"truncated": sum(len(ids) > self.max_tokens for ids in whole["input_ids"])}
+        return sum(len(ids) > self.max_tokens for ids in whole["input_ids"])
 
     def probabilities(
         self, pairs: Sequence[Pair]

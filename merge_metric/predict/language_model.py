@@ -150,8 +150,9 @@ class LanguageModel:
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """How surely this run's answers were letters at all, and whether the cache was used."""
+        """The model's size, how surely answers were letters at all, whether the cache was used."""
         return {
+            "parameters": self._model.num_parameters(),
             "letter_mass": self.letter_mass if self._n_seen else None,
             "prefix_cached_tokens": self._cache.length if self._cache else 0,
         }

@@ -132,7 +132,7 @@ def test_cut_pairs_are_counted(kind: str) -> None:
     lengths = [len(tokenizer([p], [h], verbose=False)["input_ids"][0]) for p, h in PAIRS]
     assert max(lengths) > MAX_TOKENS
     expected = sum(length > limit_of(kind) for length in lengths)
-    assert tiny(kind).notes(PAIRS) == {"truncated": expected}
+    assert tiny(kind).notes(PAIRS)["truncated"] == expected
     assert tiny(kind).max_tokens == (None if kind == "xlnet" else MAX_TOKENS)
 
 
@@ -140,8 +140,8 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     """64 tokens are whole, 65 are one too many."""
     model = tiny("bert-uncased")
     words = ["dog"] * 61
-    assert model.notes([(" ".join(words[:30]), " ".join(words[30:]))]) == {"truncated": 0}
-    assert model.notes([(" ".join(words), "dog")]) == {"truncated": 1}
+    assert model.notes([(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
+    assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
 
 
 def test_the_longer_text_is_cut() -> None:
@@ -207,6 +207,15 @@ def test_description() -> None:
     assert description["label_order"] == list(NAMED.values())
     assert description["packages"]["torch"] == torch.__version__
     json.dumps(description)
+
+
+@pytest.mark.parametrize("kind", ["bert-uncased", "bart"])
+def test_the_number_of_parameters_is_told(kind: str) -> None:
+    """Tied weights once. No part of the description: earlier files would be another run's."""
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier(kind))
+    storages = {p.data_ptr(): p.numel() for p in model.parameters()}
+    assert tiny(kind).notes([])["parameters"] == sum(storages.values())
+    assert "parameters" not in tiny(kind).describe()
 
 
 def test_other_weights_have_another_revision(tmp_path: Path) -> None:

@@ -347,7 +347,13 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """A random model hardly answers in letters; the share is that of the slow way."""
     model = model_of("gpt2")
     assert np.isnan(model.letter_mass)
-    assert model.notes(PAIRS) == {"letter_mass": None, "prefix_cached_tokens": 0}
+    n_parameters = sum(p.numel() for p in model._model.parameters())
+    assert model.notes(PAIRS) == {
+        "parameters": n_parameters,
+        "letter_mass": None,
+        "prefix_cached_tokens": 0,
+    }
+    assert "parameters" not in model.describe()  # it would make earlier files another run's
     answers(model, PAIRS)
     ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])
     texts = [SHOTS.text(*pair) for pair in PAIRS]
