@@ -22,6 +22,9 @@ from merge_metric.seed_variant_accuracy.inputs import Rows, read_rows
 log = logging.getLogger(__name__)
 
 
+KEPT: Final = ("probabilities", "seed_probabilities", "variant_ids")
+"""Columns that runs can keep; the probabilities only where the file has them."""
+
 _IGNORED: Final = ("probabilities", "seed_probabilities", "groups")
 
 
@@ -38,12 +41,25 @@ class Run:
     """Column of the dataset → one value, or a list of values, per row."""
     dataset: str = ""
     """Name of the dataset folder."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """Out of `KEPT`, those that were asked for and are there: an entry per row."""
+    folder: Path = Path()
+    """The dataset folder itself."""
 
 
-def run_of(model: str, config: str, columns: Mapping[str, Any], *, dataset: str = "") -> Run:
-    """A run from the keyword arguments of `scoring.score`."""
+def run_of(
+    model: str,
+    config: str,
+    columns: Mapping[str, Any],
+    *,
+    dataset: str = "",
+    folder: Path = Path(),
+    keep: Sequence[str] = (),
+) -> Run:
+    """A run from the keyword arguments of `scoring.score`; see `Run`."""
     rows = read_rows(**{name: column for name, column in columns.items() if name not in _IGNORED})
-    return Run(model, config, rows, count(rows), columns.get("groups", {}), dataset)
+    kept = {name: columns[name] for name in keep if name in columns}
+    return Run(model, config, rows, count(rows), columns.get("groups", {}), dataset, kept, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ def read_runs(
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
+    keep: Sequence[str] = (),
     allow_missing: bool = False,
 ) -> Iterator[Run]:
     """Read predictions files beside their dataset folders, one after the other.
@@ -98,6 +115,7 @@ def read_runs(
         dataset: The dataset folder of those that name none.
         configs: Configurations; by default what each file is for (see `coverage.choose`).
         by: Columns to group variants by (see `join.GROUPINGS`).
+        keep: Columns out of `KEPT` that runs keep.
         allow_missing: Leave out seeds of which a prediction is missing.
 
     Raises:
@@ -122,7 +140,14 @@ def read_runs(
                     f"{part.config}; name them apart: NAME=FILE"
                 )
             seen[key] = source.path
-            yield run_of(source.model, part.config, part.columns, dataset=folder.resolve().name)
+            yield run_of(
+                source.model,
+                part.config,
+                part.columns,
+                dataset=folder.resolve().name,
+                folder=folder,
+                keep=keep,
+            )
 
 
 def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:

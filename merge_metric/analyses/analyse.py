@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.layout import split_files
+from merge_dataset.layout import collections, require_dataset, split_files
 from merge_metric.analyses.catalogue import ANALYSES
 from merge_metric.analyses.tables import Table
-from merge_metric.coverage import read_columns
+from merge_metric.coverage import check_configurations, read_columns
 from merge_metric.predictions import read_predictions
 from merge_metric.runs import Run, Source, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.options import check_threshold
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from merge_metric.analyses.overlap import Pairs
 
 Plot = Callable[[Table], "Figure"]
 
@@ -29,6 +31,10 @@ class Options:
     """Predictions for all test problems, as FILE or NAME=FILE."""
     mlm_map: Path | None = None
     """Models → MLMs, see `source_mlms.read_counterparts`; by default the paper's."""
+    sizes: Sequence[str] | None = None
+    """Numbers of parameters, as NAME=86M; by default what the predictions say."""
+    encoder: str | None = None
+    """Of sentences: a directory or Hub id, see `encoders.load_encoder`."""
     matched: bool | None = None
     top: int | None = None
     correctness_threshold: int | None = None
@@ -44,7 +50,7 @@ class Options:
 def analyse(
     name: str,
     predictions: Sequence[str],
-    dataset: Path,
+    dataset: Path | None = None,
     configs: Sequence[str] = (),
     *,
     allow_missing: bool = False,
@@ -54,8 +60,9 @@ def analyse(
 
     Args:
         name: One of `catalogue.ANALYSES`.
-        predictions: Files as `FILE`, `NAME=FILE`, for ablations `FILE@DATASET`.
-        dataset: The dataset folder.
+        predictions: Files as `FILE`, `NAME=FILE` and, where the analysis `names_datasets`,
+            `FILE@DATASET`; none for analyses that do without.
+        dataset: The dataset folder of the files that name none.
         configs: Configurations; by default what each file is for.
         allow_missing: Leave out seeds of which a prediction is missing.
         options: Of that analysis.
@@ -70,11 +77,20 @@ def analyse(
     given = (options or Options()).given()
     _check(name, given)
     sources = [parse_source(text) for text in predictions]
-    if name != "ablations" and any(source.dataset for source in sources):
-        raise ValueError(f"expected FILE@DATASET only for ablations, got it for {name}")
-    columns = ("mlms",) if name == "mlms" else ()
-    runs = read_runs(sources, dataset, configs, by=columns, allow_missing=allow_missing)
-    return _made(name, runs, dataset, sources, given)
+    folder = _folder(name, sources, dataset)
+    if not sources:
+        return _without_predictions(folder, configs, given)
+    runs = read_runs(
+        sources,
+        folder,
+        configs,
+        by=("mlms",) if name == "mlms" else (),
+        keep=ANALYSES[name].keep,
+        allow_missing=allow_missing,
+    )
+    if name in _SENSITIVITY:
+        return _of_sensitivity(name, _once_each(runs), sources, given)
+    return _made(name, runs if name == "ablations" else _once_each(runs), folder, sources, given)
 
 
 def _made(
@@ -125,6 +141,98 @@ def _made(
     from merge_metric.analyses.first_answers import first_answers, plot_first_answers
 
     return first_answers(runs), plot_first_answers
+
+
+_SENSITIVITY: Final = frozenset({"fooling", "sizes", "shift", "confidence", "overlap", "kinds"})
+"""Analyses after Arakelyan, Liu and Augenstein (2024)."""
+
+
+def _of_sensitivity(
+    name: str, runs: Iterator[Run], sources: Sequence[Source], given: dict[str, Any]
+) -> tuple[Table, Plot]:
+    """One of `_SENSITIVITY`; its module is imported only when it is asked for."""
+    if name == "fooling":
+        from merge_metric.analyses.fooling import fooling_rates, plot_fooling
+
+        return fooling_rates(runs, **given), plot_fooling
+    if name == "sizes":
+        from merge_metric.analyses.sizes import parse_sizes, plot_sizes, read_sizes, sizes
+
+        size_of = read_sizes(sources, parse_sizes(given.pop("sizes", ())))
+        return sizes(runs, size_of, **given), plot_sizes
+    if name == "shift":
+        from merge_metric.analyses.shift import plot_shift, shift
+
+        return shift(runs), plot_shift
+    if name == "confidence":
+        from merge_metric.analyses.confidence import confidence, plot_confidence
+
+        return confidence(runs), plot_confidence
+    if name == "overlap":
+        from merge_metric.analyses.overlap import pairs_of
+
+        return _overlap(map(pairs_of, runs), given)
+    from merge_metric.analyses.contrasts import plot_contrasts
+    from merge_metric.analyses.kinds import kinds
+
+    return kinds(runs, **given), plot_contrasts
+
+
+def _without_predictions(
+    folder: Path, configs: Sequence[str], given: dict[str, Any]
+) -> tuple[Table, Plot]:
+    """The overlap of a dataset's texts, by default of the configurations of whole collections."""
+    from merge_metric.analyses.overlap import read_pairs
+
+    require_dataset(folder)
+    chosen = check_configurations(folder, configs) or collections(folder)
+    return _overlap((read_pairs(folder, config) for config in chosen), given)
+
+
+def _overlap(pairs: Iterable[Pairs], given: dict[str, Any]) -> tuple[Table, Plot]:
+    from merge_metric.analyses.overlap import overlap, plot_overlap
+
+    encode = None
+    if "encoder" in given:
+        from merge_metric.analyses.encoders import load_encoder
+
+        encode = load_encoder(given["encoder"])
+    return overlap(pairs, encode=encode), plot_overlap
+
+
+def _folder(name: str, sources: Sequence[Source], dataset: Path | None) -> Path:
+    """The dataset folder of the files that name none.
+
+    Raises:
+        ValueError: files name one where they may not, or there are none, or it is missing.
+    """
+    analysis = ANALYSES[name]
+    own = [source.dataset for source in sources if source.dataset]
+    if own and not analysis.names_datasets:
+        able = ", ".join(each.name for each in ANALYSES.values() if each.names_datasets)
+        raise ValueError(f"expected FILE@DATASET only for {able}, got it for {name}")
+    if not sources and analysis.needs_predictions:
+        raise ValueError(f"{name}: expected predictions files, got none")
+    if dataset is None and len(own) < max(1, len(sources)):
+        raise ValueError(
+            f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
+            + (" or name it for every file: FILE@FOLDER" if analysis.names_datasets else "")
+        )
+    return dataset or own[0]
+
+
+def _once_each(runs: Iterable[Run]) -> Iterator[Run]:
+    """The runs; an error where a model has a configuration in two data sets."""
+    seen: dict[tuple[str, str], str] = {}
+    for run in runs:
+        if (run.model, run.config) in seen:
+            raise ValueError(
+                f"expected one data set per model and configuration, got "
+                f"{seen[run.model, run.config]!r} and {run.dataset!r} for {run.model!r} on "
+                f"{run.config}; name them apart: NAME=FILE@DATASET"
+            )
+        seen[run.model, run.config] = run.dataset
+        yield run
 
 
 def _check(name: str, given: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ class TableFormat(StrEnum):
     markdown = "markdown"
     latex = "latex"
     json = "json"
+    csv = "csv"
 
 
 class AnalysisName(StrEnum):
@@ -42,6 +43,12 @@ class AnalysisName(StrEnum):
     ablations = "ablations"
     hardest = "hardest"
     first_answers = "first-answers"
+    fooling = "fooling"
+    sizes = "sizes"
+    shift = "shift"
+    confidence = "confidence"
+    overlap = "overlap"
+    kinds = "kinds"
 
 
 Dataset = Annotated[Path, typer.Option(help="The dataset folder.")]
@@ -112,9 +119,15 @@ def analyse_command(
         AnalysisName, typer.Argument(metavar="NAME", help="What to find out; see the list above.")
     ],
     predictions: Annotated[
-        list[str], typer.Argument(help="Predictions files, FILE or NAME=FILE, of any models.")
-    ],
-    dataset: Dataset,
+        list[str] | None,
+        typer.Argument(
+            help="Predictions files of any models: FILE, NAME=FILE, and for some analyses "
+            "FILE@DATASET.",
+        ),
+    ] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="The dataset folder of the files that name none.")
+    ] = None,
     config: Configs = None,
     out: Annotated[
         Path | None, typer.Option(help="Also draw it, to a .png, .svg or .pdf file.")
@@ -140,7 +153,7 @@ def analyse_command(
         bool,
         typer.Option(
             "--matched",
-            help="classes, mlms: equally many variants of each group.",
+            help="classes, mlms, kinds: equally many variants of each group.",
             rich_help_panel=_PANEL,
         ),
     ] = False,
@@ -152,24 +165,45 @@ def analyse_command(
         float | None,
         typer.Option(
             metavar="PERCENT",
-            help="classes, mlms: threshold of the differences; else 90.",
+            help="classes, mlms, kinds: threshold of the differences; else 90.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     n_bootstrap: Annotated[
         int | None,
         typer.Option(
-            min=0, help="curves, classes, mlms: replicates for intervals.", rich_help_panel=_PANEL
+            min=0,
+            help="curves, classes, mlms, fooling, sizes, kinds: replicates for intervals.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     rng_seed: Annotated[
         int | None,
         typer.Option(min=0, help="Of whatever is random; else 0.", rich_help_panel=_PANEL),
     ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="sizes: parameters of a model, such as bert=110M; may be repeated.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="overlap: a sentence encoder, folder or Hub id, for distances.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
 ) -> None:
-    """The paper's tables and figures, from predictions files.
+    """The papers' tables and figures, from predictions files.
 
     {analyses}
+
+    Sensitivity: of the paper on paraphrases. A model's predictions for paraphrases
+    of its own are given with their dataset: FILE@DATASET.
 
     \b
     Examples:
@@ -184,6 +218,14 @@ def analyse_command(
         bert=bert-union.parquet@merge-nli-union --dataset merge-nli
 
     \b
+      merge-nli analyse fooling bert.parquet@bert-paraphrases
+        roberta.parquet@roberta-paraphrases --format csv
+
+    \b
+      merge-nli analyse sizes base.parquet large.parquet --dataset merge-nli
+        --size base=110M --size large=340M --out figure2.svg
+
+    \b
       merge-nli analyse mlms mine.parquet --mlm-map mlms.toml --matched
         --dataset merge-nli
 
@@ -193,7 +235,8 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
-    with user_errors(extra="plots"):
+    extra = "embeddings" if encoder else ANALYSES[name.value].extra
+    with user_errors(extra=extra):
         from merge_metric.analyses.analyse import Options, analyse
         from merge_metric.analyses.drawing import check_output, save
 
@@ -207,10 +250,12 @@ def analyse_command(
             correctness_threshold=None if ct is None else _threshold(ct),
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
+            sizes=size or None,
+            encoder=encoder,
         )
         table, plot = analyse(
             name.value,
-            predictions,
+            predictions or (),
             dataset,
             config or (),
             allow_missing=allow_missing,

@@ -17,7 +17,7 @@ from merge_metric.analyses.drawing import (
     legend_below,
     panels,
 )
-from merge_metric.analyses.measures import measures
+from merge_metric.analyses.measures import FOOLING, fooling, measures
 from merge_metric.analyses.tables import Column, Table
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import figures
@@ -135,7 +135,7 @@ def contrast_rows(
         return []
     found = []
     for name, each in zip(groups, counts, strict=True):
-        row = {**identity, "group": name} | measures(each)
+        row = {**identity, "group": name} | measures(each) | _rates(each)
         if each is counts[0]:
             row |= {"difference": None, "difference_ci": None}
         else:
@@ -150,6 +150,11 @@ def contrast_rows(
     return found
 
 
+def _rates(counts: SeedCounts) -> dict[str, Any]:
+    """Seeds answered right, and fooling rates, without intervals."""
+    return {key: value for key, value in fooling(counts).items() if not key.endswith("_ci")}
+
+
 def contrast_table(
     name: str,
     title: str,
@@ -159,6 +164,7 @@ def contrast_table(
     matched: bool,
     correctness_threshold: int,
     notes: Sequence[str],
+    with_fooling: bool = False,
 ) -> Table:
     """The table of such rows.
 
@@ -170,6 +176,7 @@ def contrast_table(
         matched: Whether groups have equally many variants.
         correctness_threshold: CT of the differences.
         notes: Put first.
+        with_fooling: Show the fooling rates.
     """
     ct = correctness_threshold
     several = len({row["contrast"] for row in rows}) > 1
@@ -199,6 +206,11 @@ def contrast_table(
             Column("variant_accuracy", "var.acc", "share"),
             *(Column(f"sv_at_{at}", f"SV@{at}", "share") for at in (50, 80, 90, 100)),
             Column("matching_threshold", "MC", "threshold"),
+            *(
+                Column(key, heading, "share")
+                for key, heading in zip(FOOLING, ("r_s", "r_r"), strict=True)
+                if with_fooling
+            ),
             Column("difference", f"SV@{ct} diff.", "points", interval="difference_ci"),
         ),
         rows=tuple(rows),

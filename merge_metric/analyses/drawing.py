@@ -51,13 +51,13 @@ def line_style(number: int) -> dict[str, Any]:
     }
 
 
-def panels(n_rows: int, n_columns: int) -> tuple[Figure, list[list[Axes]]]:
-    """A figure and its axes, row by row, sharing both scales."""
+def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
+    """A figure and its axes, row by row, sharing both scales unless told otherwise."""
     from matplotlib.figure import Figure
 
     size = (_INCHES[0] * n_columns, _INCHES[1] * n_rows)
     figure = Figure(figsize=size, layout="constrained", dpi=150)
-    axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
     for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(labelsize="small")
@@ -205,24 +205,66 @@ def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
         label: Of the vertical scale.
     """
     configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
-    figure, columns = panels(len(configs), 1)
-    width = max(_INCHES[0], 1.2 + (0.15 + 0.2 * len(series)) * len(models))
-    figure.set_size_inches(width, 2.6 * len(configs) + 0.8)
-    for (axes,), config in zip(columns, configs, strict=True):
+    figure, column = model_panels(configs, models, len(series))
+    for axes, config in zip(column, configs, strict=True):
         rows = {row["model"]: row for row in table.rows if row["config"] == config}
         for number, (name, key) in enumerate(series.items()):
             values = [rows.get(model, {}).get(key) for model in models]
             _draw_bars(axes, values, name, number, len(series))
-        axes.set_title(config, fontsize="medium")
-        axes.set_ylabel(label)
-        axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize="small")
-        axes.set_xlim(-0.6, len(models) - 0.4)
+        model_axes(axes, config, models, label)
         axes.set_ylim(0, 1)
         axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
-    legend_below(figure, [axes for (axes,) in columns])
+    legend_below(figure, column)
     return figure
+
+
+def model_panels(
+    configs: Sequence[str], models: Sequence[str], n_bars: int
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per configuration, below each other, for `n_bars` at each model."""
+    figure, columns = panels(len(configs), 1)
+    width = max(_INCHES[0], 1.2 + (0.15 + 0.2 * n_bars) * len(models))
+    figure.set_size_inches(width, 2.6 * len(configs) + 0.8)
+    return figure, [axes for (axes,) in columns]
+
+
+def model_axes(axes: Axes, config: str, models: Sequence[str], label: str) -> None:
+    """Title, names of models, grid and label of such a panel."""
+    axes.set_title(config, fontsize="medium")
+    axes.set_ylabel(label)
+    axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize="small")
+    axes.set_xlim(-0.6, len(models) - 0.4)
+    _grid(axes)
+
+
+def percent_axis(axes: Axes, top: float) -> None:
+    """A vertical scale of shares, in percent, up to a multiple of ten above the highest."""
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axes.set_ylim(0, min(1.0, (10 * top // 1 + 1) / 10))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
+
+
+def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
+    """Grouped bars, hatched, at each configuration.
+
+    Args:
+        axes: The panel.
+        rows: One per configuration.
+        series: What a bar shows → its key.
+    """
+    for number, (name, key) in enumerate(series.items()):
+        _draw_bars(axes, [row[key] for row in rows], name, number, len(series))
+    names = [row["config"] for row in rows]
+    axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    _grid(axes)
+
+
+def _grid(axes: Axes) -> None:
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _draw_bars(axes: Axes, values: Sequence[float | None], name: str, number: int, of: int) -> None:

@@ -252,6 +252,7 @@ _COMMANDS: Final = {
     "→": r"$\rightarrow$",
     "↔": r"$\leftrightarrow$",
     "²": "$^2$",
+    "′": "$'$",
     "Δ": r"$\Delta$",
     "σ": r"$\sigma$",
 }

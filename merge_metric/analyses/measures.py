@@ -22,6 +22,9 @@ _SCALARS: Final = (
     "holding_threshold",
 )
 
+FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
+"""The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
+
 
 def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> dict[str, Any]:
     """S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
@@ -45,6 +48,26 @@ def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> 
     row |= {"variants_per_seed": float(counts.n_variants.sum() / n_present)}
     row |= {"curve": curve["accuracy"]}
     return row | {f"curve_{side}": curve[side] for side in ("low", "high") if side in curve}
+
+
+def fooling(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> dict[str, Any]:
+    """How many of the seeds answered right have a variant that fools the model.
+
+    Args:
+        counts: Of any seeds, also of none.
+        n_bootstrap: Replicates for intervals; 0 for none.
+        rng_seed: Of the bootstrap.
+
+    Returns:
+        `n_right`, the seeds answered right, and by the keys `FOOLING` the rates and, as
+        `*_ci`, their intervals; None where no seed is answered right, or without bootstrap.
+    """
+    n_right = int(counts.right.sum())
+    summary = summarise(counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed) if n_right else {}
+    row: dict[str, Any] = {"n_right": n_right}
+    for key in FOOLING:
+        row |= {name: summary.get(name) for name in (key, f"{key}_ci")}
+    return row
 
 
 def measure_columns(*, with_matching: bool = True) -> tuple[Column, ...]:

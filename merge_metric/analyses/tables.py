@@ -1,11 +1,13 @@
-"""A small table: what an analysis found, as text, Markdown, LaTeX and JSON."""
+"""A small table: what an analysis found, as text, Markdown, LaTeX, JSON and CSV."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from textwrap import wrap
 from typing import Any, Final, Literal
 
@@ -17,17 +19,29 @@ Value = Any
 Row = Mapping[str, Value]
 
 Kind = Literal[
-    "text", "passage", "count", "share", "points", "threshold", "gain", "fraction", "p_value"
+    "text",
+    "passage",
+    "count",
+    "share",
+    "points",
+    "threshold",
+    "gain",
+    "fraction",
+    "number",
+    "p_value",
 ]
 """How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
-a threshold is in percent already, gain a signed difference of thresholds; a fraction is shown as it
-is. A passage is a longer text, which in plain text goes below its row."""
+a threshold is in percent already, gain a signed difference of thresholds; a fraction and a number
+are shown as they are, with three and two decimals. A passage is a longer text, which in plain text
+goes below its row."""
 
 _UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
 """How the bounds of signed differences are shown: shorter."""
 
 WIDTH: Final = 100
 """Of wrapped plain text, in characters."""
+
+_BOUNDS: Final = ("low", "high")
 
 _GAP: Final = "  "
 _NONE: Final = "–"
@@ -115,6 +129,21 @@ class Table:
         """Everything: shares as fractions of 1, thresholds in percent."""
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
 
+    def to_csv(self) -> str:
+        """Every value of a row that is no list or dictionary, unrounded, under its key.
+
+        The two bounds of an interval `*_ci` are `*_low` and `*_high`. Columns that the table
+        shows come first.
+        """
+        keys = {column.key: None for column in self.columns}
+        rows = [_flat({**dict.fromkeys(keys), **row}) for row in self.rows]
+        file = StringIO()
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(file, names or keys, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue().removesuffix("\n")
+
     def as_dict(self) -> dict[str, Value]:
         """What `to_json` writes."""
         return {
@@ -134,8 +163,8 @@ def _shown(value: Value, kind: Kind) -> str:
         return _NONE
     if kind == "p_value":
         return "<0.001" if value < 0.001 else f"{value:.3f}"
-    if kind == "fraction":
-        return f"{value:.3f}"
+    if kind in ("fraction", "number"):
+        return f"{value:.{3 if kind == 'fraction' else 2}f}"
     if kind == "count":
         return f"{value:,}"
     if kind in ("share", "points"):
@@ -145,6 +174,19 @@ def _shown(value: Value, kind: Kind) -> str:
     if kind in ("share", "threshold"):
         return _minus(f"{round(value, 1) + 0.0:.1f}")
     return str(value)
+
+
+def _flat(row: Row) -> dict[str, Value]:
+    """The row with intervals as two values each, without other lists and dictionaries."""
+    flat: dict[str, Value] = {}
+    for key, value in row.items():
+        if key.endswith("_ci"):
+            bounds = (None, None) if value is None else value
+            names = (f"{key.removesuffix('_ci')}_{side}" for side in _BOUNDS)
+            flat |= dict(zip(names, bounds, strict=True))
+        elif not isinstance(value, list | dict):
+            flat[key] = value
+    return flat
 
 
 def _minus(number: str) -> str:

@@ -23,7 +23,7 @@ from .options import check_count, check_opposites, check_probabilities, check_th
 from .resampling import CONFIDENCE, bootstrap, interval
 from .signature import render, signature
 
-__all__ = ["SeedCounts", "count", "figures", "read_rows", "score"]
+__all__ = ["SeedCounts", "count", "figures", "label_shift", "read_rows", "score"]
 
 
 def score(
@@ -110,7 +110,7 @@ def score(
             for name, values in groups.items()
         }
     if probabilities is not None or seed_probabilities is not None:
-        result |= _shift(rows, probabilities, seed_probabilities)
+        result |= label_shift(rows, probabilities, seed_probabilities)
     parts = signature(
         counts,
         correctness_threshold=threshold,
@@ -153,8 +153,20 @@ def summarise(
     return result | {"sv_curve": curve}
 
 
-def _shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict[str, float | None]:
-    """Divergences over the variants of the seeds that the model gets right."""
+def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict[str, float | None]:
+    """Divergences over the variants of the seeds that the model gets right.
+
+    Args:
+        rows: n rows.
+        probabilities: As `score` takes them.
+        seed_probabilities: As `score` takes them.
+
+    Returns:
+        The keys of `divergence.distribution_shift`; None where undefined.
+
+    Raises:
+        ValueError: only one of the two is given, or they are no probabilities.
+    """
     if probabilities is None or seed_probabilities is None:
         raise ValueError(
             "expected probabilities and seed_probabilities together, got only one of them"

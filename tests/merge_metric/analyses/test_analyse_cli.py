@@ -71,7 +71,11 @@ EXTRA: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(ANALYSES))
+SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "kinds"}
+"""Analyses with a module of tests of their own, test_sensitivity_cli."""
+
+
+@pytest.mark.parametrize("name", [name for name in ANALYSES if name not in SENSITIVITY])
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
     """From files, in every format; the text is that of the same rows."""
     plot = folder / f"{name}.svg"
@@ -87,6 +91,9 @@ def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) ->
     assert analyse(folder, name, *extra, "--format", "latex").stdout.startswith(r"\begin{table}")
     lines = analyse(folder, name, *extra, "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + len(table["rows"])
+    lines = analyse(folder, name, *extra, "--format", "csv").stdout.splitlines()
+    assert len(lines) == 1 + len(table["rows"])
+    assert lines[0].startswith(",".join(table["columns"])[:30])
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
@@ -140,7 +147,11 @@ def test_the_help_lists_the_analyses() -> None:
         ("classes", ["--ct", "0.9"], "did you mean 90"),
         ("classes", ["--config", "s_nouns"], "expected a configuration of several word classes"),
         ("curves", ["--out", "plot.jpg"], "expected a plot's file to end in .png, .svg, .pdf"),
-        ("curves", ["{}/a-union.parquet@{}/merge-nli-union"], "FILE@DATASET only for ablations"),
+        (
+            "curves",
+            ["{}/a-union.parquet@{}/merge-nli-union"],
+            "FILE@DATASET only for accuracy, ablations, fooling",
+        ),
         ("curves", ["{}/a-union.parquet"], "both of 'a' for s; name them apart"),
         ("ablations", [], "expected predictions for two data sets or more"),
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),

@@ -114,3 +114,24 @@ def test_bounds_of_differences_need_no_plus() -> None:
     assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
     assert column.show_interval({"d_ci": [None, 0.052]}) == ""
     assert column.show_interval({}) == ""
+
+
+def test_csv_has_unrounded_values_and_bounds() -> None:
+    """Shown columns first; an interval is two values; lists and dictionaries are left out."""
+    rows = (
+        {"model": 'a,"b"', "n": 3, "x": 1 / 3, "x_ci": [0.25, 0.5], "curve": [1], "more": None},
+        {"model": "c", "n": None, "x_ci": None, "by": {}, "extra": -1},
+    )
+    table = Table("t", "T", (Column("model", "M"), Column("x", "X", "share", "x_ci")), rows)
+    assert table.to_csv().splitlines() == [
+        "model,x,n,x_low,x_high,more,extra",
+        '"a,""b""",0.3333333333333333,3,0.25,0.5,,',
+        "c,,,,,,-1",
+    ]
+    assert Table("t", "T", table.columns, ()).to_csv() == "model,x"
+
+
+def test_numbers_have_two_decimals() -> None:
+    """Such as lengths on average."""
+    table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
+    assert table.to_text().splitlines()[4:] == ["14.30", "    –"]

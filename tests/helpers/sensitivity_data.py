@@ -1,0 +1,122 @@
+"""Datasets with paraphrases, and models' predictions with probabilities, small enough for a hand.
+
+A problem is a line as in `metric_oracle.problems`: "E E EEC" has the gold label entailment, is
+answered entailment, and has three variants, the last of which is answered contradiction.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from helpers.metric_oracle import Row
+from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, arrow_schema
+from merge_metric.runs import Run, run_of
+
+LETTERS = "ENC"
+
+
+def sentence(seed: str, number: int = 0) -> str:
+    """The hypothesis of a seed, and those of its variants from 1."""
+    words = ["A", "girl", f"called {seed.partition(':')[2]}", "sees", "the dog", "."]
+    return " ".join(words[number % 3 :] + ["now"] * number)
+
+
+def text_rows(source: str, lines: Sequence[str], variant_class: str) -> list[dict[str, Any]]:
+    """Rows of the dataset for lines: each seed before its variants."""
+    rows = []
+    for place, line in enumerate(lines):
+        gold, _, answers = line.split()
+        seed = f"{source}:{place}"
+        shared = {"seed_id": seed, "source": source, "label": LETTERS.index(gold)}
+        shared |= {"premise": f"The girl {place} sees a dog."}
+        rows.append(shared | {"variant_id": seed, "hypothesis": sentence(seed)})
+        for number in range(1, len(answers) + 1):
+            text = sentence(seed, number)
+            rows.append(
+                shared
+                | {"variant_id": f"{seed}/{variant_class}/{number}", "hypothesis": text}
+                | {"word_class": variant_class, "replacement": text, "subsamples": [0]}
+            )
+    return rows
+
+
+def write_source(
+    folder: Path, source: str, lines: Sequence[str], variant_class: str = PARAPHRASE
+) -> Path:
+    """Write a source's paraphrases, or replacements of one word class, into a dataset folder."""
+    rows = text_rows(source, lines, variant_class)
+    splits = {
+        "seeds": [row for row in rows if row["variant_id"] == row["seed_id"]],
+        "variants": [row for row in rows if row["variant_id"] != row["seed_id"]],
+    }
+    ending = CONFIG_SUFFIXES[variant_class]
+    whole = folder / (f"{source}_{ending}" if variant_class == PARAPHRASE else source)
+    places = [whole] if variant_class == PARAPHRASE else [whole, whole / ending]
+    for place in places:
+        place.mkdir(parents=True)
+        for split, own in splits.items():
+            if split == "seeds" or place == places[-1]:
+                table = pa.Table.from_pylist(own, schema=arrow_schema())
+                pq.write_table(table, place / f"{split}.parquet")
+    (whole / "provenance.json").write_text("{}")
+    return folder
+
+
+def answer_rows(
+    source: str,
+    lines: Sequence[str],
+    variant_class: str = PARAPHRASE,
+    *,
+    probabilities: bool = True,
+) -> list[dict[str, Any]]:
+    """Rows of a predictions file: what the lines answer, with random probabilities."""
+    rows = []
+    for place, line in enumerate(lines):
+        gold, own, answers = line.split()
+        seed = f"{source}:{place}"
+        ids = [seed, *(f"{seed}/{variant_class}/{n}" for n in range(1, len(answers) + 1))]
+        for name, letter in zip(ids, own + answers, strict=True):
+            row = {"variant_id": name, "seed_id": seed}
+            row |= {"label": LETTERS.index(gold), "prediction": LETTERS.index(letter)}
+            if probabilities:
+                row["probabilities"] = distribution(LETTERS.index(letter), name)
+            rows.append(row)
+    return rows
+
+
+def distribution(answer: int, key: str) -> list[float]:
+    """Probabilities of which `answer` is the highest, the same for the same key."""
+    rng = random.Random(key)
+    weights = [rng.random() + (1.5 if label == answer else 0) for label in range(3)]
+    return [weight / sum(weights) for weight in weights]
+
+
+def write_answers(
+    path: Path, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any] | None = None
+) -> Path:
+    """A predictions file that says, if given, what its model is; each problem once."""
+    distinct = {row["variant_id"]: row for row in rows}
+    table = pa.Table.from_pylist(list(distinct.values()))
+    if metadata is not None:
+        table = table.replace_schema_metadata({b"merge_nli": json.dumps(metadata).encode()})
+    pq.write_table(table, path)
+    return path
+
+
+def run_with_probabilities(
+    rows: Sequence[Row], columns: Mapping[str, Any], model: str = "a", config: str = "snli"
+) -> tuple[Run, list[list[float]], list[list[float]]]:
+    """The run of an oracle's rows with random probabilities, and these: variants, their seeds."""
+    labels = ("entailment", "neutral", "contradiction")
+    after = [distribution(labels.index(r.prediction), f"{model}{n}") for n, r in enumerate(rows)]
+    before = [distribution(labels.index(r.own), f"{model}{r.seed_id}") for r in rows]
+    given = {**columns, "probabilities": after, "seed_probabilities": before}
+    keep = ("probabilities", "seed_probabilities")
+    return run_of(model, config, given, keep=keep), after, before

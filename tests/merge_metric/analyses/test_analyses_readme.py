@@ -1,0 +1,57 @@
+"""The commands on paraphrases in the package's README run as written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from helpers.sensitivity_data import answer_rows, write_answers, write_source
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.analyses.catalogue import ANALYSES
+
+README = (Path(__file__).parents[3] / "merge_metric" / "README.md").read_text(encoding="utf-8")
+
+LINES = ("E E EEC", "N N NN", "C C CN")
+
+
+def commands() -> list[str]:
+    """Of the section's block."""
+    (section,) = re.findall(r"## Sensitivity to paraphrases\n(.*?)\n## ", README, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    return [str(line) for line in block.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the files that the commands name."""
+    monkeypatch.chdir(tmp_path)
+    write_source(tmp_path / "merge-nli", "snli", LINES, "noun")
+    write_answers(tmp_path / "bert-replacements.parquet", answer_rows("snli", LINES, "noun"))
+    for name in ("bert", "roberta"):
+        write_source(tmp_path / f"{name}-paraphrases", "snli", LINES)
+        write_answers(tmp_path / f"{name}.parquet", answer_rows("snli", LINES), {"parameters": 9})
+    return tmp_path
+
+
+def test_commands_of_the_readme_run(folder: Path) -> None:
+    """Each makes its table, and its figure where one is asked for."""
+    assert len(commands()) == 5
+    for command in commands():
+        program, *arguments = shlex.split(command)
+        assert program == "merge-nli"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert "snli" in result.stdout
+    assert {path.name for path in folder.glob("figure*")} == {"figure2.svg", "figure3.png"}
+
+
+def test_the_readme_lists_the_analyses_of_sensitivity() -> None:
+    """Those that the catalogue says are of that paper."""
+    listed = set(re.findall(r"^\| `([a-z]+)[ `]", README, flags=re.MULTILINE))
+    of_paper = {name for name, each in ANALYSES.items() if "(sensitivity" in each.summary}
+    assert of_paper < listed
+    assert listed - of_paper >= {"accuracy", "kinds"}

@@ -1,0 +1,216 @@
+"""Tokens in common, fuzzy matches and distances of embeddings, against slow oracles."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.sensitivity_data import answer_rows, sentence, write_answers, write_source
+from numpy.typing import NDArray
+
+from merge_metric.analyses.distances import cosine_distances, histogram_divergence
+from merge_metric.analyses.overlap import overlap, pairs_of, read_pairs
+from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
+from merge_metric.runs import Source, read_runs
+
+LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
+WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
+
+
+def random_tokens(rng: random.Random) -> list[str]:
+    """Some words, with repetitions."""
+    return [rng.choice(WORDS) for _ in range(rng.randint(1, 8))]
+
+
+# --- Tokens ---
+
+
+def test_tokens_are_words_and_marks() -> None:
+    """Letters and digits of any script stay together; marks stand alone; case does not matter."""
+    assert tokens("Straße, 3.5 «A-b»…  日本") == [
+        "strasse", ",", "3", ".", "5", "«", "a", "-", "b", "»", "…", "日本"
+    ]  # fmt: skip
+    assert tokens("") == tokens(" \n") == []
+
+
+def test_tokens_in_common_are_counted_one_by_one() -> None:
+    """Each token of one list can be matched with one of the other at most."""
+    rng = random.Random(1)
+    for _ in range(50):
+        one, other = random_tokens(rng), random_tokens(rng)
+        left, matched = list(other), 0
+        for token in one:
+            if token in left:
+                left.remove(token)
+                matched += 1
+        assert n_common(one, other) == matched == n_common(other, one)
+
+
+def similarity(one: str, other: str) -> float:
+    """Twice the longest common subsequence of characters, relative to both lengths."""
+    table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i, x in enumerate(one):
+        for j, y in enumerate(other):
+            same = table[i][j] + 1
+            table[i + 1][j + 1] = same if x == y else max(table[i][j + 1], table[i + 1][j])
+    total = len(one) + len(other)
+    return 2 * table[-1][-1] / total if total else 1.0
+
+
+def by_set(one: Sequence[str], other: Sequence[str]) -> float:
+    """The best of: the common tokens, alone and with the rest of each, compared in pairs."""
+    common = " ".join(sorted(set(one) & set(other)))
+    rests = [" ".join(sorted(set(x) - set(y))) for x, y in ((one, other), (other, one))]
+    if common and not all(rests):
+        return 1.0
+    wholes = [f"{common} {rest}".strip() for rest in rests]
+    pairs = [(wholes[0], wholes[1])]
+    if common:
+        pairs += [(common, wholes[0]), (common, wholes[1])]
+    return max(similarity(*pair) for pair in pairs)
+
+
+def test_fuzzy_matches_against_the_slow_way() -> None:
+    """Without regard to order; by set also without regard to what one has in addition."""
+    rng = random.Random(2)
+    pairs = [(random_tokens(rng), random_tokens(rng)) for _ in range(60)]
+    pairs += [(["a", "dog"], ["dog", "a"]), (["a", "dog"], ["a", "dog", "ran"]), (["a"], ["the"])]
+    sort_ratio, set_ratio = fuzzy_match([a for a, _ in pairs], [b for _, b in pairs])
+    for (one, other), found_sort, found_set in zip(pairs, sort_ratio, set_ratio, strict=True):
+        expected = similarity(" ".join(sorted(one)), " ".join(sorted(other)))
+        assert found_sort == pytest.approx(expected, abs=1e-9)
+        assert found_set == pytest.approx(by_set(one, other), abs=1e-9)
+    assert sort_ratio[-3:].tolist() == pytest.approx([1, 10 / 14, similarity("a", "the")])
+    assert set_ratio[-2] == 1
+
+
+# --- The table ---
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset folder of paraphrases, `merge-nli`."""
+    return write_source(tmp_path / "merge-nli", "snli", LINES)
+
+
+def pairs_by_hand() -> list[tuple[str, str]]:
+    """The hypotheses of all variants of `LINES` beside those of their seeds."""
+    return [
+        (sentence(f"snli:{place}"), sentence(f"snli:{place}", number))
+        for place, line in enumerate(LINES)
+        for number in range(1, len(line.split()[2]) + 1)
+    ]
+
+
+def test_overlap_of_a_dataset(folder: Path) -> None:
+    """Averages over pairs; no predictions."""
+    (row,) = overlap([read_pairs(folder, "snli_paraphrases")]).rows
+    split = [[re.findall(r"\w+|\.", text.lower()) for text in pair] for pair in pairs_by_hand()]
+    assert (row["config"], row["dataset"], row["model"]) == ("snli_paraphrases", "merge-nli", None)
+    assert row["n_pairs"] == len(split) == 8
+    assert row["length"] == pytest.approx(np.mean([len(h) for h, _ in split]))
+    assert row["length_variant"] == pytest.approx(np.mean([len(h) for _, h in split]))
+    common = [len(h) - sum(token not in other for token in h) for h, other in split]
+    assert row["overlap"] == pytest.approx(np.mean(common))  # no token comes twice in an h
+    exact = [similarity(*(" ".join(sorted(each)) for each in pair)) for pair in split]
+    assert row["fuzzy_sort"] == pytest.approx(np.mean(exact))
+    assert row["fuzzy_set"] > row["fuzzy_sort"]
+    assert "distance" not in row
+
+
+def test_the_table_of_a_dataset(folder: Path) -> None:
+    """Two decimals for lengths, percent for matches."""
+    table = overlap([read_pairs(folder, "snli_paraphrases")])
+    heading, _, values = table.to_text().splitlines()[2:5]
+    assert heading.split()[:4] == ["source", "data", "set", "pairs"]
+    row = table.rows[0]
+    assert values.split() == [
+        "snli_paraphrases",
+        "merge-nli",
+        "8",
+        *(f"{row[key]:.2f}" for key in ("length", "length_variant", "overlap")),
+        *(f"{100 * row[key]:.1f}" for key in ("fuzzy_sort", "fuzzy_set")),
+    ]
+
+
+def encode(texts: Sequence[str]) -> NDArray[np.float64]:
+    """How often each of some letters comes."""
+    return np.array([[text.count(letter) for letter in "acdegnow."] for text in texts], float)
+
+
+def distance(one: str, other: str) -> float:
+    """By the formula."""
+    a, b = encode([one, other])
+    return float(1 - a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def test_distances_of_embeddings() -> None:
+    """Each distinct sentence is encoded once; the same sentence has distance 0."""
+    asked: list[str] = []
+
+    def counting(texts: Sequence[str]) -> NDArray[np.float64]:
+        asked.extend(texts)
+        return encode(texts)
+
+    pairs = [*pairs_by_hand(), ("A dog.", "A dog."), ("xyz", "A dog.")]
+    one, other = ([pair[side] for pair in pairs] for side in (0, 1))
+    found = cosine_distances(one, other, counting)
+    assert found[:-1] == pytest.approx([distance(*pair) for pair in pairs[:-1]], abs=1e-12)
+    assert found[-1] == 1  # no direction at all
+    assert len(asked) == len(set(asked)) == len({*one, *other})
+
+
+def test_opposite_embeddings_are_farthest_apart() -> None:
+    """Two, the most there is."""
+    found = cosine_distances(["a"], ["b"], lambda texts: np.array([[1.0, 0], [-2.0, 0]]))
+    assert found.tolist() == [2]
+
+
+def test_histograms_are_compared_bin_by_bin() -> None:
+    """Half of the mass in common is half a bit; nothing in common is one bit; all is none."""
+    one = np.array([0.003, 0.015])
+    assert histogram_divergence(one, np.array([0.008, 0.025])) == pytest.approx(0.5)
+    assert histogram_divergence(one, one[::-1]) == 0
+    assert histogram_divergence(one, np.array([2.0])) == pytest.approx(1)
+    assert histogram_divergence(one, np.array([])) is None
+
+
+def answers_of(folder: Path, name: str, lines: Sequence[str]) -> Source:
+    """A model's predictions for the paraphrases."""
+    path = write_answers(folder.parent / f"{name}.parquet", answer_rows("snli", lines))
+    return Source(name, path)
+
+
+def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
+    """Of seeds answered right; averaged over models."""
+    other = [line.replace("EEC", "EEE") for line in LINES]
+    sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
+    runs = read_runs(sources, folder, keep=("variant_ids",))
+    a, b, mean = overlap(map(pairs_of, runs), encode=encode).rows
+    pairs = pairs_by_hand()
+    distances = [distance(*pair) for pair in pairs]
+    assert a["distance"] == pytest.approx(np.mean(distances), abs=1e-12)
+    # EEC, NE, [CC: seed wrong], C
+    assert a["distance_changed"] == pytest.approx(np.mean([distances[i] for i in (2, 4)]))
+    assert a["distance_unchanged"] == pytest.approx(np.mean([distances[i] for i in (0, 1, 3, 7)]))
+    assert a["distance_jsd"] == histogram_divergence(
+        np.array([distances[i] for i in (2, 4)]), np.array([distances[i] for i in (0, 1, 3, 7)])
+    )
+    assert b["distance_changed"] == pytest.approx(distances[4])
+    assert mean["distance_changed"] == pytest.approx(
+        (a["distance_changed"] + b["distance_changed"]) / 2
+    )
+    assert (mean["model"], mean["n_pairs"]) == ("(mean)", 16)
+
+
+def test_without_changed_predictions_there_is_no_distance_of_them(folder: Path) -> None:
+    """A dash."""
+    lines = ("E E EEE", "N N NN", "C C CC", "C C C")
+    runs = read_runs([answers_of(folder, "a", lines)], folder, keep=("variant_ids",))
+    table = overlap(map(pairs_of, runs), encode=encode)
+    assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
+    assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]

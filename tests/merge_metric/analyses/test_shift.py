@@ -1,0 +1,121 @@
+"""Label probabilities of variants: divergences, statistics and σ, per model and averaged."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, run
+from helpers.metric_oracle import columns, problems, random_problems
+from helpers.sensitivity_data import run_with_probabilities
+
+from merge_metric.analyses.confidence import confidence
+from merge_metric.analyses.shift import shift
+from merge_metric.runs import Run, run_of
+
+Exact = dict[str, float | None]
+
+
+def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[str, str], Exact]]:
+    """Models on configurations, and what the oracle says of them."""
+    rng = random.Random(11)
+    runs, exact = [], {}
+    for config in configs:
+        problems_ = random_problems(rng, seeds=12, variants=(1, 5), subsamples=2)
+        for model in models:
+            rows = answered(problems_, rng, 0.6)
+            one, after, before = run_with_probabilities(
+                rows, columns(rows, subsamples=True), model, config
+            )
+            runs.append(one)
+            # Rows that no subsample drew are no part of the data.
+            drawn = [n for n, row in enumerate(rows) if row.subsamples]
+            found = oracle.divergences(
+                *([each[n] for n in drawn] for each in (rows, after, before))
+            )
+            changed = [rows[n].prediction != rows[n].own for n in drawn
+                       if rows[n].own == rows[n].gold]  # fmt: skip
+            found |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
+            exact[model, config] = found
+    return runs, exact
+
+
+def test_shift_and_confidence_are_those_of_the_oracle() -> None:
+    """Every value of every model and configuration."""
+    runs, exact = some_runs("snli", "mnli-m")
+    of_shift, of_confidence = shift(runs).rows, confidence(runs).rows
+    for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
+        assert [(row["model"], row["config"]) for row in table[:4]] == list(exact)
+        for row in table[:4]:
+            expected = exact[row["model"], row["config"]]
+            keys = [key for key in expected if key.startswith(part)]
+            assert keys
+            assert {key: row[key] for key in keys} == pytest.approx(
+                {key: expected[key] for key in keys}, abs=1e-12
+            )
+
+
+def mean(exact: dict[tuple[str, str], Exact], config: str, key: str) -> float:
+    """Over models."""
+    values = [each[key] for (_, name), each in exact.items() if name == config]
+    return sum(value for value in values if value is not None) / len(values)
+
+
+def test_averages_over_models_and_rounds() -> None:
+    """A row per source; of ANLI's rounds one."""
+    configs = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r3_paraphrases")
+    runs, exact = some_runs(*configs)
+    for table, key in ((shift(runs), "ks_changed"), (confidence(runs), "sigma_changed")):
+        snli, anli = table.rows[6:]
+        assert (snli["config"], anli["config"]) == ("snli_paraphrases", "anli_paraphrases")
+        assert snli["model"] == anli["model"] == "(mean)"
+        assert snli[key] == pytest.approx(mean(exact, configs[0], key))
+        rounds = [mean(exact, config, key) for config in configs[1:]]
+        assert anli[key] == pytest.approx(sum(rounds) / 2)
+        assert anli["n_changed"] == sum(
+            each["n_changed"] or 0 for (_, config), each in exact.items() if config in configs[1:]
+        )
+        assert any(note.startswith("anli: over its rounds") for note in table.notes)
+        of_sources = [mean(exact, configs[0], key), sum(rounds) / 2]
+        other = "ks_unchanged" if key == "ks_changed" else "sigma_seeds"
+        others = [mean(exact, config, other) for config in configs]
+        less = sum(of_sources) / 2 - (others[0] + (others[1] + others[2]) / 2) / 2
+        assert f"{less:+.3f}".replace("-", "−") in table.notes[-1]
+
+
+def test_by_hand() -> None:
+    """Two seeds answered right, one variant each: one unchanged and one changed; one wrong."""
+    rows = problems("E E E", "C C E", "N E N")
+    given: dict[str, Any] = columns(rows)
+    given["seed_probabilities"] = [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
+    given["probabilities"] = [[0.5, 0.5, 0], [1, 0, 0], [0, 1, 0]]
+    one = run_of("m", "snli", given, keep=("probabilities", "seed_probabilities"))
+    (row,) = shift([one]).rows
+    assert (row["n_unchanged"], row["n_changed"]) == (1, 1)
+    assert row["jsd_unchanged"] == pytest.approx(0.311278124459)  # of (1, 0) and (.5, .5)
+    assert (row["jsd_changed"], row["ks_changed"], row["ks_unchanged"]) == (1, 1, 1)
+    (row,) = confidence([one]).rows
+    assert row["sigma_seeds"] == row["sigma_changed"] == pytest.approx(0.4714045)
+    assert row["sigma_unchanged"] == pytest.approx((1 / 18) ** 0.5)
+    assert "at most 0.471" in confidence([one]).notes[0]
+
+
+def test_where_nothing_changes_there_is_nothing_to_say() -> None:
+    """Dashes, and no difference."""
+    rows = problems("E E EE")
+    one, *_ = run_with_probabilities(rows, columns(rows))
+    (row,) = shift([one]).rows
+    assert (row["n_changed"], row["jsd_changed"], row["ks_changed_p_value"]) == (0, None, None)
+    assert row["jsd_unchanged"] is not None
+    assert not any("Changed less" in note for note in shift([one]).notes + confidence([one]).notes)
+    assert "–" in shift([one]).to_text()
+
+
+def test_predictions_without_probabilities_are_an_error() -> None:
+    """With the model and what to do."""
+    one = run(problems("E E EN"), "m", subsamples=False)
+    for analysis in (shift, confidence):
+        with pytest.raises(ValueError, match="m, snli: expected label probabilities, in a column"):
+            analysis([one])
