@@ -161,7 +161,7 @@ def carry_out(planned: Plan) -> Published:
     if planned.main or not planned.tagged:
         rows = _verify(planned, revision)
     if not planned.tagged:
-        hub.tag(target, tag, revision, f"Version {tag} of the data")
+        _tag(hub, planned, revision)
     if planned.script or not planned.exists:
         hub.branch(target, SCRIPT_REVISION, revision)
         hub.make_equal(
@@ -194,10 +194,10 @@ def find_revision(folder: Path, repository: str) -> tuple[str, str]:
             f"expected a dataset repository {repository}, found none that you may see: run "
             f"`merge-nli publish dataset` first"
         )
-    same = _compare_tags(hub, target, state, list(_files(folder, target)))
+    same = _compare_tags(hub, target, state, list(_data_files(folder)))
     for version in sorted(same, reverse=True):
         if same[version]:
-            return tag_of(version), state.tags[tag_of(version)]
+            return tag_of(version), hub.commit_of(target, tag_of(version))
     raise PublishError(
         f"expected a version of {repository} with the data of {folder}, got "
         f"{', '.join(map(tag_of, sorted(same))) or 'no version'}, with other data: publish the "
@@ -274,6 +274,10 @@ def _files(folder: Path, target: Repository) -> Iterator[File]:
     yield make_file(CARD, card_for_hub(card, target.name, example).encode())
     own = folder / BENCHMARK_FILE
     yield make_file(BENCHMARK_FILE, own.read_bytes() if own.is_file() else benchmark(folder))
+    yield from _data_files(folder)
+
+
+def _data_files(folder: Path) -> Iterator[File]:
     made = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"*/{PROVENANCE}"))
     for path in (*made, *parquet_files(folder)):
         yield make_file(path, folder / path)
@@ -353,6 +357,17 @@ def _differences(
 
 def _paths(difference: Difference) -> tuple[str, ...]:
     return (*difference.added, *difference.changed, *difference.removed)
+
+
+def _tag(hub: Hub, planned: Plan, revision: str) -> None:
+    tag = planned.version
+    hub.tag(planned.repository, tag, revision, f"Version {tag} of the data")
+    data = [file for file in planned.files if _is_data(file.path)]
+    if compare(data, hub.files(planned.repository, tag), _is_data):
+        raise PublishError(
+            f"{tag} was set on other data meanwhile, and versions do not change; run the same "
+            "command again for the next one"
+        )
 
 
 def _verify(planned: Plan, revision: str) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -69,11 +69,9 @@ def publish_dataset_command(
         from merge_dataset.publish import carry_out, plan
 
         planned = plan(folder, repo, version=version, private=private)
+        show(output, _as_text(planned))
         done = carry_out(planned) if yes and not planned.is_done else None
-        if output is OutputFormat.json:
-            typer.echo(json.dumps(_as_json(planned, done, yes=yes), indent=2, ensure_ascii=False))
-        else:
-            typer.echo("\n".join(_as_text(planned, done, yes=yes)))
+        show(output, _done_as_text(planned, done), value=lambda: _as_json(planned, done))
 
 
 @contextmanager
@@ -89,6 +87,16 @@ def publishing() -> Iterator[None]:
         except PublishError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
+
+
+def show(
+    output: OutputFormat, lines: Iterable[str], value: Callable[[], dict[str, Any]] | None = None
+) -> None:
+    """Write a part of the result: as text at once, as JSON only where it is the whole."""
+    if output is OutputFormat.text:
+        typer.echo("\n".join(lines))
+    elif value is not None:
+        typer.echo(json.dumps(value(), indent=2, ensure_ascii=False))
 
 
 def describe_files(difference: Difference, files: Iterable[File]) -> Iterator[str]:
@@ -127,7 +135,7 @@ def account_line(account: str | None) -> str:
     return "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
 
 
-def _as_text(planned: Plan, done: Published | None, *, yes: bool) -> Iterator[str]:
+def _as_text(planned: Plan) -> Iterator[str]:
     target = planned.repository
     yield repository_line(target.name, "dataset", exists=planned.exists, private=planned.private)
     yield account_line(planned.account)
@@ -143,26 +151,22 @@ def _as_text(planned: Plan, done: Published | None, *, yes: bool) -> Iterator[st
         yield f"branch script: {planned.script or 'up to date'}"
     if planned.left_out:
         yield f"left out: {', '.join(planned.left_out)}"
-    if planned.is_done:
-        yield NOTHING_TO_DO
-    elif done is None:
-        yield NOTHING_WRITTEN
-    else:
-        yield from _done(planned, done)
-    if planned.is_done or yes:
-        config = planned.configurations[0]
-        yield f'load_dataset("{target.name}", "{config}", revision="{planned.version}")'
 
 
-def _done(planned: Plan, done: Published) -> Iterator[str]:
+def _done_as_text(planned: Plan, done: Published | None) -> Iterator[str]:
+    if done is None:
+        yield NOTHING_TO_DO if planned.is_done else NOTHING_WRITTEN
+        return
     yield f"main is at {done.revision}" + ("" if done.committed else ", as before")
     if done.rows:
         rows = sum(sum(splits.values()) for splits in done.rows.values())
         yield f"loaded back: {len(done.rows)} configurations, {rows:,} rows, as in the folder"
     yield f"Published: {planned.repository.address}"
+    name, config = planned.repository.name, planned.configurations[0]
+    yield f'load_dataset("{name}", "{config}", revision="{planned.version}")'
 
 
-def _as_json(planned: Plan, done: Published | None, *, yes: bool) -> dict[str, Any]:
+def _as_json(planned: Plan, done: Published | None) -> dict[str, Any]:
     return {
         "repository": planned.repository.name,
         "exists": planned.exists,

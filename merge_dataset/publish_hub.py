@@ -311,10 +311,10 @@ class Hub:
             PublishError: it failed; the message says whether the branch is as it was.
         """
         files = list(files)
-        before = self._head(repository, revision)
+        before = self.commit_of(repository, revision)
 
         def attempt() -> str:
-            head = self._head(repository, revision)
+            head = self.commit_of(repository, revision)
             difference = compare(files, self.files(repository, head), removable)
             if not difference:
                 return head
@@ -364,7 +364,7 @@ class Hub:
         return self._call(f"opening a pull request in {repository.name}", attempt)
 
     def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
-        """Name a commit; a tag of this name that is there already is an error elsewhere."""
+        """Name a commit; a tag of this name that is there already stays."""
 
         def ask() -> None:
             self._api.create_tag(
@@ -392,7 +392,9 @@ class Hub:
 
         self._call(f"making the branch {name}", ask)
 
-    def _head(self, repository: Repository, revision: str) -> str:
+    def commit_of(self, repository: Repository, revision: str) -> str:
+        """The commit of a branch or a tag."""
+
         def ask() -> str:
             info = self._api.repo_info(
                 repository.name, repo_type=repository.kind, revision=revision
@@ -449,7 +451,7 @@ class Hub:
 
     def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
         try:
-            after = self._head(repository, revision)
+            after = self.commit_of(repository, revision)
         except PublishError:
             return (
                 f"Whether {revision} has changed could not be seen; the same command, run again, "

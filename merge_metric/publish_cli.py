@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +21,7 @@ from merge_dataset.publish_cli import (
     publish_dataset_command,
     publishing,
     repository_line,
+    show,
 )
 from merge_dataset.schema import DATASET_NAME
 
@@ -61,20 +61,9 @@ def publish_metric_command(
         from merge_metric.publish import carry_out_space, plan_space
 
         planned = plan_space(repo, private=private)
+        show(output, _space_text(planned))
         done = carry_out_space(planned) if yes else None
-        if output is OutputFormat.json:
-            value = {
-                "repository": planned.repository.name,
-                "exists": planned.exists,
-                "private": planned.private,
-                "account": planned.account,
-                "main": difference_json(planned.main),
-                "nothing_to_do": planned.is_done,
-                "done": done and {"revision": done.revision, "figures": done.figures},
-            }
-            typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-        else:
-            typer.echo("\n".join(_space_text(planned, done)))
+        show(output, _space_done(planned, done), value=lambda: _space_json(planned, done))
 
 
 @publish_app.command("results")
@@ -132,43 +121,43 @@ def publish_results_command(
             source_name=source_name,
             date=date,
         )
-        address = (
-            carry_out_results(planned, pull_request=pr) if yes and not planned.is_done else None
-        )
-        if output is OutputFormat.json:
-            value = {
-                "repository": planned.repository.name,
-                "account": planned.account,
-                "dataset": planned.dataset,
-                "version": planned.version,
-                "values": dict(planned.values),
-                "main": difference_json(planned.main),
-                "nothing_to_do": planned.is_done,
-                "published": address,
-            }
-            typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-        else:
-            typer.echo("\n".join(_results_text(planned, address, pull_request=pr)))
+        show(output, _results_text(planned, pull_request=pr))
+        to_do = yes and not planned.is_done
+        address = carry_out_results(planned, pull_request=pr) if to_do else None
+        show(output, _results_done(planned, address), value=lambda: _results_json(planned, address))
 
 
-def _space_text(planned: SpacePlan, done: SpacePublished | None) -> Iterator[str]:
+def _space_text(planned: SpacePlan) -> Iterator[str]:
     target = planned.repository
     yield repository_line(target.name, "Space", exists=planned.exists, private=planned.private)
     yield account_line(planned.account)
     yield f"main: {planned.main or 'up to date'}"
     yield from describe_files(planned.main, planned.files)
-    if done is not None:
-        yield f"main is at {done.revision}" + ("" if planned.main else ", as before")
-        yield f"loaded back: {', '.join(f'{k} {v}' for k, v in done.figures.items())}"
-        yield f"Published: {target.address}"
-        yield f'evaluate.load("{target.name}")'
-    else:
+
+
+def _space_done(planned: SpacePlan, done: SpacePublished | None) -> Iterator[str]:
+    if done is None:
         yield NOTHING_TO_DO if planned.is_done else NOTHING_WRITTEN
+        return
+    yield f"main is at {done.revision}" + ("" if planned.main else ", as before")
+    yield f"loaded back: {', '.join(f'{k} {v}' for k, v in done.figures.items())}"
+    yield f"Published: {planned.repository.address}"
+    yield f'evaluate.load("{planned.repository.name}")'
 
 
-def _results_text(
-    planned: ResultsPlan, address: str | None, *, pull_request: bool
-) -> Iterator[str]:
+def _space_json(planned: SpacePlan, done: SpacePublished | None) -> dict[str, Any]:
+    return {
+        "repository": planned.repository.name,
+        "exists": planned.exists,
+        "private": planned.private,
+        "account": planned.account,
+        "main": difference_json(planned.main),
+        "nothing_to_do": planned.is_done,
+        "done": done and {"revision": done.revision, "figures": done.figures},
+    }
+
+
+def _results_text(planned: ResultsPlan, *, pull_request: bool) -> Iterator[str]:
     where = "a pull request to main" if pull_request else "main"
     yield f"{planned.repository.name}: results on {planned.dataset} {planned.version}"
     yield account_line(planned.account)
@@ -176,7 +165,23 @@ def _results_text(
     yield from describe_files(planned.main, [planned.file])
     for config, value in planned.values.items():
         yield f"  {config}: {value}"
+
+
+def _results_done(planned: ResultsPlan, address: str | None) -> Iterator[str]:
     if planned.is_done:
         yield NOTHING_TO_DO
     else:
         yield f"Published: {address}" if address else NOTHING_WRITTEN
+
+
+def _results_json(planned: ResultsPlan, address: str | None) -> dict[str, Any]:
+    return {
+        "repository": planned.repository.name,
+        "account": planned.account,
+        "dataset": planned.dataset,
+        "version": planned.version,
+        "values": dict(planned.values),
+        "main": difference_json(planned.main),
+        "nothing_to_do": planned.is_done,
+        "published": address,
+    }

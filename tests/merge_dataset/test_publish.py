@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers.loopback_hub import Entry
+from helpers.paraphrase_run import write_paraphrase_run
 from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked, desk_at_a_hub
 from huggingface_hub import constants
 
@@ -20,8 +23,11 @@ from merge_dataset.export import export
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.publish import choose_version, parse_version
 from merge_dataset.publish_fresh import fresh_environment
+from merge_dataset.publish_hub import Hub, PublishError, parse_repository
 from merge_dataset.publish_verify import verify
 from merge_dataset.schema import features
+
+pytestmark = pytest.mark.xdist_group("publish-dataset")  # one process for all commands
 
 NAME = "somebody/merge-nli"
 DATA = (
@@ -113,9 +119,10 @@ def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
 
 
 def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
-    """One commit, loaded back and compared, tagged, with the script beside it; then nothing."""
+    """One commit, loaded back and compared, tagged; then nothing. With a token, as private."""
     desk.hub.page = 3
-    result = desk.good("dataset", "--repo", NAME, dataset, "--yes", "--format", "json", verify=True)
+    result = publish(desk, dataset, "--private", "--format", "json", verify=True)
+    assert result.code == 0, result.err
     repo = desk.hub.repo("dataset", NAME)
     assert repo.history() == ["Data v1.0.0", "initial commit"]
     assert set(repo.at()) == {".gitattributes", *FILES}
@@ -126,7 +133,7 @@ def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
         path for path in DATA if path.endswith(".parquet")
     }
     assert repo.tags == {"v1.0.0": repo.branches["main"]}
-    assert not repo.private
+    assert repo.private
     done = result.value["done"]
     assert (done["committed"], done["tagged"]) == (True, True)
     assert done["revision"] == repo.branches["main"]
@@ -137,13 +144,9 @@ def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
         "snli_adjectives": {"seeds": 1, "variants": 2},
     }
     desk.hub.requests.clear()
-    again = desk.good("dataset", "--repo", NAME, dataset, "--yes", verify=True)
-    assert again.out.splitlines()[-2:] == [
-        "Nothing to do.",
-        f'load_dataset("{NAME}", "snli", revision="v1.0.0")',
-    ]
+    again = desk.good("dataset", "--repo", NAME, dataset, "--yes", "--format", "json")
+    assert (again.value["nothing_to_do"], again.value["done"]) == (True, None)
     assert desk.written() == []
-    assert len(repo.commits) == 3
 
 
 def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
@@ -189,15 +192,15 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
 
 
 def test_private(desk: Desk, small: Path) -> None:
-    """Made private and loaded back with the token; strangers see no repository."""
-    result = publish(desk, small, "--private", verify=True)
-    assert result.code == 0, result.err
-    assert desk.hub.repo("dataset", NAME).private
+    """Made private; strangers see no repository."""
+    result = publish(desk, small, "--private")
     assert f"{NAME}: to be made, a private dataset" in result.out
-    assert "loaded back: 2 configurations, 4 rows, as in the folder" in result.out
+    assert desk.hub.repo("dataset", NAME).private
     seen = desk.good("dataset", "--repo", NAME, small, token=STRANGER)
     assert "to be made" in seen.out
-    assert "Nothing to do." in desk.good("dataset", "--repo", NAME, small, "--private").out
+    again = publish(desk, small, "--private")
+    assert again.out.splitlines()[-2:] == ["main, tag and script are up to date", "Nothing to do."]
+    assert len(desk.hub.repo("dataset", NAME).commits) == 3
 
 
 def test_private_is_asked_of_a_public_one(published: Desk, dataset: Path) -> None:
@@ -225,6 +228,21 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert set(repo.at()) == {".gitattributes", "LICENSE", *SMALL}
     assert repo.tags["v1.1.0"] == repo.branches["main"] != repo.tags["v1.0.0"]
     assert set(repo.at("script")) - set(repo.at()) == {"merge-nli.py", "schema.py"}
+
+
+def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
+    """A collection added to the folder is a new version, with a task of its own."""
+    publish(desk, small)
+    export(write_paraphrase_run(tmp_path / "paraphrases"), small)
+    result = publish(desk, small)
+    assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
+    added = {
+        f"snli_paraphrases/{name}"
+        for name in ("provenance.json", "seeds.parquet", "variants.parquet")
+    }
+    assert set(main(desk)) == {".gitattributes", *SMALL, *added}
+    tasks = yaml.safe_load(main(desk)["eval.yaml"])["tasks"]
+    assert [task["id"] for task in tasks] == ["snli", "snli_verbs", "snli_paraphrases"]
 
 
 def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
@@ -458,9 +476,10 @@ def test_hub_gone_in_the_middle(desk: Desk, small: Path) -> None:
 
 
 def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
-    """huggingface_hub sends it again by itself."""
+    """huggingface_hub sends it again by itself, and logs its address: without the signature."""
     desk.hub.fail("lfs-put", cut="during")
-    desk.good("dataset", "--repo", NAME, small, "--yes")
+    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    assert re.search(r"thrown while requesting PUT http\S+/lfs/[0-9a-f]{64}\?…\n", result.err)
     assert [r.status for r in desk.hub.requests if r.route == "lfs-put"].count(None) == 1
     assert set(main(desk)) >= SMALL
 
@@ -495,12 +514,10 @@ def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path:
     assert set(main(desk)) >= SMALL
 
 
-def test_offline_mode(desk: Desk, small: Path, tmp_path: Path) -> None:
-    process = desk.start("dataset", "--repo", NAME, small, home=tmp_path, HF_HUB_OFFLINE="1")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "HF_HUB_OFFLINE is set and forbids every call; unset it to publish" in err
-    assert desk.hub.requests == []
+def test_offline_mode() -> None:
+    """As these tests run but for the commands."""
+    with pytest.raises(PublishError, match="HF_HUB_OFFLINE is set and forbids every call; unset"):
+        Hub().state(parse_repository(NAME, "dataset"))
 
 
 def test_somebody_makes_it_meanwhile(desk: Desk, small: Path) -> None:
@@ -524,6 +541,18 @@ def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
     assert repo.history() == ["Theirs", "initial commit"]
     assert publish(desk, small).code == 0
     assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
+
+
+def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
+    """The version is theirs then."""
+    repo = desk.hub.make("dataset", NAME)
+    theirs = repo.branches["main"]
+    desk.hub.before["tag"] = lambda: repo.tags.update({"v1.0.0": theirs})
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "v1.0.0 was set on other data meanwhile, and versions do not change" in result.err
+    assert publish(desk, small).code == 0
+    assert repo.tags == {"v1.0.0": theirs, "v1.1.0": repo.branches["main"]}
 
 
 @pytest.mark.parametrize("route", ["tag", "branch"])
@@ -629,6 +658,22 @@ def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, datas
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
     with pytest.raises(ValueError, match="snli, split seeds: expected the features"):
         verify(NAME, "main", dataset)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from merge_metric.publish_cli import publish_app
+try:
+    publish_app(["dataset", "--help"])
+except SystemExit:
+    print(sorted({"huggingface_hub", "datasets", "pyarrow", "numpy"} & set(sys.modules)))
+"""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert "--private" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from helpers.scored_folder import predicted, without, write_folder, write_rows
 
 from merge_metric.metadata import with_metadata
 
+pytestmark = pytest.mark.xdist_group("publish-results")  # one process for all commands
+
 DATASET, MODEL = "somebody/merge-nli", "somebody/model"
 FILE = ".eval_results/somebody__merge-nli.yaml"
 
@@ -37,9 +39,7 @@ def desk(office: Desk) -> Iterator[Desk]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_folder(tmp_path / "merge-nli")
-    (tmp_path / "merge-nli/README.md").write_text("---\n---\n")
-    return tmp_path / "merge-nli"
+    return write_folder(tmp_path / "merge-nli")
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from merge_metric.publish_verify import EXAMPLE, FIGURES, verify
 from merge_metric.register import SPACE, module_files
 from merge_metric.seed_variant_accuracy.scoring import score
 
+pytestmark = pytest.mark.xdist_group("publish-space")  # one process for all commands
+
 NAME = "somebody/seed_variant_accuracy"
 
 
