@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _LENGTHS: Final = {"h": "length", "h′": "length_variant", "in both": "overlap"}
 _FUZZY: Final = {"token sort ratio": "fuzzy_sort", "token set ratio": "fuzzy_set"}
+_CHUNK: Final = 20_000
+
 _MEASURES: Final = (*_LENGTHS.values(), *_FUZZY.values())
 
 _DISTANCES: Final = {
@@ -142,20 +144,22 @@ def overlap(pairs: Iterable[Pairs], *, encode: Encode | None = None) -> Table:
 
 
 def _tokens_row(pairs: Pairs) -> dict[str, Any]:
-    known: dict[str, list[str]] = {}
-    for text in (*pairs.originals, *pairs.rewritten):
-        if text not in known:
-            known[text] = tokens(text)
-    one, other = ([known[text] for text in texts] for texts in (pairs.originals, pairs.rewritten))
-    by_sort, by_set = fuzzy_match(one, other)
-    return {
-        "n_pairs": len(one),
-        "length": float(np.mean([len(each) for each in one])),
-        "length_variant": float(np.mean([len(each) for each in other])),
-        "overlap": float(np.mean([n_common(a, b) for a, b in zip(one, other, strict=True)])),
-        "fuzzy_sort": float(by_sort.mean()),
-        "fuzzy_set": float(by_set.mean()),
-    }
+    """Averages over pairs, some thousands of which are taken apart at a time."""
+    n_pairs = len(pairs.originals)
+    totals = np.zeros(len(_MEASURES))
+    for start in range(0, n_pairs, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        one, other = (
+            list(map(tokens, texts[part])) for texts in (pairs.originals, pairs.rewritten)
+        )
+        totals += [
+            sum(map(len, one)),
+            sum(map(len, other)),
+            sum(map(n_common, one, other)),
+            *(ratios.sum() for ratios in fuzzy_match(one, other)),
+        ]
+    means = (totals / n_pairs).tolist()
+    return {"n_pairs": n_pairs} | dict(zip(_MEASURES, means, strict=True))
 
 
 def _distances_row(pairs: Pairs, encode: Encode) -> dict[str, Any]:

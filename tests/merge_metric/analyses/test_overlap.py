@@ -12,6 +12,7 @@ import pytest
 from helpers.sensitivity_data import answer_rows, sentence, write_answers, write_source
 from numpy.typing import NDArray
 
+from merge_metric.analyses import overlap as overlap_module
 from merge_metric.analyses.distances import cosine_distances, histogram_divergence
 from merge_metric.analyses.overlap import overlap, pairs_of, read_pairs
 from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
@@ -120,6 +121,14 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
     assert row["fuzzy_sort"] == pytest.approx(np.mean(exact))
     assert row["fuzzy_set"] > row["fuzzy_sort"]
     assert "distance" not in row
+
+
+def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their size."""
+    whole = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
+    monkeypatch.setattr(overlap_module, "_CHUNK", 3)
+    parts = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
+    assert parts == pytest.approx(whole)
 
 
 def test_the_table_of_a_dataset(folder: Path) -> None:

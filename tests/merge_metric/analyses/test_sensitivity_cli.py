@@ -149,6 +149,39 @@ def test_kinds_are_read_from_two_datasets(analyse: Callable[..., Result]) -> Non
     assert [row["relaxed_fooling_rate"] for row in rows] == [2 / 3, 1 / 3, 2 / 3, 2 / 3]
 
 
+def test_kinds_are_read_from_one_dataset_and_file(
+    analyse: Callable[..., Result], tmp_path: Path
+) -> None:
+    """The configurations of a source, by default both."""
+    folder = write_source(tmp_path / "both", "snli", REPLACED, "noun")
+    write_source(folder, "snli", OWN["a"])
+    rows = [*answer_rows("snli", REPLACED, "noun"), *answer_rows("snli", OWN["a"])]
+    path = write_answers(tmp_path / "m.parquet", rows)
+    found = rows_of(analyse("kinds", str(path), "--dataset", str(folder), "--format", "json"))
+    assert [(row["model"], row["group"], row["n_seeds"]) for row in found] == [
+        ("m", "replacement", 3),
+        ("m", "paraphrase", 3),
+    ]
+
+
+def test_accuracy_on_all_test_problems_beside_own_paraphrases(
+    analyse: Callable[..., Result], tmp_path: Path
+) -> None:
+    """Table 1: S on all test problems of a source, whose seeds are another set for each model."""
+    tests = []
+    for model, lines in OWN.items():
+        answers = [row for row in answer_rows("snli", lines) if row["variant_id"] == row["seed_id"]]
+        answers += [
+            {**answers[0], "variant_id": f"snli:x{n}", "seed_id": f"snli:x{n}", "prediction": 2}
+            for n in range(1 if model == "a" else 3)
+        ]
+        tests += ["--test", f"{model}={write_answers(tmp_path / f'{model}.parquet', answers)}"]
+    more = ("--config", "snli_paraphrases", "--format", "json")
+    a, b = rows_of(analyse("accuracy", *FILES, *tests, *more))
+    assert (a["model"], a["n_test"], a["test_accuracy"]) == ("a", 4, 3 / 4)
+    assert (b["model"], b["n_test"], b["test_accuracy"]) == ("b", 6, 3 / 6)
+
+
 def test_overlap_needs_no_predictions(analyse: Callable[..., Result]) -> None:
     """All of a folder's collections, or the configurations asked for."""
     rows = rows_of(analyse("overlap", "--dataset", "a-own", "--format", "json"))
@@ -224,6 +257,7 @@ def test_errors_are_one_line(
     [
         ("rapidfuzz", [], "overlap"),
         ("matplotlib", ["--out", "x.png"], "overlap"),
+        ("sentence_transformers", ["--encoder", "org/some"], "embeddings"),
     ],
 )
 def test_missing_packages_are_told(
