@@ -1,11 +1,10 @@
 """Masked queries → the most probable tokens and their logits (D3–D5).
 
-The only module here that imports torch and transformers.
+Of the modules here the only one that runs torch and transformers; `paraphrase/` has another.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 import unicodedata
 from collections import deque
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.vocabulary import Vocabulary, read_vocabulary
+from generation.weights import digest_of_files, resolve_device
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,8 @@ _HEADS: Final = {
 }
 """Model type → the modules after the trunk, in order. Other types run whole."""
 
+_FILES: Final = frozenset({".json", ".safetensors", ".model", ".txt"})
+"""What a model's folder is known by: configuration, tokenizer and weights."""
 _BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _HEAD_ROWS: Final = {"cpu": 256}
@@ -141,6 +143,8 @@ class MaskedLM:
         import torch
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+        from merge_metric.predict.packed_linear import pack_linear_layers
+
         path = Path(model)
         source, _, revision = (str(model), "", "") if path.is_dir() else str(model).partition("@")
         arguments = {"revision": revision or None, "trust_remote_code": False}
@@ -163,12 +167,14 @@ class MaskedLM:
                 f"{model}: expected a trained masked-LM head, but the checkpoint lacks "
                 f"{missing[:3]}; is it a model for another task?"
             )
+        weights = pack_linear_layers(weights.to(resolve_device(device)))
         commit = None if path.is_dir() else getattr(weights.config, "_commit_hash", None)
         return cls(
-            weights.to(resolve_device(device)),
+            weights,
             tokenizer,
             name=name or (path.name if path.is_dir() else source),
-            revision=commit or _digest_of_files(path),
+            revision=commit
+            or digest_of_files(file for file in path.iterdir() if file.suffix in _FILES),
         )
 
     @property
@@ -316,27 +322,6 @@ class MaskedLM:
         return vectors
 
 
-def resolve_device(device: str) -> str:
-    """`auto` → the best device there is; anything else must be a torch device.
-
-    Raises:
-        ValueError: torch knows no such device, or it is not there.
-    """
-    import torch
-
-    if device == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device: expected 'auto', 'cpu' or a device torch can use, got {device!r}: {error}"
-        ) from error
-    return device
-
-
 def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
     """Inputs of equal length, at most `budget` tokens together.
 
@@ -415,13 +400,3 @@ def _max_tokens(model: PreTrainedModel, tokenizer: Any) -> int:
     if padding is not None:
         positions -= padding + 1
     return int(min(positions, tokenizer.model_max_length))
-
-
-def _digest_of_files(folder: Path) -> str:
-    """Digest of a local model's configuration, tokenizer and weights."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in {".json", ".safetensors", ".model", ".txt"}:
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()

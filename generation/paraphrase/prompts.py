@@ -36,13 +36,13 @@ def check_prompt(prompt: str) -> str:
 
 
 def clean(text: str, hypothesis: str) -> str:
-    """What counts as the paraphrase in a generator's answer; "" if there is none.
+    r"""What counts as the paraphrase in a generator's answer; "" if there is none.
 
     The first line that says something: a first line that ends in a colon announces the
     answer. Quotation marks around the whole are left out. What the hypothesis has itself,
     a colon at the end or quotation marks, stays.
 
-    >>> clean('Here is another way to say it:\\n\\n"A girl leaps."\\nOr not.', "A girl jumps.")
+    >>> clean('Here is another way to say it:\n\n"A girl leaps."\nOr not.', "A girl jumps.")
     'A girl leaps.'
     >>> clean('"So," she said.', "She said so.")
     '"So," she said.'

@@ -18,6 +18,7 @@ import pytest
 import torch
 from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
+from safetensors.torch import load_file
 from threadpoolctl import threadpool_limits
 from transformers import (
     AutoConfig,
@@ -29,8 +30,9 @@ from transformers import (
 )
 
 from generation import masked_lm
-from generation.masked_lm import MaskedLM, resolve_device
+from generation.masked_lm import MaskedLM
 from generation.records import MaskedQuery, Scores, Span
+from generation.weights import resolve_device
 
 BYTE_LEVEL = ("roberta", "modernbert")
 K = 50
@@ -483,8 +485,9 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     """A folder with a .bin file alone is not loaded: unpickling runs code."""
     folder = tmp_path / "pickled"
     shutil.copytree(tiny_model("bert-cased"), folder)
+    weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    torch.save(tiny_mlm("bert-cased")._model.state_dict(), folder / "pytorch_model.bin")
+    torch.save(weights, folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match="safetensors"):
         MaskedLM.load(folder)
 
