@@ -13,7 +13,7 @@ from helpers.browser import console_errors, outside, requests
 from helpers.report_data import EVIL, Problems, paraphrased, problems, write_predictions
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.join import join
 from merge_metric.report.columns import definitions
@@ -344,6 +344,12 @@ def opened(browser: Chrome, mixed: Any, tmp_path: Path) -> Chrome:
     return browser
 
 
+def fits(browser: Chrome) -> bool:
+    """Whether the page is no wider than the window; drawings follow a little later."""
+    width = "document.documentElement.scrollWidth <= window.innerWidth"
+    return bool(browser.execute_script(f"return {width}"))
+
+
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
@@ -379,10 +385,7 @@ def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
     ] * 2
     for width in (1280, 390):
         opened.set_window_size(width, 900)
-        wide, window = opened.execute_script(
-            "return [document.documentElement.scrollWidth, window.innerWidth]"
-        )
-        assert wide <= window
+        WebDriverWait(opened, 10).until(fits, f"wider than {width} pixels")
     opened.set_window_size(1280, 1000)
     assert opened.title == "2 models on mnli-m, snli and snli_paraphrases – MERGE report"
     assert find("img") == []
