@@ -56,6 +56,8 @@ class Plan:
     account: str | None
     """Who would do it; None where there is no token."""
     exists: bool
+    head: str | None
+    """Commit of `main` that this would change."""
     private: bool
     version: str
     """Tag of the data's version."""
@@ -127,6 +129,7 @@ def plan(
         repository=target,
         account=account,
         exists=state is not None,
+        head=None if state is None else state.head,
         private=private if state is None else state.private,
         version=tag_of(chosen),
         why=why,
@@ -155,7 +158,11 @@ def carry_out(planned: Plan) -> Published:
     if not planned.exists:
         hub.create(target, private=planned.private)
     revision = hub.make_equal(
-        target, planned.files, message=f"Data {tag}", removable=_goes_from(target)
+        target,
+        planned.files,
+        message=f"Data {tag}",
+        removable=_goes_from(target),
+        planned_on=planned.head,
     )
     rows: dict[str, dict[str, int]] = {}
     if planned.main or not planned.tagged:

@@ -298,11 +298,20 @@ class Hub:
         message: str,
         revision: str = MAIN,
         removable: Callable[[str], bool] = lambda path: False,
+        planned_on: str | None = None,
     ) -> str:
         """Make a branch equal to these files in one commit, or none where it is so already.
 
         The commit is made on the head that was looked at: one that somebody else makes in
         between is not overwritten, but an error.
+
+        Args:
+            repository: Where.
+            files: What is to be.
+            message: Of the commit.
+            revision: The branch.
+            removable: Whether a file there that is none of these is to go.
+            planned_on: The head that was looked at, where that was before this call.
 
         Returns:
             The branch's commit with these files.
@@ -318,6 +327,11 @@ class Hub:
             difference = compare(files, self.files(repository, head), removable)
             if not difference:
                 return head
+            if planned_on not in (None, head):
+                raise PublishError(
+                    f"uploading to {repository.name}: something else changed {revision} since "
+                    "it was looked at; run the same command again"
+                )
             return str(
                 self._commit(
                     repository, files, difference, message, revision=revision, parent_commit=head

@@ -543,6 +543,17 @@ def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
     assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
 
 
+def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
+    """What is done is what was shown, or nothing."""
+    repo = desk.hub.make("dataset", NAME)
+    theirs = {"README.md": Entry(b"theirs", False)}
+    desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "something else changed main since it was looked at; run the same command" in result.err
+    assert repo.history() == ["Theirs", "initial commit"]
+
+
 def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
     """The version is theirs then."""
     repo = desk.hub.make("dataset", NAME)
