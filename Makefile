@@ -5,11 +5,14 @@ READY := $(VENV)/.ready
 LEGACY := .venv-legacy
 SERVER := .venv-server
 PEERS := .venv-peers
+LM_EVAL := .venv-lm-eval
+LIGHTEVAL := .venv-lighteval
+INSPECT := .venv-inspect
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test lint format bench test-browser test-distributed test-server test-legacy clean
+.PHONY: demo test lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -49,6 +52,11 @@ test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants ro
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy
 
+test-harnesses: $(READY) $(LM_EVAL)/.ready $(LIGHTEVAL)/.ready $(INSPECT)/.ready  ## Exported tasks in the harnesses, metadata in mlcroissant, in environments of their own
+	$(TEST_ENV) MERGE_NLI_LM_EVAL_PYTHON=$(abspath $(LM_EVAL))/bin/python \
+	  MERGE_NLI_LIGHTEVAL_PYTHON=$(abspath $(LIGHTEVAL))/bin/python \
+	  MERGE_NLI_INSPECT_PYTHON=$(abspath $(INSPECT))/bin/python $(BIN)/pytest -m harness tests/harnesses
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,predict,report,app,dev]'
@@ -57,6 +65,26 @@ $(READY): pyproject.toml constraints.txt
 $(LEGACY)/.ready: Makefile
 	$(PYTHON) -m venv $(LEGACY)
 	$(LEGACY)/bin/python -m pip install --quiet --disable-pip-version-check 'datasets==3.6.0' 'huggingface_hub<1'
+	touch $@
+
+$(LM_EVAL)/.ready: Makefile
+	$(PYTHON) -m venv $(LM_EVAL)
+	$(LM_EVAL)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  'lm_eval[hf]==0.4.13' 'mlcroissant==1.1.1' "$$(grep '^torch==' constraints.txt)"
+	touch $@
+
+# With xxhash 4 lighteval cannot be imported.
+$(LIGHTEVAL)/.ready: Makefile
+	$(PYTHON) -m venv $(LIGHTEVAL)
+	$(LIGHTEVAL)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  'lighteval==0.13.0' 'xxhash<4' "$$(grep '^torch==' constraints.txt)"
+	touch $@
+
+# inspect-ai wants an older fsspec than the newest datasets allows.
+$(INSPECT)/.ready: Makefile
+	$(PYTHON) -m venv $(INSPECT)
+	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check 'inspect-ai==0.3.285' \
+	  datasets transformers accelerate "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
 test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
@@ -69,4 +97,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -160,9 +160,8 @@ def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dic
         ValueError: a seed or variant is missing or came twice.
     """
     _require_whole_seeds(answers)
-    columns = {name: [row[name] for row in answers] for name in ("variant_id", "seed_id")}
-    labels = {name: np.array([row[name] for row in answers]) for name in ("label", "prediction")}
-    rows = split_predictions(**columns, **labels)
+    names = ("variant_id", "seed_id", "label", "prediction")
+    rows = split_predictions(**{name: [row[name] for row in answers] for name in names})
     drawn = {row["variant_id"]: row["subsamples"] for row in answers}
     if any(drawn.values()):
         rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
@@ -173,15 +172,23 @@ def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dic
     return {name: math.nan if value is None else value for name, value in found.items()}
 
 
+def whole_seeds(answers: Sequence[Answer]) -> tuple[list[Answer], int]:
+    """Answers to all problems of a seed, and how many seeds have only some."""
+    found = Counter(row["seed_id"] for row in answers)
+    whole = [row for row in answers if found[row["seed_id"]] == row["n_problems"]]
+    return whole, len(found) - len({row["seed_id"] for row in whole})
+
+
 def _require_whole_seeds(answers: Sequence[Answer]) -> None:
     """Raise where a harness was given a limit of rows, which cuts seeds."""
     if not answers:
         raise ValueError("expected answers to all problems, got none")
+    if not whole_seeds(answers)[1]:
+        return
     found = Counter(row["seed_id"] for row in answers)
-    for row in answers:
-        if found[row["seed_id"]] != row["n_problems"]:
-            raise ValueError(
-                f"expected answers to all {row['n_problems']} problems of the seed "
-                f"{row['seed_id']!r}, itself and its variants, got {found[row['seed_id']]}: a "
-                f"limit of samples cuts seeds; leave it out and limit the seeds with limit_seeds"
-            )
+    row = next(row for row in answers if found[row["seed_id"]] != row["n_problems"])
+    raise ValueError(
+        f"expected answers to all {row['n_problems']} problems of the seed {row['seed_id']!r}, "
+        f"itself and its variants, got {found[row['seed_id']]}: a limit of samples cuts seeds; "
+        f"leave it out and limit the seeds"
+    )

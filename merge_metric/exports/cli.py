@@ -120,28 +120,32 @@ def lighteval_command(
     prompt_start: PromptStart = "",
     letters: LettersOption = Letters.spaced,
     ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
+    limit_seeds: Annotated[
+        int | None, _option("Only so many seeds of each source, drawn at random.", min=1)
+    ] = None,
+    rng_seed: Annotated[int, _option("Of that sample.", min=0)] = 0,
     overwrite: Overwrite = False,
     output: Format = OutputFormat.text,
 ) -> None:
     """Tasks for lighteval (0.13.0).
 
-    A folder with a module for --custom-tasks, and a script that runs it from Python, for
-    machines without network. It needs nothing of this package.
+    A folder with the problems, a module for --custom-tasks, and a script that runs it
+    without the network. It needs nothing of this package.
 
     \b
     Examples:
       merge-nli export lighteval merge-nli --config snli --out tasks/lighteval
 
     \b
-      merge-nli export lighteval merge-nli --shots mix --letters both
+      merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
     """  # \b is a mark of click: keep the lines that follow
     with user_errors(extra="predict"):
         from merge_metric.exports.lighteval import MODULE, RUNNER, export_lighteval
 
-        options = _options(config, shots, prompt_start, letters, ct, hub, revision)
-        names = export_lighteval(folder, out, options, overwrite=overwrite)
+        options = _options(config, shots, prompt_start, letters, ct)
+        names = export_lighteval(
+            folder, out, options, limit_seeds=limit_seeds, rng_seed=rng_seed, overwrite=overwrite
+        )
         _report(
             output,
             out,
@@ -197,6 +201,8 @@ def croissant_command(
         str | None,
         _option("Where the files are to be had; by default beside the metadata, in the folder."),
     ] = None,
+    version: Annotated[str | None, _option("Of the data, e.g. 1.0.0.", "--data-version")] = None,
+    published: Annotated[str | None, _option("Date of publication, e.g. 2026-01-31.")] = None,
     overwrite: Overwrite = False,
     output: Format = OutputFormat.text,
 ) -> None:
@@ -217,7 +223,13 @@ def croissant_command(
         from merge_metric.exports.croissant import export_croissant
 
         path, names = export_croissant(
-            folder, out, config or (), base_url=base_url, overwrite=overwrite
+            folder,
+            out,
+            config or (),
+            base_url=base_url,
+            version=version,
+            published=published,
+            overwrite=overwrite,
         )
         _report(
             output,
@@ -303,8 +315,8 @@ def _options(
     prompt_start: str,
     letters: Letters,
     ct: list[int] | None,
-    hub: str | None,
-    revision: str | None,
+    hub: str | None = None,
+    revision: str | None = None,
 ) -> TaskOptions:
     from merge_metric.exports.harness import TaskOptions
 

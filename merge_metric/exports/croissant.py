@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,35 +24,28 @@ FILE: Final = "croissant.json"
 
 _PARQUET: Final = "application/x-parquet"
 
+_TERMS: Final = (
+    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
+    *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
+    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
+)
 _CONTEXT: Final[dict[str, Any]] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "key": "cr:key",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "repeated": "cr:repeated",
-    "sc": "https://schema.org/",
-    "source": "cr:source",
+    "name": {"@container": "@language"},
+    **{term: f"cr:{term}" for term in _TERMS},
 }
+"""The standard one, whole: readers warn of any other."""
 
 _LABELS: Final = "labels"
 """Record set of the names of labels."""
@@ -91,6 +85,8 @@ def export_croissant(
     configs: Sequence[str] = (),
     *,
     base_url: str | None = None,
+    version: str | None = None,
+    published: str | None = None,
     overwrite: bool = False,
 ) -> tuple[Path, list[str]]:
     """Write the metadata of a dataset folder.
@@ -100,7 +96,10 @@ def export_croissant(
         out: The file; by default `croissant.json` in the folder.
         configs: Configurations; by default all.
         base_url: Where the folder's files are to be had. By default the metadata name them
-            by their paths from the folder in which the metadata are.
+            by their paths from the folder in which the metadata are. With it, splits that
+            are in several files, those of all classes, have no record set of their own.
+        version: Of the data, such as 1.0.0.
+        published: Date of publication, such as 2026-01-31.
         overwrite: Replace an existing file.
 
     Returns:
@@ -109,8 +108,8 @@ def export_croissant(
     Raises:
         FileExistsError: there is something at `out`.
         NotADirectoryError: there is no dataset folder.
-        ValueError: it is none, lacks a configuration, or `out` is elsewhere and no
-            `base_url` says where the files are.
+        ValueError: it is none, lacks a configuration, `published` is no date, or `out` is
+            elsewhere and no `base_url` says where the files are.
     """
     chosen = configurations_of(folder, configs)
     path = out or folder / FILE
@@ -120,6 +119,10 @@ def export_croissant(
             f"their place beside them; or say with --base-url where the files are to be had"
         )
     metadata = describe(folder, chosen, base_url=base_url)
+    if version:
+        metadata["version"] = version
+    if published:
+        metadata["datePublished"] = _date(published)
     with new_file(path, overwrite=overwrite) as partial:
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         partial.write_text(text + "\n", encoding="utf-8")
@@ -138,6 +141,9 @@ def describe(
     }
     names = dict.fromkeys(name for names in files.values() for name in names)
     several = {key: names for key, names in files.items() if len(names) > 1}
+    if base_url:  # a set of files is in a folder or an archive, not at several addresses
+        files = {key: names for key, names in files.items() if key not in several}
+        several = {}
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -181,6 +187,15 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
     return facts, " ".join(prose.split()), citation.strip()
 
 
+def _date(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError(
+            f"date of publication: expected one such as 2026-01-31, got {text!r}"
+        ) from None
+
+
 def _licence(name: str) -> str:
     """An identifier as the Hub spells it, as the address of the licence where it is one."""
     if name.startswith("cc"):
@@ -204,15 +219,18 @@ def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, An
 
 
 def _file_set(identifier: str, names: Sequence[Path]) -> dict[str, Any]:
-    """The files of a split that has one per class of variants."""
+    """The files of a split that has one per class of variants, beside the metadata."""
     return {
         "@type": "cr:FileSet",
-        "@id": f"files of {identifier}",
-        "name": f"files of {identifier}",
-        "containedIn": [{"@id": name.as_posix()} for name in names],
+        "@id": _set_of(identifier),
+        "name": _set_of(identifier),
         "encodingFormat": _PARQUET,
-        "includes": "*.parquet",
+        "includes": [name.as_posix() for name in names],
     }
+
+
+def _set_of(identifier: str) -> str:
+    return f"{identifier}/files"
 
 
 def _label_names() -> dict[str, Any]:
@@ -242,7 +260,7 @@ def _label_names() -> dict[str, Any]:
 def _record_set(config: str, split: str, names: Sequence[Path]) -> dict[str, Any]:
     identifier = f"{config}/{split}"
     if len(names) > 1:
-        source = {"fileSet": {"@id": f"files of {identifier}"}}
+        source = {"fileSet": {"@id": _set_of(identifier)}}
     else:
         source = {"fileObject": {"@id": names[0].as_posix()}}
     return {
@@ -256,11 +274,12 @@ def _record_set(config: str, split: str, names: Sequence[Path]) -> dict[str, Any
 
 
 def _field(identifier: str, column: pa.Field, source: dict[str, Any]) -> dict[str, Any]:
-    shape, kind = [], column.type
+    shape: list[str] = []
+    kind = column.type
     while pa.types.is_list(kind):
         shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
         kind = kind.value_type
-    field = {
+    field: dict[str, Any] = {
         "@type": "cr:Field",
         "@id": f"{identifier}/{column.name}",
         "name": f"{identifier}/{column.name}",

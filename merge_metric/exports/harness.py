@@ -125,9 +125,9 @@ def examples_of(prompt: Prompt) -> list[dict[str, Any]]:
     ]
 
 
-def write_settings(path: Path, tasks: Tasks) -> None:
-    """What a task module reads when a harness loads it."""
-    settings = {
+def settings_of(tasks: Tasks) -> dict[str, Any]:
+    """What a task module is told in `SETTINGS`."""
+    return {
         "dataset": tasks.dataset,
         "revision": tasks.revision,
         "thresholds": list(tasks.thresholds),
@@ -142,6 +142,10 @@ def write_settings(path: Path, tasks: Tasks) -> None:
             for config, prompt in tasks.prompts.items()
         },
     }
+
+
+def write_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Write them."""
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -58,7 +58,7 @@ class _Function(str):
     __slots__ = ()
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
     """Writes `_Function` with the harness's tag, and nothing as an alias."""
 
     def ignore_aliases(self, data: Any) -> bool:

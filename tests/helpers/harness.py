@@ -26,9 +26,9 @@ SHOTS: Final = """\
 {"premise": "A car is old.", "hypothesis": "A car is {new}.", "label": "contradiction"}
 """
 
-CHAT_TEMPLATE: Final = (
+_CHAT_TEMPLATE: Final = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n"
-    "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
 
 
@@ -74,14 +74,15 @@ class Place:
         return {name: math.nan if value is None else value for name, value in found.items()}
 
 
-def make_place(path: Path, kind: str = "gpt2") -> Place:
-    """Write the dataset, a small random model, and examples."""
+def make_place(path: Path, kind: str = "gpt2", *, chat: bool = False) -> Place:
+    """Write the dataset, a small random model, with a chat template or without, and examples."""
     place = Place(path)
     write_folder(place.dataset)
     place.shots.write_text(SHOTS, encoding="utf-8")
     tiny_lm(kind).save_pretrained(place.model)
-    tokenizer = tiny_tokenizer(kind)
-    tokenizer.save_pretrained(place.model)
+    tiny_tokenizer(kind).save_pretrained(place.model)
+    if chat:
+        (place.model / "chat_template.jinja").write_text(_CHAT_TEMPLATE, encoding="utf-8")
     return place
 
 
@@ -95,7 +96,7 @@ def python_of(variable: str) -> str:
 
 def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) -> str:
     """Run a command offline, with caches of its own, without this project on its path."""
-    home = {"HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    home = {"HOME": str(cwd), "HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1"}
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     done = subprocess.run(
         command,

@@ -96,11 +96,16 @@ def _sample(config: str, problem: dict[str, Any]) -> Sample:
 
 @metric
 def seed_variant_accuracy() -> Metric:
-    """Every figure; Inspect also asks for those of no samples."""
+    """Every figure, of the seeds all of whose problems are answered; how many are not.
+
+    Inspect asks while it runs, too.
+    """
 
     def compute(scores: list[SampleScore]) -> Value:
         found = [each.score.metadata["answer"] for each in scores if each.score.metadata]
-        return answers.figures(found, SETTINGS["thresholds"]) if found else {}
+        whole, left_out = answers.whole_seeds(found)
+        figures = answers.figures(whole, SETTINGS["thresholds"]) if whole else {}
+        return {**figures, "n_seeds_left_out": left_out}
 
     return compute
 

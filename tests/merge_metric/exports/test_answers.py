@@ -85,11 +85,15 @@ def test_cut_seeds_are_refused(folder: Path) -> None:
     with pytest.raises(
         ValueError,
         match=r"expected answers to all 13 problems of the seed 'snli:7', itself and its "
-        r"variants, got 12: a limit of samples cuts seeds; leave it out and limit the seeds",
+        r"variants, got 12: a limit of samples cuts seeds; leave it out and limit the seeds$",
     ):
         answers.figures(rows[:-1])
     with pytest.raises(ValueError, match=r"expected answers to all problems, got none"):
         answers.figures([])
+    whole, left_out = answers.whole_seeds(rows[:-1])
+    assert {row["seed_id"] for row in whole} == {f"snli:{i}" for i in range(7)}
+    assert (len(whole), left_out) == (8 + 72 - 13, 1)
+    assert answers.whole_seeds(rows) == (rows, 0)
 
 
 def test_problems_are_those_of_predict(folder: Path) -> None:

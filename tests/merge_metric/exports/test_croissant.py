@@ -75,6 +75,35 @@ def test_elsewhere(folder: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
+    """Several files are a set of files in it; at addresses, each stands for itself."""
+    metadata = read(export_croissant(folder, configs=["snli"])[0])
+    (files,) = (each for each in metadata["distribution"] if each["@type"] == "cr:FileSet")
+    assert files["includes"] == ["snli/nouns/variants.parquet", "snli/verbs/variants.parquet"]
+    sources = {
+        each["@id"]: each["field"][0]["source"]
+        for each in metadata["recordSet"]
+        if each["@id"] != "labels"
+    }
+    assert sources["snli/variants"]["fileSet"] == {"@id": files["@id"]}
+    assert sources["snli/seeds"]["fileObject"] == {"@id": "snli/seeds.parquet"}
+    url = "https://example.org/data"
+    _, names = export_croissant(folder, tmp_path / "c.json", base_url=url)
+    assert "snli/seeds" in names
+    assert "snli_nouns/variants" in names
+    assert "snli/variants" not in names
+
+
+def test_version_and_date(folder: Path) -> None:
+    """As given, if they are; a date must be one."""
+    assert "version" not in read(export_croissant(folder)[0])
+    path, _ = export_croissant(folder, version="1.0.0", published="2026-01-31", overwrite=True)
+    metadata = read(path)
+    assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
+    with pytest.raises(ValueError, match=r"expected one such as 2026-01-31, got 'yesterday'"):
+        export_croissant(folder, published="yesterday", overwrite=True)
+
+
 def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
     """The card's licences and citations are needed; the check knows the new file."""
     from merge_dataset.check import check

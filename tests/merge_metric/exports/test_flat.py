@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.paraphrase_run import write_paraphrase_run
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
+from merge_dataset.export import export
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_flat
 from merge_metric.exports.mini_datasets import export_mini_datasets
@@ -121,18 +124,28 @@ def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
         assert b"huggingface" not in (schema.metadata or {})
 
 
+def test_paraphrases(folder: Path, tmp_path: Path) -> None:
+    """Their configuration, beside those of replacements."""
+    export(write_paraphrase_run(tmp_path / "run"), folder)
+    written = export_mini_datasets(folder, tmp_path / "mini", "jsonl")
+    assert list(written) == ["snli", "snli_nouns", "snli_verbs", "snli_paraphrases"]
+    assert written["snli_paraphrases"] == {
+        "snli_paraphrases/seeds.jsonl": 3,
+        "snli_paraphrases/mini-00.jsonl": 6,
+    }
+    rows = of_jsonl(tmp_path / "mini/snli_paraphrases/mini-00.jsonl")
+    assert same(rows, of_dataset(folder, "snli_paraphrases/variants.parquet"))
+    assert "The girl’s dog is 🐕." in {row["hypothesis"] for row in rows}
+
+
 def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> None:
     """Nothing is left behind."""
     for name in ("nouns", "verbs"):
         path = folder / "snli" / name / "variants.parquet"
         table = pq.ParquetFile(path).read()
-        empty = table.schema.empty_table()["subsamples"].type
         column = table.column_names.index("subsamples")
-        import pyarrow as pa
-
-        pq.write_table(
-            table.set_column(column, "subsamples", pa.array([[]] * len(table), empty)), path
-        )
+        none = pa.array([[]] * len(table), table["subsamples"].type)
+        pq.write_table(table.set_column(column, "subsamples", none), path)
     with pytest.raises(
         ValueError,
         match=r"configuration 'snli': expected variants in subsamples, got none in any: there are "

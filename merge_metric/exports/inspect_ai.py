@@ -1,0 +1,75 @@
+"""A task for Inspect: a file for `inspect eval`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from merge_metric.exports.harness import (
+    SETTINGS,
+    TaskOptions,
+    prepare,
+    settings_of,
+    task_folder,
+    template,
+    write_settings,
+)
+
+MODULE: Final = "merge_nli"
+
+_README: Final = """\
+# MERGE-NLI in Inspect
+
+```sh
+inspect eval {out}/merge_nli.py -T config={config} --model openai/MODEL
+```
+
+Needs `datasets` beside inspect-ai. Configurations: {configs}. The task asks a chat model for the
+letter of the label, every example a turn, reads the log-probabilities of the first token, and
+reports seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample and averaged, as
+`merge-nli score` does.
+
+- The provider must give `top_logprobs` (OpenAI-compatible servers such as llama.cpp's and vLLM, or
+  `hf/`). A letter that is not among the 20 most probable tokens has probability 0; where none is,
+  the run stops, or with `-T missing_letters=uniform` labels are equally probable.
+- A part of the data: `-T limit_seeds=100` takes 100 seeds of each source with all their variants,
+  the same as `merge-nli predict --limit-seeds 100`. `--limit` cuts seeds: figures are those of the
+  whole ones, and `n_seeds_left_out` counts the others.
+- The same model in `merge-nli predict`: `--base-url … --chat-template` for a server,
+  `--chat-template` for a local model (Inspect: `--model hf/local -M model_path=…`).
+- The model's temperature must leave log-probabilities as they are: do not set one.
+- Inspect gives no intervals for these figures. The metadata of every sample's score have a row of
+  a predictions file (`answer`), which `merge-nli score` gives intervals for.
+
+The code here is under Apache-2.0; the texts of the examples are under their source's licence.
+"""
+
+
+def export_inspect(
+    folder: Path, out: Path, options: TaskOptions, *, overwrite: bool = False
+) -> list[str]:
+    """Write a folder with a file for `inspect eval`.
+
+    Args:
+        folder: The dataset folder.
+        out: The folder to write.
+        options: Which configurations, and how models are asked.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        The configurations that can be asked for.
+
+    Raises:
+        FileExistsError: `out` holds something.
+        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+    """
+    tasks = prepare(folder, options)
+    configs = list(tasks.prompts)
+    readme = _README.format(
+        out=out, config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
+    )
+    with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
+        write_settings(partial / SETTINGS, settings_of(tasks))
+        text = template("inspect_ai.py")
+        (partial / f"{MODULE}.py").write_text(text, encoding="utf-8")
+    return configs

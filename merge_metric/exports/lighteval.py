@@ -1,0 +1,146 @@
+"""Tasks for lighteval: a module, the problems, and a script that runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from merge_dataset.schema import SPLITS
+from merge_metric.exports.answers import COLUMNS, sample_seeds
+from merge_metric.exports.harness import (
+    SETTINGS,
+    TaskOptions,
+    prepare,
+    settings_of,
+    task_folder,
+    template,
+    write_settings,
+)
+from merge_metric.exports.tables import read_split
+
+MODULE: Final = "merge_nli_tasks"
+RUNNER: Final = "run.py"
+
+_DIGITS: Final = 16
+
+_README: Final = """\
+# MERGE-NLI in lighteval
+
+```sh
+python {out}/run.py --model MODEL --task {task}
+PYTHONPATH={out} lighteval accelerate "model_name=MODEL" "{task}|0" --custom-tasks merge_nli_tasks
+```
+
+The script needs no network; lighteval's own command loads all built-in tasks, of which some
+download data. Tasks: {tasks}. Each asks a model for the letter of the label and reports
+seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample and averaged, as
+`merge-nli score` does.
+
+- The problems are copied into `data/`. A part of them: export again with `--limit-seeds`.
+  lighteval's `--max-samples` cuts seeds and is refused at the end.
+- Few-shot examples stand before every question; leave the number after `|` at 0. Where the
+  tokenizer has a chat template lighteval uses it, with examples and question as one message
+  (`--no-chat-template` of the script). `merge-nli predict` gives every example a turn of its own.
+- lighteval gives no intervals for these figures. The details that it writes have a row of a
+  predictions file for every problem, which `merge-nli score` gives intervals for.
+- `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
+  both after "Answer:". This task counts {letters}. lighteval tokenizes a letter by itself:
+  with a tokenizer that puts a space before every text the letters are not those of the prompt.
+
+The code here is under Apache-2.0; problems and examples are under their source's licence.
+"""
+
+
+def export_lighteval(
+    folder: Path,
+    out: Path,
+    options: TaskOptions,
+    *,
+    limit_seeds: int | None = None,
+    rng_seed: int = 0,
+    overwrite: bool = False,
+) -> list[str]:
+    """Write a folder with a module for `--custom-tasks` and a script that runs it.
+
+    Args:
+        folder: The dataset folder.
+        out: The folder to write.
+        options: Which configurations, and how models are asked.
+        limit_seeds: Only so many seeds of each source, with all their variants: those of
+            `merge-nli predict --limit-seeds`.
+        rng_seed: Of that sample.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        Names of the tasks.
+
+    Raises:
+        FileExistsError: `out` holds something.
+        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+    """
+    tasks = prepare(folder, options)
+    names = [f"merge_nli_{config}" for config in tasks.prompts]
+    readme = _README.format(
+        out=out,
+        task=names[0],
+        tasks=", ".join(f"`{name}`" for name in names),
+        letters="those after a space" if options.letters == "spaced" else "both",
+    )
+    with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
+        problems = {
+            config: problems_of(folder, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
+            for config in tasks.prompts
+        }
+        settings = settings_of(tasks)
+        data = f"data/{_digest(settings, problems)}"
+        _write_data(partial / data, problems)
+        write_settings(partial / SETTINGS, settings | {"data": data})
+        for name, source in ((f"{MODULE}.py", "lighteval_tasks.py"), (RUNNER, "lighteval_run.py")):
+            (partial / name).write_text(template(source), encoding="utf-8")
+    return names
+
+
+def problems_of(
+    folder: Path, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
+) -> pa.Table:
+    """Seeds, then variants, in the columns of `answers.load_problems`."""
+    tables = [
+        table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
+    ]
+    rows = pa.concat_tables(tables)
+    seeds = rows["seed_id"].to_pylist()
+    if limit_seeds is not None:
+        chosen = sample_seeds(seeds, limit_seeds, rng_seed=rng_seed)
+        rows = rows.filter(pa.array([seed in chosen for seed in seeds]))
+        seeds = rows["seed_id"].to_pylist()
+    counts = Counter(seeds)
+    return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
+
+
+def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
+    """What tells problems and prompts from others, whatever the dataset's place."""
+    told = {name: value for name, value in settings.items() if name != "dataset"}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for config, rows in problems.items():
+        digest.update(json.dumps([config, rows.to_pydict()]).encode())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
+    """A dataset of one split per configuration, as `load_dataset` reads it."""
+    folder.mkdir(parents=True)
+    configs = []
+    for config, rows in problems.items():
+        name = f"{config}.parquet"
+        pq.write_table(rows.replace_schema_metadata(None), folder / name)
+        files = [{"split": "problems", "path": name}]
+        configs.append({"config_name": config, "data_files": files})
+    header = yaml.safe_dump({"configs": configs}, sort_keys=False)
+    (folder / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")

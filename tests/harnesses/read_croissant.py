@@ -1,0 +1,40 @@
+"""Print as JSON what mlcroissant reads.
+
+Runs without pytest, in an environment of its own: `read_croissant.py FILE RECORD_SET…`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, and texts, which mlcroissant gives as bytes."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def main(file: str, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """The records of some record sets, columns by their own names."""
+    import mlcroissant
+
+    dataset = mlcroissant.Dataset(jsonld=file)
+    issues = dataset.metadata.ctx.issues
+    assert not issues.errors
+    assert not issues.warnings, issues.warnings
+    return {
+        name: [
+            {key.rpartition("/")[2]: plain(value) for key, value in record.items()}
+            for record in dataset.records(name)
+        ]
+        for name in names
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], sys.argv[2:])))

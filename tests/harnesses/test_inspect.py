@@ -1,0 +1,58 @@
+"""Inspect runs the exported task and gives our numbers; `make test-harnesses`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from helpers.harness import Place, make_place, python_of, run
+from helpers.tiny_language_models import tiny_tokenizer
+
+pytestmark = [pytest.mark.harness, pytest.mark.slow]
+
+CONFIG = "snli"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A dataset, a chat model, and the exported task."""
+    place = make_place(tmp_path_factory.mktemp("inspect"), chat=True)
+    out = str(place.path / "tasks")
+    place.export("inspect", str(place.dataset), "--out", out, "--ct", "50", "--ct", "90")
+    return place
+
+
+def inspect(place: Place, *options: str) -> dict[str, Any]:
+    """The log of an evaluation."""
+    logs = place.path / f"logs-{len(list(place.path.iterdir()))}"
+    command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai", "eval"]
+    command += ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]
+    command += ["-M", "device=cpu", "-T", f"config={CONFIG}", "--display", "plain"]
+    # A random model's letters may be anywhere in its vocabulary.
+    command += ["-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}"]
+    run([*command, "--log-dir", str(logs), "--log-format", "json", *options], place.path)
+    (file,) = logs.glob("*.json")
+    log: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return log
+
+
+def test_figures_and_probabilities_are_ours(place: Place) -> None:
+    """Of every problem, at two thresholds."""
+    log = inspect(place)
+    assert log["status"] == "success"
+    rows = place.ours(CONFIG, "--chat-template")
+    expected = place.figures(CONFIG, (50, 90))
+    (scores,) = log["results"]["scores"]
+    found = {name: each["value"] for name, each in scores["metrics"].items()}
+    counts = [found.pop(name) for name in ("n_seeds", "n_variants", "n_seeds_left_out")]
+    assert counts == [8, 72, 0]
+    assert found == pytest.approx(expected, nan_ok=True)
+    assert 0 < expected["variant_accuracy"] < 1
+    assert len(log["samples"]) == len(rows)
+    for sample in log["samples"]:
+        (score,) = sample["scores"].values()
+        answer = score["metadata"]["answer"]
+        ours = rows[sample["id"]]
+        assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+        assert answer["prediction"] == ours["prediction"]

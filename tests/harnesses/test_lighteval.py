@@ -1,0 +1,52 @@
+"""lighteval runs the exported tasks and gives our numbers; `make test-harnesses`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.harness import make_place, python_of, run
+
+pytestmark = [pytest.mark.harness, pytest.mark.slow]
+
+
+def test_figures_and_probabilities_are_ours(tmp_path: Path) -> None:
+    """For a configuration of all classes and one of verbs, at two thresholds."""
+    place = make_place(tmp_path)
+    out = tmp_path / "tasks"
+    place.export(
+        *("lighteval", str(place.dataset), "--out", str(out), "--letters", "both"),
+        *("--ct", "50", "--ct", "90"),
+    )
+    command = [python_of("MERGE_NLI_LIGHTEVAL_PYTHON"), str(out / "run.py")]
+    command += ["--model", str(place.model), "--device", "cpu", "--dtype", "float32"]
+    command += ["--batch-size", "48", "--out", "results"]
+    configs = ("snli", "snli_verbs")
+    for config in configs:
+        command += ["--task", f"merge_nli_{config}"]
+    table = run(command, tmp_path)
+    (file,) = (tmp_path / "results").rglob("results_*.json")
+    results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    for config in configs:
+        rows = place.ours(config)
+        expected = place.figures(config, (50, 90))
+        found = results[f"merge_nli_{config}|0"]
+        assert found == pytest.approx(
+            expected
+            | {
+                "n_seeds": sum(name == row["seed_id"] for name, row in rows.items()),
+                "n_variants": sum(name != row["seed_id"] for name, row in rows.items()),
+            },
+            nan_ok=True,
+        )
+        (details,) = (tmp_path / "results").rglob(f"details_merge_nli_{config}|0_*.parquet")
+        answers = [each["merge_nli"] for each in pq.read_table(details)["metric"].to_pylist()]
+        assert len(answers) == len(rows)
+        for answer in answers:
+            ours = rows[answer["variant_id"]]
+            assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
+            assert answer["prediction"] == ours["prediction"]
+    assert 0 < expected["variant_accuracy"] < 1
+    assert "seed_accuracy" in table
