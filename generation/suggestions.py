@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 PART_SIZE: Final = 2048
 """Questions a part answers: what a killed run loses at most."""
-_LAYOUT: Final = 2
-"""Number of the files' layout; a store of another layout is another store."""
+_LAYOUT: Final = 3
+"""Number of the files' layout, and of how scores are rounded; another number, another store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

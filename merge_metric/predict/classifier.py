@@ -94,6 +94,8 @@ class Classifier:
         """
         import torch
 
+        from merge_metric.predict.packed_linear import pack_linear_layers
+
         path = Path(model)
         local = path.is_dir()
         source, _, revision = (str(path), "", "") if local else str(model).partition("@")
@@ -103,7 +105,7 @@ class Classifier:
         order = label_order or read_order(config.id2label, name, otherwise)
         weights, tokenizer = _read(source, revision or None, getattr(torch, dtype))
         return cls(
-            weights.to(resolve_device(device)),
+            pack_linear_layers(weights.to(resolve_device(device))),
             tokenizer,
             label_order=order,
             name=name,

@@ -39,6 +39,8 @@ def load_causal_lm(
     """
     import torch
 
+    from merge_metric.predict.packed_linear import pack_linear_layers
+
     path = Path(model)
     if path.suffix == ".gguf" and path.is_file():
         path, gguf_file = path.parent, path.name
@@ -49,7 +51,7 @@ def load_causal_lm(
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     weights, tokenizer = _read(source, revision or None, gguf_file, getattr(torch, dtype))
     return Loaded(
-        weights.to(device),
+        pack_linear_layers(weights.to(device)),
         tokenizer,
         (Path(gguf_file).stem if gguf_file else path.resolve().name) if local else source,
         digest_of_files(path, gguf_file)
