@@ -21,19 +21,10 @@ from typing import Any, Final
 from merge_dataset.check import check
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, parquet_files
 from merge_dataset.publish_card import BENCHMARK_FILE, benchmark, card_for_hub
+from merge_dataset.publish_errors import PublishError
+from merge_dataset.publish_files import Difference, File, compare, make_file
 from merge_dataset.publish_fresh import run_fresh
-from merge_dataset.publish_hub import (
-    MAIN,
-    Difference,
-    File,
-    Hub,
-    PublishError,
-    Repository,
-    State,
-    compare,
-    make_file,
-    parse_repository,
-)
+from merge_dataset.publish_hub import MAIN, Hub, Repository, State, parse_repository
 
 log = logging.getLogger(__name__)
 

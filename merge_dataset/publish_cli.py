@@ -16,7 +16,7 @@ from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
     from merge_dataset.publish import Plan, Published
-    from merge_dataset.publish_hub import Difference, File
+    from merge_dataset.publish_files import Difference, File
 
 NOTHING_TO_DO: Final = "Nothing to do."
 NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
@@ -80,7 +80,9 @@ def publishing() -> Iterator[None]:
     with user_errors():
         for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
             logging.getLogger(name).setLevel(logging.WARNING)
-        from merge_dataset.publish_hub import PublishError
+        # It has a handler of its own, and would say everything twice.
+        logging.getLogger("huggingface_hub").propagate = False
+        from merge_dataset.publish_errors import PublishError
 
         try:
             yield

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.publish_hub import PublishError
+from merge_dataset.publish_errors import PublishError
 
 _PACKAGES: Final = Path(__file__).resolve().parents[1]
 """The folder that holds our packages."""

@@ -2,47 +2,28 @@
 
 Every call is either one that changes nothing, or one that may be repeated: after a failure that
 may pass, what is there is looked at again, and only what is still missing is done. The token is
-huggingface_hub's own affair; nothing here reads it, and no message has an address with a query,
-which could be signed.
+huggingface_hub's own affair; nothing here reads it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from merge_dataset.publish_errors import PublishError, calling, hide_queries
+from merge_dataset.publish_files import Difference, File, RemoteFile, compare
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo
-
-log = logging.getLogger(__name__)
 
 MAIN: Final = "main"
 
 Kind = Literal["dataset", "space", "model"]
 
-T = TypeVar("T")
-
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_PASSING: Final = (429, 500, 502, 503, 504)
-"""Status codes of failures that may pass."""
-_WAITS: Final = (0.5, 2.0, 8.0)
-"""Seconds before a call is repeated, where the Hub names no time itself."""
-_LONGEST_WAIT: Final = 60.0
-_LONGEST_MESSAGE: Final = 300
-_QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
-"""Of an address, from the question mark on."""
-
-
-class PublishError(Exception):
-    """The Hub refuses or fails, or what it holds is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,100 +65,6 @@ def parse_repository(text: str, kind: Kind) -> Repository:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a revision, by what the Hub tells of its content."""
-
-    path: str
-    size: int
-    git_oid: str
-    sha256: str | None
-    """Where the content lies in large file storage; `git_oid` is then that of the pointer."""
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file to be published."""
-
-    path: str
-    """In the repository."""
-    content: Path | bytes
-    size: int
-    git_oid: str
-    sha256: str
-
-    def is_same(self, other: RemoteFile) -> bool:
-        """Whether the file on the Hub has the same content."""
-        if self.size != other.size:
-            return False
-        return (
-            self.git_oid == other.git_oid if other.sha256 is None else self.sha256 == other.sha256
-        )
-
-
-def make_file(path: str, content: Path | bytes) -> File:
-    """A file with its size and digests.
-
-    >>> make_file("a", b"hello").git_oid  # as `git hash-object` says
-    'b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0'
-    """
-    size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    # git names its objects by SHA-1; nothing here is secured by it.
-    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    sha256 = hashlib.sha256()
-    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            git.update(block)
-            sha256.update(block)
-    return File(path, content, size, git.hexdigest(), sha256.hexdigest())
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What a commit would do to a revision."""
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    unchanged: int = 0
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.added or self.changed or self.removed)
-
-    def __str__(self) -> str:
-        """In words, the counts."""
-        counts = {
-            "to add": len(self.added),
-            "to change": len(self.changed),
-            "to remove": len(self.removed),
-            "as they are": self.unchanged,
-        }
-        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-
-
-def compare(
-    files: Iterable[File],
-    there: Mapping[str, RemoteFile],
-    removable: Callable[[str], bool] = lambda path: False,
-) -> Difference:
-    """What makes the files there equal to these.
-
-    Args:
-        files: What is to be.
-        there: What is, by path.
-        removable: Whether a file there that is none of these is to go.
-    """
-    wanted = {file.path: file for file in files}
-    added = [path for path in wanted if path not in there]
-    changed = [p for p, file in wanted.items() if p in there and not file.is_same(there[p])]
-    removed = [path for path in there if path not in wanted and removable(path)]
-    unchanged = len(wanted) - len(added) - len(changed)
-    return Difference(
-        tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)), unchanged
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     """What a repository is like now."""
 
@@ -196,7 +83,7 @@ class Hub:
         """Nothing is asked yet."""
         from huggingface_hub import HfApi
 
-        _hide_queries()
+        hide_queries()
         self._api = HfApi(library_name="merge-nli")
 
     def has_token(self) -> bool:
@@ -216,7 +103,7 @@ class Hub:
                 "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
                 "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
             )
-        answer: dict[str, Any] = self._call("asking who you are", self._api.whoami)
+        answer: dict[str, Any] = calling("asking who you are", self._api.whoami)
         token = answer.get("auth", {}).get("accessToken", {})
         if token.get("role") == "read":
             raise PublishError(
@@ -241,7 +128,7 @@ class Hub:
             tags = {ref.name: ref.target_commit for ref in refs.tags}
             return State(bool(info.private), branches.get(MAIN, str(info.sha)), branches, tags)
 
-        return self._call(f"looking at {repository.name}", ask)
+        return calling(f"looking at {repository.name}", ask)
 
     def files(self, repository: Repository, revision: str) -> dict[str, RemoteFile]:
         """Files of a revision, by path."""
@@ -259,7 +146,7 @@ class Hub:
                 if isinstance(each, RepoFile)
             }
 
-        return self._call(f"listing the files of {repository.name} at {revision}", ask)
+        return calling(f"listing the files of {repository.name} at {revision}", ask)
 
     def read(self, repository: Repository, path: str, revision: str) -> bytes:
         """A small file's content; empty where there is no such file."""
@@ -274,7 +161,7 @@ class Hub:
                 return b""
             return Path(local).read_bytes()
 
-        return self._call(f"reading {path} of {repository.name}", ask)
+        return calling(f"reading {path} of {repository.name}", ask)
 
     def create(self, repository: Repository, *, private: bool, sdk: str | None = None) -> None:
         """Make a repository; one that is there already stays as it is."""
@@ -288,7 +175,7 @@ class Hub:
                 space_sdk=sdk,
             )
 
-        self._call(f"making {repository.name}", ask)
+        calling(f"making {repository.name}", ask)
 
     def make_equal(
         self,
@@ -339,7 +226,7 @@ class Hub:
             )
 
         try:
-            return self._call(f"uploading to {repository.name}", attempt)
+            return calling(f"uploading to {repository.name}", attempt)
         except PublishError as error:
             told = self._what_became_of(repository, revision, before)
             raise PublishError(f"{error}\n{told}") from error
@@ -375,7 +262,7 @@ class Hub:
             )
             return str(made.pr_url)
 
-        return self._call(f"opening a pull request in {repository.name}", attempt)
+        return calling(f"opening a pull request in {repository.name}", attempt)
 
     def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
         """Name a commit; a tag of this name that is there already stays."""
@@ -390,7 +277,7 @@ class Hub:
                 exist_ok=True,
             )
 
-        self._call(f"tagging {name}", ask)
+        calling(f"tagging {name}", ask)
 
     def branch(self, repository: Repository, name: str, revision: str) -> None:
         """Make a branch that starts at a commit; one that is there already stays."""
@@ -404,7 +291,7 @@ class Hub:
                 exist_ok=True,
             )
 
-        self._call(f"making the branch {name}", ask)
+        calling(f"making the branch {name}", ask)
 
     def commit_of(self, repository: Repository, revision: str) -> str:
         """The commit of a branch or a tag."""
@@ -415,7 +302,7 @@ class Hub:
             )
             return str(info.sha)
 
-        return self._call(f"looking at {repository.name}", ask)
+        return calling(f"looking at {repository.name}", ask)
 
     def _commit(
         self,
@@ -461,7 +348,7 @@ class Hub:
             )
             return next((each.num for each in found if each.title == title), None)
 
-        return self._call(f"looking at the pull requests of {repository.name}", ask)
+        return calling(f"looking at the pull requests of {repository.name}", ask)
 
     def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
         try:
@@ -474,124 +361,3 @@ class Hub:
         if after == before:
             return f"{revision} of {repository.name} is as it was, at {before[:12]}."
         return f"{revision} of {repository.name} was at {before[:12]} and is at {after[:12]} now."
-
-    def _call(self, doing: str, call: Callable[[], T]) -> T:
-        """Call, repeat after failures that may pass, and turn the others into words.
-
-        Raises:
-            PublishError: it failed for good.
-        """
-        for wait in (*_WAITS, None):
-            try:
-                return call()
-            except _expected() as error:
-                cause = error.__cause__ if isinstance(error, RuntimeError) else error
-                if wait is None or not _may_pass(cause):
-                    raise PublishError(f"{doing}: {_in_words(cause or error)}") from error
-                seconds = _asked_to_wait(cause, wait)
-                log.warning("%s: %s; trying again in %g s", doing, _reason(cause), seconds)
-                time.sleep(seconds)
-        raise AssertionError("the last round returns or raises")
-
-
-def _hide_queries() -> None:
-    """Keep what huggingface_hub logs of addresses free of signatures.
-
-    It logs the address of a request that it repeats; that of a large file is signed, and who has
-    it may write.
-    """
-    for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
-        for handler in logger.handlers:
-            handler.addFilter(_without_query)
-
-
-def _without_query(record: logging.LogRecord) -> bool:
-    record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
-    return True
-
-
-def _expected() -> tuple[type[Exception], ...]:
-    """What calls of huggingface_hub raise for reasons that are not in this program."""
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-    )
-
-    # The last two: a card that the Hub does not take, and one file's upload that failed.
-    return (
-        _http_error(),
-        HfHubHTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-        ValueError,
-        RuntimeError,
-    )
-
-
-def _http_error() -> type[Exception]:
-    """The base class of all errors of the HTTP library, which is not the same in each release."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    base: type[Exception] = HfHubHTTPError.__bases__[0]
-    return base
-
-
-def _status(error: BaseException | None) -> int | None:
-    response = getattr(error, "response", None)
-    return getattr(response, "status_code", None)
-
-
-def _may_pass(error: BaseException | None) -> bool:
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    status = _status(error)
-    if status is not None:
-        return status in _PASSING
-    # A connection that was refused or cut, or half an answer.
-    passing = (_http_error(), json.JSONDecodeError)
-    return isinstance(error, passing) and not isinstance(error, OfflineModeIsEnabled)
-
-
-def _asked_to_wait(error: BaseException | None, otherwise: float) -> float:
-    response = getattr(error, "response", None)
-    text = response.headers.get("Retry-After", "") if response is not None else ""
-    return min(float(text), _LONGEST_WAIT) if text.isdecimal() else otherwise
-
-
-def _reason(error: BaseException | None) -> str:
-    status = _status(error)
-    return type(error).__name__ if status is None else f"the Hub answered {status}"
-
-
-def _in_words(error: BaseException) -> str:
-    from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
-
-    status = _status(error)
-    told = _told(error)
-    again = "run the same command again"
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
-    if isinstance(error, RepositoryNotFoundError):
-        return f"there is no such repository, or your token may not see it ({status}){told}"
-    if status is None and not isinstance(error, _http_error()):
-        return " ".join(str(error).split())
-    if status is None:
-        return f"the connection failed ({type(error).__name__}: {error}); {again}"
-    meanings = {
-        401: "your token is not accepted; run `hf auth login` again, or set HF_TOKEN anew",
-        403: "your token has no right to do this; use one that may write to the repository",
-        409: f"something else changed the repository meanwhile; {again}",
-        412: f"something else changed the repository meanwhile; {again}",
-        429: f"too many requests; wait some minutes and {again}",
-    }
-    failed = f"the Hub failed; {again} later" if status in _PASSING else "the Hub refuses it"
-    return f"{meanings.get(status, failed)} ({status}){told}"
-
-
-def _told(error: BaseException) -> str:
-    """What the server says, in one line."""
-    response = getattr(error, "response", None)
-    header = response.headers.get("X-Error-Message") if response is not None else None
-    text = " ".join(str(getattr(error, "server_message", None) or header or "").split())
-    return f": {text[:_LONGEST_MESSAGE]}" if text else ""

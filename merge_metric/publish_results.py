@@ -18,16 +18,9 @@ import yaml
 
 from merge_dataset.publish import find_revision
 from merge_dataset.publish_card import BENCHMARK_THRESHOLD
-from merge_dataset.publish_hub import (
-    Difference,
-    File,
-    Hub,
-    PublishError,
-    Repository,
-    compare,
-    make_file,
-    parse_repository,
-)
+from merge_dataset.publish_errors import PublishError
+from merge_dataset.publish_files import Difference, File, compare, make_file
+from merge_dataset.publish_hub import Hub, Repository, parse_repository
 from merge_metric.metadata import read_metadata
 from merge_metric.score import score_file
 

@@ -34,10 +34,10 @@ _COMMAND = "from merge_metric.publish_cli import publish_app; publish_app(prog_n
 
 _WORKER = """
 import json, os, sys
-import merge_dataset.publish, merge_dataset.publish_hub, merge_metric.publish
+import merge_dataset.publish, merge_dataset.publish_errors, merge_metric.publish
 from merge_metric.publish_cli import publish_app
 
-merge_dataset.publish_hub._WAITS = (0.01, 0.01, 0.01)
+merge_dataset.publish_errors._WAITS = (0.01, 0.01, 0.01)
 fresh = merge_dataset.publish.run_fresh
 replies = os.fdopen(os.dup(1), "w")
 for line in sys.stdin:

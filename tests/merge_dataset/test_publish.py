@@ -22,8 +22,9 @@ from huggingface_hub import constants
 from merge_dataset.export import export
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.publish import choose_version, parse_version
+from merge_dataset.publish_errors import PublishError
 from merge_dataset.publish_fresh import fresh_environment
-from merge_dataset.publish_hub import Hub, PublishError, parse_repository
+from merge_dataset.publish_hub import Hub, parse_repository
 from merge_dataset.publish_verify import verify
 from merge_dataset.schema import features
 
@@ -480,6 +481,7 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
     desk.hub.fail("lfs-put", cut="during")
     result = desk.good("dataset", "--repo", NAME, small, "--yes")
     assert re.search(r"thrown while requesting PUT http\S+/lfs/[0-9a-f]{64}\?…\n", result.err)
+    assert result.err.count("Retrying in 1s [Retry 1/5].") == 1
     assert [r.status for r in desk.hub.requests if r.route == "lfs-put"].count(None) == 1
     assert set(main(desk)) >= SMALL
 
