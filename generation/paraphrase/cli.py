@@ -128,8 +128,8 @@ def paraphrase_command(
 ) -> None:
     """Paraphrase the hypotheses of problems that an NLI model solves.
 
-    A text generator rewrites them; kept are paraphrases that the NLI model finds to
-    be entailed by the hypothesis and to entail it. They become the configuration
+    A text generator rewrites them. Kept are paraphrases that the hypothesis entails
+    and that entail it, as the NLI model finds. They become the configuration
     SOURCE_paraphrases of the dataset.
 
     An interrupted run goes on where it stopped when given the same command again.
@@ -140,8 +140,8 @@ def paraphrase_command(
         --model FacebookAI/roberta-large-mnli --device cuda
 
     \b
-      merge-nli paraphrase --source anli-r1 --model ./my-classifier --label-order c,e,n
-        --generator google/flan-t5-base --k 5 --limit 300
+      merge-nli paraphrase --source anli-r1 --model ./my-classifier
+        --label-order c,e,n --generator google/flan-t5-base --k 5
 
     \b
       merge-nli paraphrase --source mnli-m --model ./my-classifier

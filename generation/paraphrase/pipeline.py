@@ -40,7 +40,7 @@ from generation.paraphrase.config import ParaphraseConfig
 from generation.paraphrase.entailment import Judge, Pair, Verdicts, ask_in_parts
 from generation.paraphrase.opening import ModelChangedError, Opened, stamp
 from generation.paraphrase.rewriting import rewrite_in_parts
-from generation.paraphrase.rounds import KEPT, REASONS, Tried, run_rounds
+from generation.paraphrase.rounds import KEPT, REASONS, run_rounds
 from generation.paraphrase.summary import render_funnel
 from generation.paraphrase.tables import (
     PARAPHRASES,
@@ -48,6 +48,7 @@ from generation.paraphrase.tables import (
     excluded,
     kept_texts,
     paraphrase_table,
+    sorted_paraphrases,
     variant_rows,
 )
 from generation.records import Exclusion, Seed
@@ -234,11 +235,11 @@ class _Work:
                     rewrite=partial(self._rewrite, where, counts),
                     judge=partial(_verdicts_of, verdicts, where),
                 )
-                found: list[Tried] = []
+                tables = []
                 for number, tried in enumerate(rounds, start=1):
                     counts[number].update(str(each.reason) for each in tried)
-                    found += tried
-                writer.write(paraphrase_table(found))
+                    tables.append(paraphrase_table(tried))
+                writer.write(sorted_paraphrases(tables))
         return [
             {
                 "round": number,

@@ -36,7 +36,9 @@ REASONS: Final = (
     SURPLUS,
 )
 """Why a candidate is dropped: the first of these that holds. Nothing is left of `empty` when
-it is normalised; `duplicate`s are of any earlier candidate of the hypothesis, whatever became
+it is normalised; `unfinished` ones were cut at the most new tokens; `too_long` ones have more
+than ten characters for each of these; a `prompt_echoed` has words of the instruction, see
+`echoes`; `duplicate`s are of any earlier candidate of the hypothesis, whatever became
 of that; the NLI model does not predict entailment from the hypothesis to a `not_entailed`
 candidate, nor from a `not_entailing` one to the hypothesis; `surplus` are paraphrases beyond
 the k that are kept."""

@@ -51,7 +51,8 @@ def summarise(
     """
     manifest = read_json(RunFolder(run).manifest)
     problems, seeds = manifest["problems"], manifest["eligible"][PARAPHRASE]
-    following = _next(out, configs, model)
+    predictions = f"predictions/{'_'.join(configs)}_{slug(manifest['nli_model']['name'])}.parquet"
+    following = _next(out, configs, model, predictions)
     if as_json:
         keys = ("source", "fingerprint", "generator", "nli_model", "problems", "hypotheses",
                 "funnel", "eligible", "variants")  # fmt: skip
@@ -79,9 +80,10 @@ def summarise(
     )
 
 
-def _next(out: Path, configs: Sequence[str], model: Mapping[str, str | None]) -> list[str]:
+def _next(
+    out: Path, configs: Sequence[str], model: Mapping[str, str | None], predictions: str
+) -> list[str]:
     """Commands that measure the NLI model itself."""
-    predictions = f"predictions/{'_'.join(configs)}_{slug(model['model'] or '')}.parquet"
     named = [
         word for name, value in model.items() if value for word in (f"--{name}", value)
     ]  # fmt: skip

@@ -42,10 +42,16 @@ ANSWERS = pa.schema(
 
 
 def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
-    """One row per candidate, by hypothesis, round and rank."""
-    rows = sorted(tried, key=lambda each: (each.hypothesis, each.round, each.rank))
+    """One row per candidate, in the order given."""
+    rows = list(tried)
     columns = {name: [getattr(row, name) for row in rows] for name in PARAPHRASES.names}
     return pa.table(columns, schema=PARAPHRASES)
+
+
+def sorted_paraphrases(tables: Iterable[pa.Table]) -> pa.Table:
+    """Candidates in one piece, by hypothesis, round and rank."""
+    order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
+    return pa.concat_tables(tables).sort_by(order).combine_chunks()
 
 
 def answer_table(seed_ids: Sequence[str], answers: NDArray[np.float64]) -> pa.Table:

@@ -177,10 +177,10 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
     assert shlex.split(lines[-2]) == [
         "merge-nli", "predict", "--model", "org/my nli", "--label-order", "e,n,c", "--dataset",
         "my data", "--config", "snli_paraphrases", "--out",
-        "predictions/snli_paraphrases_org--my-nli.parquet",
+        "predictions/snli_paraphrases_fake-nli.parquet",
     ]  # fmt: skip
     assert shlex.split(lines[-1]) == [
-        "merge-nli", "score", "predictions/snli_paraphrases_org--my-nli.parquet", "--dataset",
+        "merge-nli", "score", "predictions/snli_paraphrases_fake-nli.parquet", "--dataset",
         "my data", "--config", "snli_paraphrases",
     ]  # fmt: skip
     assert (tmp_path / "my data" / "snli_paraphrases" / "variants.parquet").is_file()

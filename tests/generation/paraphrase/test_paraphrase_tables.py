@@ -16,6 +16,7 @@ from generation.paraphrase.tables import (
     excluded,
     kept_texts,
     paraphrase_table,
+    sorted_paraphrases,
     variant_id,
     variant_rows,
 )
@@ -74,7 +75,7 @@ def test_variant_ids() -> None:
 def test_candidates_are_sorted() -> None:
     """By hypothesis, round and rank; the columns are the fields."""
     rows = [tried("B.", 1, 0), tried("A.", 2, 1), tried("A.", 10, 0), tried("A.", 2, 0)]
-    table = paraphrase_table(rows)
+    table = sorted_paraphrases([paraphrase_table(rows[:1]), paraphrase_table(rows[1:])])
     assert table.schema == PARAPHRASES
     assert table["text"].to_pylist() == ["A. 2 0", "A. 2 1", "A. 10 0", "B. 1 0"]
     assert table.to_pylist()[0] == {
