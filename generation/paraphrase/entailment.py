@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from generation.artifacts import digest_of, write_table
+from generation.artifacts import digest_of
+from generation.paraphrase.parts import read_or_make
 from merge_dataset.schema import LABELS
 
 Pair = tuple[str, str]
@@ -111,16 +112,19 @@ def ask_in_parts(
     parts = []
     with tqdm(total=len(pairs), desc=what, unit="pair") as bar:
         for number, start in enumerate(range(0, len(pairs), PART)):
-            piece, path = pairs[start : start + PART], mine / f"{number:05}.parquet"
-            if path.is_file():
-                table = pq.ParquetFile(path).read()
-                bar.update(len(piece))
-            else:
-                answers = ask(judge(), piece, bar.update)
-                table = pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
-                write_table(path, table)
+            piece = pairs[start : start + PART]
+            make = partial(_answer_table, judge, piece, bar.update)
+            table = read_or_make(mine / f"{number:05}.parquet", make)
+            bar.update(start + len(piece) - bar.n)
             parts.append(np.stack([table[label].to_numpy() for label in LABELS], axis=1))
     return np.concatenate(parts) if parts else np.empty((0, len(LABELS)))
+
+
+def _answer_table(
+    judge: Callable[[], Judge], pairs: Sequence[Pair], on_progress: Callable[[int], object]
+) -> pa.Table:
+    answers = ask(judge(), pairs, on_progress)
+    return pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
 
 
 @dataclass(slots=True)

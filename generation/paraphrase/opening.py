@@ -47,13 +47,21 @@ class Opened(Generic[Model]):
     def description(self) -> dict[str, Any]:
         """What tells the model from others; it is opened where no record says it."""
         if self._description is None:
-            there = read_json(self._record) if self._record.is_file() else {}
+            there = self._recorded()
             if there.get("asked") == self._asked:
                 self._description = there["description"]
             else:
                 self()
         assert self._description is not None
         return self._description
+
+    def _recorded(self) -> dict[str, Any]:
+        """What an earlier run wrote down; nothing where it did not, or the file is damaged."""
+        try:
+            there: dict[str, Any] = read_json(self._record)
+        except (FileNotFoundError, ValueError):
+            return {}
+        return there
 
     def __call__(self) -> Model:
         """The model.

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from generation.artifacts import digest_of, write_table
+from generation.artifacts import digest_of
 from generation.paraphrase.candidates import Candidate, Request, TextGenerator
+from generation.paraphrase.parts import read_or_make
 
 _PART = pa.schema(
     [
@@ -60,11 +61,11 @@ def rewrite_in_parts(
     with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
         bar.set_postfix(kept=f"{kept:,}")
         for batch, path in zip(batches, paths, strict=True):
-            if not path.is_file():
-                write_table(path, _ask(generator(), [requests[i] for i in batch], batch))
-                bar.update(len(batch))
-            for row in pq.ParquetFile(path).read().to_pylist():
+            is_new = not path.is_file()
+            table = read_or_make(path, partial(_ask, generator, requests, batch))
+            for row in table.to_pylist():
                 found[row.pop("request")].append(Candidate(**row))
+            bar.update(len(batch) if is_new else 0)
     return found
 
 
@@ -79,31 +80,36 @@ def _batches(
     The longest come first: what does not fit into memory shows at once. The others come in
     random order, so that the speed seen so far is an honest estimate of the speed to come.
     """
-    if not path.is_file():
-        lengths = [generator().length(request.hypothesis) for request in requests]
-        order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
-        first, *others = (
-            order[i : i + batch_size] for i in range(0, len(order), batch_size)
-        )  # fmt: skip
-        random.Random(0).shuffle(others)
-        rows = [
-            {"batch": number, "request": request}
-            for number, batch in enumerate([first, *others])
-            for request in batch
-        ]
-        write_table(path, pa.Table.from_pylist(rows, schema=_BATCHES))
-    table = pq.ParquetFile(path).read()
+    table = read_or_make(path, partial(_deal, generator, requests, batch_size))
     batches: list[list[int]] = [[] for _ in table["batch"].unique()]
     for batch, request in zip(*(table[name].to_pylist() for name in _BATCHES.names), strict=True):
         batches[batch].append(request)
     return batches
 
 
-def _ask(generator: TextGenerator, requests: list[Request], places: Sequence[int]) -> pa.Table:
-    found = generator.candidates(requests)
-    if len(found) != len(requests):
+def _deal(
+    generator: Callable[[], TextGenerator], requests: Sequence[Request], batch_size: int
+) -> pa.Table:
+    lengths = [generator().length(request.hypothesis) for request in requests]
+    order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
+    first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
+    random.Random(0).shuffle(others)
+    rows = [
+        {"batch": number, "request": request}
+        for number, batch in enumerate([first, *others])
+        for request in batch
+    ]
+    return pa.Table.from_pylist(rows, schema=_BATCHES)
+
+
+def _ask(
+    generator: Callable[[], TextGenerator], requests: Sequence[Request], places: Sequence[int]
+) -> pa.Table:
+    """The candidates for the requests at some places, which are a batch."""
+    found = generator().candidates([requests[place] for place in places])
+    if len(found) != len(places):
         raise ValueError(
-            f"expected candidates of the generator for each of {len(requests)} hypotheses, got "
+            f"expected candidates of the generator for each of {len(places)} hypotheses, got "
             f"them for {len(found)}"
         )
     rows = [

@@ -395,6 +395,23 @@ def test_interrupted_writes_leave_the_same_bytes(
     assert outcome(run) == outcome(reference)
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1"])
+def test_damaged_files_are_made_again(content: bytes, tmp_path: Path) -> None:
+    """All of a run's own records and parts, emptied one by one."""
+    world = World.of(5, 16)
+    run, *_ = world.run(tmp_path / "run", k=2)
+    before, asked = outcome(run), 0
+    parts = [path for name in ("asked", "generated") for path in (run.path / name).rglob("*.parq*")]
+    assert len(parts) > 9
+    for path in [run.path / "generator.json", run.path / "nli_model.json", *parts]:
+        path.write_bytes(content)
+        _, generator, judge = world.run(tmp_path / "run", k=2)
+        asked += len(generator.batches) + len(judge.asked)
+        assert outcome(run) == before
+    assert asked > 9
+    assert all(path.stat().st_size > len(content) for path in parts)
+
+
 # --- Models are opened when they are needed ---
 
 
