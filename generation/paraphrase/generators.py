@@ -274,6 +274,8 @@ class _Loaded(NamedTuple):
 def _load(model: str | Path, *, gguf_file: str | None, device: str, dtype: str) -> _Loaded:
     import torch
 
+    from merge_metric.predict.packed_linear import pack_linear_layers
+
     if dtype not in _DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
     path = Path(model)
@@ -292,7 +294,7 @@ def _load(model: str | Path, *, gguf_file: str | None, device: str, dtype: str) 
     else:
         name = source
         revision = hub_commit(weights, source, revision, gguf_file or "config.json")
-    return _Loaded(weights.to(device), tokenizer, name, revision)
+    return _Loaded(pack_linear_layers(weights.to(device)), tokenizer, name, revision)
 
 
 def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) -> tuple[Any, Any]:
@@ -302,8 +304,8 @@ def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) 
     if gguf_file:
         arguments["gguf_file"] = gguf_file
     try:
-        config = AutoConfig.from_pretrained(source, **arguments)
-        _check_architecture(config, source)
+        config = _with_activation(AutoConfig.from_pretrained(source, **arguments))
+        _check_architecture(config)
         kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
         model, info = kind.from_pretrained(
@@ -332,7 +334,18 @@ def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) 
     return model, tokenizer
 
 
-def _check_architecture(config: Any, source: str) -> None:
+def _with_activation(config: Any) -> Any:
+    """The configuration, with GELU in the gates of a T5.
+
+    Of GGUF files transformers (5.23) reads that there are gates, but leaves the activation at
+    the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
+    """
+    if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
+        config.feed_forward_proj, config.dense_act_fn = "gated-gelu", "gelu_new"
+    return config
+
+
+def _check_architecture(config: Any) -> None:
     """Models for other tasks load as generators too, where the weights' names are the same.
 
     Raises:

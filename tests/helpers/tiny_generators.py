@@ -1,0 +1,138 @@
+"""Small random text generators: an encoder-decoder and causal models, with and without chat.
+
+Ends are about as likely as words, so that texts have many lengths.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from tokenizers import AddedToken
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
+)
+
+from helpers.tiny_language_models import byte_level, metaspace
+
+CONTEXT: Final = 256
+CHAT: Final = (
+    "{% for message in messages %}<|end|>[{{ message.role }}]\n{{ message.content }}\n"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]\n{% endif %}"
+)
+
+KINDS: Final = ("t5", "llama", "llama-chat", "gpt2")
+"""The causal ones' tokenizers have one special token. T5's has others, and fewer than the model
+has rows."""
+
+
+def _t5_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = metaspace(end=True)
+    tokenizer.add_tokens([AddedToken("<extra_id_0>", special=True)])
+    tokenizer.pad_token = "<unk>"
+    return tokenizer
+
+
+def _chat_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+@lru_cache
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """The tokenizer of one of `KINDS`."""
+    if kind == "t5":
+        return _t5_tokenizer()
+    return _chat_tokenizer() if kind == "llama-chat" else byte_level()
+
+
+def _config(kind: str, vocabulary: int, end: int) -> Any:
+    if kind == "t5":
+        return T5Config(
+            vocab_size=vocabulary + 5,
+            d_model=32,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=4,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+            pad_token_id=0,
+            eos_token_id=end,
+            decoder_start_token_id=0,
+        )
+    if kind == "gpt2":
+        return GPT2Config(
+            vocab_size=vocabulary,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=CONTEXT,
+            initializer_range=0.2,
+            bos_token_id=end,
+            eos_token_id=end,
+        )
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.3,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=None,
+    )
+
+
+@lru_cache
+def tiny_generator(kind: str, seed: int = 0) -> Any:
+    """The model of one of `KINDS`, in float64 on the CPU: rounding decides nothing."""
+    tokenizer = tiny_tokenizer(kind)
+    config = _config(kind, len(tokenizer), tokenizer.eos_token_id)
+    auto = AutoModelForSeq2SeqLM if kind == "t5" else AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed + 2)
+        model = auto.from_config(config).eval().double()
+    with torch.no_grad():
+        head = model.get_output_embeddings().weight
+        head *= 0.3 if kind == "t5" else 1
+        head[tokenizer.eos_token_id] *= 2
+    return model
+
+
+@lru_cache
+def saved_generator(kind: str, folder: Path) -> Path:
+    """A folder as the Hub has it."""
+    tiny_generator(kind).save_pretrained(folder)
+    tiny_tokenizer(kind).save_pretrained(folder)
+    return folder
+
+
+def next_log_probs(
+    model: Any, prompt: list[int], tokens: tuple[int, ...], temperature: float
+) -> list[float]:
+    """After one prompt and some new tokens: a forward pass over all of it, no cache, no mask."""
+    with torch.inference_mode():
+        if model.config.is_encoder_decoder:
+            start = model.config.decoder_start_token_id
+            output = model(
+                input_ids=torch.tensor([prompt]),
+                decoder_input_ids=torch.tensor([[start, *tokens]]),
+                use_cache=False,
+            )
+        else:
+            output = model(input_ids=torch.tensor([[*prompt, *tokens]]), use_cache=False)
+        scaled = output.logits[0, -1].double() / temperature
+    log_probs: list[float] = scaled.log_softmax(-1).tolist()
+    return log_probs
