@@ -51,16 +51,9 @@ class Stepper:
         self._model, self._special = model, special
         self._encodes: bool = model.config.is_encoder_decoder
         self._parameters = inspect.signature(model.forward).parameters
-        width = max(len(ids) for ids in prompts)
-        fillings = [[0] * (width - len(ids)) for ids in prompts]
-        pairs = list(zip(prompts, fillings, strict=True))
-        rows = [[*ids, *fill] if self._encodes else [*fill, *ids] for ids, fill in pairs]
-        ones = [[1] * len(ids) for ids in prompts]
-        mask = [
-            [*one, *fill] if self._encodes else [*fill, *one]
-            for one, fill in zip(ones, fillings, strict=True)
-        ]
-        self._ids, self._mask = self._tensor(rows), self._tensor(mask)
+        left = not self._encodes
+        self._ids = self._tensor(_padded(prompts, left=left))
+        self._mask = self._tensor(_padded([[1] * len(ids) for ids in prompts], left=left))
         self._ends, self._never = self._tensor(special.ends), self._tensor(special.never)
         self._temperatures = self._tensor(temperatures)[:, None]
         self._requests: Ints = np.arange(len(prompts))
@@ -136,3 +129,14 @@ class Stepper:
 
     def _tensor(self, numbers: Any) -> torch.Tensor:
         return torch.as_tensor(numbers, device=self._model.device)
+
+
+def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> list[list[int]]:
+    """Rows of one length, filled up with zeros.
+
+    >>> _padded([[1, 2], [3]], left=True)
+    [[1, 2], [0, 3]]
+    """
+    width = max(len(row) for row in rows)
+    filled = [(list(row), [0] * (width - len(row))) for row in rows]
+    return [fill + row if left else row + fill for row, fill in filled]
