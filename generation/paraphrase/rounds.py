@@ -30,6 +30,7 @@ REASONS: Final = (
     "too_long",
     "prompt_echoed",
     "copy",
+    "quoted",
     "duplicate",
     NOT_ENTAILED,
     NOT_ENTAILING,
@@ -38,8 +39,9 @@ REASONS: Final = (
 """Why a candidate is dropped: the first of these that holds. Nothing is left of `empty` when
 it is normalised; `unfinished` ones were cut at the most new tokens; `too_long` ones have more
 than ten characters for each of these; a `prompt_echoed` has words of the instruction, see
-`echoes`; `duplicate`s are of any earlier candidate of the hypothesis, whatever became
-of that; the NLI model does not predict entailment from the hypothesis to a `not_entailed`
+`echoes`; in a `quoted` one the hypothesis stands as it is, with more around it, which rewrites
+nothing ("The original sentence is: …"); `duplicate`s are of any earlier candidate of the
+hypothesis, whatever became of that; the NLI model does not predict entailment from the hypothesis to a `not_entailed`
 candidate, nor from a `not_entailing` one to the hypothesis; `surplus` are paraphrases beyond
 the k that are kept."""
 
@@ -191,6 +193,7 @@ def _look_at(
             "too_long": len(text) > config.most_characters,
             "prompt_echoed": echoes(text, request.hypothesis, config.prompt),
             "copy": form == copy,
+            "quoted": f" {copy} " in f" {form} ",
             "duplicate": form in history.normalised,
         }
         history.normalised.add(form)

@@ -139,8 +139,9 @@ def random_writer(seed: int, others: Sequence[str]) -> Callable[[Request], list[
             lambda: "ha " * 5000,
             lambda: rng.choice(others),
             lambda: rng.choice(request.earlier or ("Nobody.",)),
-            *[lambda: f"{hypothesis[:-1]}, {rng.randrange(12)} times over."] * 6,
-            lambda: f"{hypothesis[:-1]}  {rng.randrange(12)} TIMES OVER",
+            lambda: f"As they say: {hypothesis}",
+            *[lambda: f"{_backwards(hypothesis)}, {rng.randrange(12)} times over."] * 6,
+            lambda: f"{_backwards(hypothesis)}  {rng.randrange(12)} TIMES OVER",
         ]
         return [
             Candidate(rng.choice(kinds)(), rng.random() < 0.9, rng.uniform(-3, 0))
@@ -148,6 +149,10 @@ def random_writer(seed: int, others: Sequence[str]) -> Callable[[Request], list[
         ]
 
     return write
+
+
+def _backwards(text: str) -> str:
+    return " ".join(text[:-1].split()[::-1])
 
 
 def random_verdict(seed: int) -> Callable[[str, str], Sequence[float]]:

@@ -150,7 +150,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         return rows["neutral" if wrong else label]
 
     def write(request: Any) -> list[Any]:
-        return [candidate(request.hypothesis), candidate(f"Look: {request.hypothesis}")]
+        return [
+            candidate(request.hypothesis),
+            candidate(f"Look: {request.hypothesis.replace(' ', ' … so ', 1)}"),
+        ]
 
     monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
     monkeypatch.setattr(cli, "_open_judge", lambda config, problems: FakeJudge(verdict))
@@ -233,8 +236,8 @@ def test_paraphrases_of_another_model_are_not_replaced(
 def test_the_funnel_of_no_candidates() -> None:
     """No division by nothing."""
     row = {"round": 1, "generated": 0}
-    reasons = ("empty", "unfinished", "too_long", "prompt_echoed", "copy", "duplicate",
-               "not_entailed", "not_entailing", "surplus", "kept")  # fmt: skip
+    reasons = ("empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted",
+               "duplicate", "not_entailed", "not_entailing", "surplus", "kept")  # fmt: skip
     assert "0.0%" in render_funnel([row | dict.fromkeys(reasons, 0)])
 
 

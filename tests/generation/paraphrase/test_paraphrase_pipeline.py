@@ -141,6 +141,8 @@ def expected_of(
                     reason = "prompt_echoed"
                 elif form_of(text) == form_of(hypothesis):
                     reason = "copy"
+                elif f" {form_of(hypothesis)} " in f" {form_of(text)} ":
+                    reason = "quoted"
                 elif form_of(text) in before:
                     reason = "duplicate"
                 else:

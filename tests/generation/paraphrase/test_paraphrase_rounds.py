@@ -90,6 +90,10 @@ def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None
         (GIRL, "copy"),
         ("  a GIRL — jumps", "copy"),
         ("\uff21 girl\u00a0jumps!", "copy"),
+        (f'The original sentence is: "{GIRL}"', "quoted"),
+        ("There a girl jumps.", "quoted"),
+        ("A girl, jumps", "copy"),
+        ("A girl jumpsuit", KEPT),
         ("A girl leaps (more).", "not_entailed"),
         ("A girl leaps (less).", "not_entailing"),
         ("(more) (less)", "not_entailed"),
@@ -111,7 +115,9 @@ def test_the_first_reason_counts() -> None:
     short = f"{INSTRUCTION} {GIRL}"
     assert reasons([short, short]) == ["prompt_echoed"] * 2
     assert reasons([GIRL, GIRL]) == ["copy"] * 2
-    assert REASONS[:6] == ("empty", "unfinished", "too_long", "prompt_echoed", "copy", "duplicate")
+    assert REASONS[:7] == (
+        "empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted", "duplicate",
+    )  # fmt: skip
 
 
 def test_duplicates_are_of_any_earlier_candidate() -> None:
