@@ -112,8 +112,8 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
         probabilities are those among the letters; equal where none was seen.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
-    >>> answer(row, [math.log(0.2), math.log(0.1), math.log(0.1)])["probabilities"]
-    [0.5, 0.25, 0.25]
+    >>> answer(row, [0.0, -math.inf, 0.0])["probabilities"]
+    [0.5, 0.0, 0.5]
     """
     forms = np.asarray(log_probs, np.float64).reshape(-1, len(LETTERS))
     highest = forms.max()

@@ -13,6 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from merge_dataset.card import read_front_matter
+from merge_dataset.layout import CARD
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports import answers
 from merge_metric.exports.places import new_folder
@@ -66,6 +68,8 @@ def prepare(folder: Path, options: TaskOptions) -> Tasks:
         ValueError: an option is unusable; the message says what was expected.
     """
     configs = configurations_of(folder, options.configs)
+    if not options.hub:
+        _require_loadable(folder, configs)
     if options.revision and not options.hub:
         raise ValueError(
             f"--revision: expected --hub with it, got {options.revision!r} for a folder"
@@ -152,6 +156,24 @@ def write_settings(path: Path, settings: dict[str, Any]) -> None:
 def text_before(prompt: Prompt) -> str:
     """What stands before every question: the start and the examples."""
     return prompt.text("", "").removesuffix(question("", ""))
+
+
+def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
+    """Raise unless `load_dataset` finds the configurations, which the card tells it."""
+    path = folder / CARD
+    try:
+        listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
+        names = {each["config_name"] for each in listed}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: expected the card of the dataset, by which harnesses load it, got {error}; "
+            f"`merge-nli check {folder}` says more"
+        ) from error
+    if missing := [config for config in configs if config not in names]:
+        raise ValueError(
+            f"{path}: expected a card that lists {', '.join(missing)}, by which harnesses load "
+            f"the dataset, got one without; `merge-nli check {folder}` says more"
+        )
 
 
 def _prompt(config: str, options: TaskOptions) -> Prompt:

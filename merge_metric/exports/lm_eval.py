@@ -18,7 +18,7 @@ from merge_metric.exports.harness import (
     task_folder,
     template,
 )
-from merge_metric.predict.prompts import question
+from merge_metric.predict.prompts import LETTERS, question
 
 MODULE: Final = "merge_nli"
 
@@ -40,7 +40,8 @@ Tasks: {tasks}. Each asks a model for the letter of the label and reports seed-v
 - The harness gives no intervals for these figures. With `--log_samples`, what it logs under the
   name of any figure is a row of a predictions file, which `merge-nli score` gives intervals for.
 - `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
-  both after "Answer:". This task counts {letters}.
+  both after "Answer:". This task counts {letters}. With both (`--letters both` of the export)
+  numbers are the same; tokenizers that join letter and colon, as Llama 3's, know only one.
 
 The code here is under Apache-2.0; the texts of the examples are under their source's licence.
 """
@@ -94,7 +95,9 @@ def export_lm_eval(
         out=out,
         task=next(iter(names.values())),
         tasks=", ".join(f"`{name}`" for name in names.values()),
-        letters="those after a space" if options.letters == "spaced" else "both",
+        letters="both"
+        if options.letters == "both"
+        else "those after a space, in chats those without",
     )
     with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
         for config, name in names.items():
@@ -113,7 +116,7 @@ def export_lm_eval(
 def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
     """A task's YAML."""
     prompt = tasks.prompts[config]
-    several = len(tasks.choices) > 3
+    several = len(tasks.choices) > len(LETTERS)
     task = {
         "task": name,
         "custom_dataset": _function("load"),
@@ -127,12 +130,17 @@ def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
         "description": prompt.start,
         "doc_to_text": question("{{premise}}", "{{hypothesis}}"),
         "doc_to_target": "label",
-        # In chats the harness leaves the delimiter out, so it is no part of the choices.
-        "doc_to_choice": list(tasks.choices) if several else [c.strip() for c in tasks.choices],
+        # In chats the harness leaves the delimiter out.
+        "doc_to_choice": list(tasks.choices) if several else list(LETTERS),
         "target_delimiter": "" if several else " ",
         "fewshot_delimiter": "\n\n",
         "num_fewshot": len(prompt.examples),
-        "fewshot_config": {"sampler": "first_n", "samples": examples_of(prompt)},
+        "fewshot_config": {
+            "sampler": "first_n",
+            "samples": examples_of(prompt),
+            "doc_to_choice": list(LETTERS),
+            "target_delimiter": " ",
+        },
         "process_results": _function("process_results"),
         "metric_list": [
             {

@@ -59,3 +59,45 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
             assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
             assert answer["prediction"] == ours["prediction"]
     assert 0 < expected["variant_accuracy"] < 1
+
+
+def test_a_sample_of_seeds(tmp_path: Path) -> None:
+    """The same as that of `predict`; a tokenizer of pieces, and a start token given."""
+    place = make_place(tmp_path, "llama")
+    start = ("--prompt-start", "<s>")
+    out = str(tmp_path / "tasks")
+    place.export(
+        "lm-eval", str(place.dataset), "--config=snli", "--out", out, "--letters=both", *start
+    )
+    sample = '{"limit_seeds": 3, "rng_seed": 5}'
+    figures, (samples,) = lm_eval(place, "merge_nli_snli", "--metadata", sample)
+    assert first_prompt(samples).startswith("<s>Premise: It runs.\nHypothesis: It plays.\nA. E")
+    rows = place.ours("snli", "--limit-seeds", "3", "--rng-seed", "5", *start)
+    assert sum(name == row["seed_id"] for name, row in rows.items()) == 3
+    expected = place.figures("snli", (90,), allow_missing=True)
+    assert figures["merge_nli_snli"] == pytest.approx(expected, nan_ok=True)
+    with pytest.raises(AssertionError, match="a limit of samples cuts seeds; leave it out"):
+        lm_eval(place, "merge_nli_snli", "--limit", "12")
+
+
+def test_a_chat(tmp_path: Path) -> None:
+    """Examples are turns, as those of `predict`."""
+    place = make_place(tmp_path, chat=True)
+    out = str(tmp_path / "tasks")
+    place.export(
+        "lm-eval", str(place.dataset), "--config=snli_verbs", "--out", out, "--letters=both"
+    )
+    chat = ["--apply_chat_template", "--fewshot_as_multiturn", "true"]
+    figures, (samples,) = lm_eval(place, "merge_nli_snli_verbs", *chat)
+    prompt = first_prompt(samples)
+    assert prompt.startswith("user: Premise: It runs.\nHypothesis: It plays.\nA. Entailment")
+    assert "Answer:\nassistant: B\nuser: Premise: A cat is red." in prompt
+    assert prompt.endswith("Answer:\nassistant:")
+    place.ours("snli_verbs", "--chat-template")
+    expected = place.figures("snli_verbs", (90,))
+    assert figures["merge_nli_snli_verbs"] == pytest.approx(expected, nan_ok=True)
+
+
+def first_prompt(samples: Path) -> str:
+    arguments = json.loads(samples.read_text().splitlines()[0])["arguments"]
+    return str(arguments["gen_args_0"]["arg_0"])

@@ -65,9 +65,17 @@ class Place:
         assert done.exit_code == 0, done.output
         return {row["variant_id"]: row for row in pq.read_table(out).to_pylist()}
 
-    def figures(self, config: str, thresholds: tuple[int, ...]) -> dict[str, float]:
+    def figures(
+        self, config: str, thresholds: tuple[int, ...], *, allow_missing: bool = False
+    ) -> dict[str, float]:
         """What `merge-nli score` says of the rows above, under the names of the exports."""
-        result = score_file(self.path / "ours.parquet", self.dataset, [config], n_bootstrap=0)
+        result = score_file(
+            self.path / "ours.parquet",
+            self.dataset,
+            [config],
+            allow_missing=allow_missing,
+            n_bootstrap=0,
+        )
         found = {name: result[config][name] for name in HIGHER_IS_BETTER}
         curve = result[config]["sv_curve"]["accuracy"]
         found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}

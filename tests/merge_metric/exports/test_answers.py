@@ -181,6 +181,22 @@ def test_unusable_options(folder: Path, tmp_path: Path) -> None:
         prepare(folder, TaskOptions(revision="v1"))
     with pytest.raises(ValueError, match=r"snli: shots: expected exc, mix"):
         prepare(folder, TaskOptions(shots="many"))
+    with pytest.raises(ValueError, match=r"CT|threshold"):
+        prepare(folder, TaskOptions(thresholds=(101,)))
     own = write_folder(tmp_path / "own", source="rte")
     with pytest.raises(ValueError, match=r"rte: shots 'exc': expected problems of one of the"):
         prepare(own, TaskOptions())
+
+
+def test_harnesses_load_by_the_card(folder: Path) -> None:
+    """So it must be there and list the configurations."""
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8")
+    card.write_text(text.replace("config_name: snli_verbs", "config_name: other"))
+    with pytest.raises(ValueError, match=r"README\.md: expected a card that lists snli_verbs, by"):
+        prepare(folder, TaskOptions())
+    prepare(folder, TaskOptions(configs=("snli",)))
+    card.unlink()
+    with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, by whi"):
+        prepare(folder, TaskOptions())
+    prepare(folder, TaskOptions(hub="user/merge-nli"))

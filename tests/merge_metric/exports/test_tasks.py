@@ -1,0 +1,161 @@
+"""What tasks say, read without the harnesses; that those run them, tests/harnesses test."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers.subsampled_folder import write_folder
+
+from merge_metric.exports import answers
+from merge_metric.exports.harness import Letters, TaskOptions
+from merge_metric.exports.inspect_ai import export_inspect
+from merge_metric.exports.lighteval import export_lighteval, problems_of
+from merge_metric.exports.lm_eval import export_lm_eval
+from merge_metric.predict.prompts import read_prompt
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset folder; `datasets` caches beside it."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    return write_folder(tmp_path / "merge-nli")
+
+
+class Loader(yaml.SafeLoader):
+    """Reads a function's name as a text."""
+
+
+Loader.add_constructor("!function", lambda loader, node: f"!{loader.construct_scalar(node)}")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    return value
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((folder / "merge_nli.json").read_text(encoding="utf-8"))
+    return value
+
+
+# --- lm-evaluation-harness ---
+
+
+def rendered(task: dict[str, Any], premise: str, hypothesis: str) -> str:
+    """The prompt as the harness puts it together."""
+    jinja2 = pytest.importorskip("jinja2")
+    template = jinja2.Environment(keep_trailing_newline=True).from_string(task["doc_to_text"])
+    few = task.get("fewshot_config", {"samples": []})
+    shown = "".join(
+        template.render(**each)
+        + few["target_delimiter"]
+        + few["doc_to_choice"][each["label"]]
+        + task["fewshot_delimiter"]
+        for each in few["samples"]
+    )
+    question = template.render(premise=premise, hypothesis=hypothesis)
+    return str(task["description"] + shown + question)
+
+
+@pytest.mark.parametrize("shots", ["exc", "none"])
+@pytest.mark.parametrize("letters", ["spaced", "both"])
+def test_the_prompt_is_that_of_predict(
+    folder: Path, tmp_path: Path, shots: str, letters: Letters
+) -> None:
+    """Text and what may follow it, whatever is in a problem."""
+    options = TaskOptions(shots=shots, letters=letters, prompt_start="<|endoftext|>")
+    export_lm_eval(folder, tmp_path / "out", options)
+    task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
+    prompt = read_prompt(shots, sources=["snli"], start="<|endoftext|>")
+    pair = ("{{premise}} {x}\n%", "“Q”: {% if %}")
+    assert rendered(task, *pair) == prompt.text(*pair)
+    assert task["num_fewshot"] == len(prompt.examples)
+    follow = [task["target_delimiter"] + choice for choice in task["doc_to_choice"]]
+    assert follow == [" A", " B", " C", *(["A", "B", "C"] if letters == "both" else [])]
+
+
+def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
+    """In the order of the table that the harness prints, SV accuracy first."""
+    export_lm_eval(folder, tmp_path / "out", TaskOptions(thresholds=(50, 90)))
+    task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
+    assert task["dataset_kwargs"] == {
+        "dataset": str(folder),
+        "config": "snli",
+        "revision": None,
+    }
+    metrics = {each["metric"]: each for each in task["metric_list"]}
+    assert list(metrics)[:3] == ["sv@50", "sv@90", "seed_accuracy"]
+    assert metrics["sv@50"]["aggregation"] == "!merge_nli.sv_50"
+    assert metrics["strict_fooling_rate"]["higher_is_better"] is False
+    module = ast.parse((tmp_path / "out/merge_nli.py").read_text(encoding="utf-8"))
+    functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+    used = {each["aggregation"] for each in task["metric_list"]}
+    used |= {task["process_results"], task["custom_dataset"]}
+    assert used == {f"!merge_nli.{name}" for name in functions if not name.startswith("_")}
+
+
+# --- lighteval ---
+
+
+def test_problems_are_those_that_other_harnesses_load(folder: Path) -> None:
+    """Whole, and a sample of seeds."""
+    for limit in (None, 3):
+        ours = problems_of(folder, "snli", limit_seeds=limit, rng_seed=1)
+        theirs = answers.load_problems(str(folder), "snli", limit_seeds=limit, rng_seed=1)
+        assert ours.to_pylist() == theirs.to_list()
+
+
+def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_path: Path) -> None:
+    """Lighteval keeps answers by the place of the data: it says what was asked."""
+
+    def place(name: str, **options: Any) -> str:
+        shots, limit = options.get("shots", "exc"), options.get("limit_seeds")
+        export_lighteval(folder, tmp_path / name, TaskOptions(shots=shots), limit_seeds=limit)
+        return str(read_settings(tmp_path / name)["data"])
+
+    first = place("first")
+    assert place("again") == first
+    assert len({first, place("mix", shots="mix"), place("few", limit_seeds=2)}) == 3
+    (data,) = (tmp_path / "first/data").iterdir()
+    assert f"data/{data.name}" == first
+    card = data.joinpath("README.md").read_text(encoding="utf-8")
+    assert [each["config_name"] for each in yaml.safe_load(card.split("---\n")[1])["configs"]] == [
+        "snli",
+        "snli_nouns",
+        "snli_verbs",
+    ]
+
+
+# --- lighteval and Inspect ---
+
+
+def test_settings(folder: Path, tmp_path: Path) -> None:
+    """Text and turns before a question are those of the prompt."""
+    export_lighteval(folder, tmp_path / "a", TaskOptions(configs=("snli",), thresholds=(100,)))
+    export_inspect(folder, tmp_path / "b", TaskOptions(configs=("snli",), thresholds=(100,)))
+    prompt = read_prompt("snli")
+    for name in "ab":
+        settings = read_settings(tmp_path / name)
+        (config,) = settings["configurations"].values()
+        pair = {"premise": "{x}", "hypothesis": "y"}
+        question = settings["question"].format(**pair)
+        assert config["before"] + question == prompt.text(**pair)
+        assert [*config["turns"], {"role": "user", "content": question}] == prompt.messages(**pair)
+        assert settings["thresholds"] == [100]
+        assert settings["choices"] == [" A", " B", " C"]
+
+
+@pytest.mark.parametrize("name", ["lm_eval", "lighteval", "inspect"])
+def test_every_folder_says_how_to_run_it(folder: Path, tmp_path: Path, name: str) -> None:
+    """With its own place and tasks; nothing is left of the template."""
+    export = {"lm_eval": export_lm_eval, "lighteval": export_lighteval, "inspect": export_inspect}
+    names = export[name](folder, tmp_path / "out", TaskOptions())  # type: ignore[operator]
+    text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert str(tmp_path / "out") in text
+    assert all(f"`{each}`" in text for each in names)
+    assert "{out}" not in text
