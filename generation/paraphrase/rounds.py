@@ -41,9 +41,9 @@ it is normalised; `unfinished` ones were cut at the most new tokens; `too_long` 
 than ten characters for each of these; a `prompt_echoed` has words of the instruction, see
 `echoes`; in a `quoted` one the hypothesis stands as it is, with more around it, which rewrites
 nothing ("The original sentence is: …"); `duplicate`s are of any earlier candidate of the
-hypothesis, whatever became of that; the NLI model does not predict entailment from the hypothesis to a `not_entailed`
-candidate, nor from a `not_entailing` one to the hypothesis; `surplus` are paraphrases beyond
-the k that are kept."""
+hypothesis, whatever became of that; the NLI model does not predict entailment from the
+hypothesis to a `not_entailed` candidate, nor from a `not_entailing` one to the hypothesis;
+`surplus` are paraphrases beyond the k that are kept."""
 
 KEPT: Final = "kept"
 
