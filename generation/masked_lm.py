@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.vocabulary import Vocabulary, read_vocabulary
-from generation.weights import digest_of_files, resolve_device
+from merge_metric.predict.weights import digest_of_files, resolve_device
 
 if TYPE_CHECKING:
     import torch

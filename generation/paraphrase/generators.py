@@ -14,10 +14,13 @@ from typing import Any, Final, NamedTuple, Self
 from generation.paraphrase.beams import search
 from generation.paraphrase.candidates import Candidate, Decoding, Request
 from generation.paraphrase.prompts import INSTRUCTION, ask, check_prompt
-from generation.weights import digest_of_files, hub_commit, resolve_device
+from merge_metric.predict.weights import (
+    digest_of_files,
+    hub_commit,
+    model_files,
+    resolve_device,
+)
 
-_FILES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
-"""What a model's folder is known by: configuration, tokenizer, chat template, weights."""
 _WRITE_TEXT: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
 """What names of architectures that generate text end in."""
 _DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
@@ -288,9 +291,8 @@ def _load(model: str | Path, *, gguf_file: str | None, device: str, dtype: str) 
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     weights, tokenizer = _read(source, revision or None, gguf_file, getattr(torch, dtype))
     if local:
-        files = [path / gguf_file] if gguf_file else path.iterdir()
         name = Path(gguf_file).stem if gguf_file else path.resolve().name
-        revision = digest_of_files(f for f in files if gguf_file or f.suffix in _FILES)
+        revision = digest_of_files(model_files(path, gguf_file))
     else:
         name = source
         revision = hub_commit(weights, source, revision, gguf_file or "config.json")

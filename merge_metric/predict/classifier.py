@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.predict.labels import LabelOrder, check_classes, read_order
-from merge_metric.predict.weights import digest_of_files, hub_commit, resolve_device
+from merge_metric.predict.weights import (
+    digest_of_files,
+    hub_commit,
+    model_files,
+    resolve_device,
+)
 
 if TYPE_CHECKING:
     from merge_metric.predict.run import Pair
@@ -109,9 +114,9 @@ class Classifier:
             tokenizer,
             label_order=order,
             name=name,
-            revision=digest_of_files(path, None)
+            revision=digest_of_files(model_files(path))
             if local
-            else hub_commit(weights, source, revision, None),
+            else hub_commit(weights, source, revision, "config.json"),
             batch_tokens=batch_tokens,
         )
 

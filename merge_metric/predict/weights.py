@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,9 +55,9 @@ def load_causal_lm(
         pack_linear_layers(weights.to(device)),
         tokenizer,
         (Path(gguf_file).stem if gguf_file else path.resolve().name) if local else source,
-        digest_of_files(path, gguf_file)
+        digest_of_files(model_files(path, gguf_file))
         if local
-        else hub_commit(weights, source, revision, gguf_file),
+        else hub_commit(weights, source, revision, gguf_file or "config.json"),
     )
 
 
@@ -111,25 +112,36 @@ def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) 
     return model, tokenizer
 
 
-def digest_of_files(folder: Path, gguf_file: str | None) -> str:
-    """Digest of a local model's files, or of its GGUF file, which holds the tokenizer too."""
-    paths = [path for path in sorted(folder.iterdir()) if path.suffix in _FILES]
-    if gguf_file:
-        paths = [folder / gguf_file]
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """Digest of files' names and contents, in whatever order they come."""
     digest = hashlib.sha256()
-    for path in paths:
+    for path in sorted(paths):
         with path.open("rb") as file:
             digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
-def hub_commit(model: Any, source: str, revision: str, gguf_file: str | None) -> str:
-    """The commit on the Hub that a model was loaded from."""
+def model_files(folder: Path, gguf_file: str | None = None) -> list[Path]:
+    """What a local model is known by; a GGUF file holds the tokenizer too."""
+    if gguf_file:
+        return [folder / gguf_file]
+    return [path for path in folder.iterdir() if path.suffix in _FILES]
+
+
+def hub_commit(model: Any, source: str, revision: str, name: str) -> str:
+    """The commit on the Hub that a model was loaded from.
+
+    Args:
+        model: As transformers loaded it.
+        source: Its id on the Hub.
+        revision: What was asked for; "" for the newest.
+        name: A file that was loaded; where it lies in the cache tells the commit where the
+            model does not, as with GGUF files.
+    """
     if commit := getattr(model.config, "_commit_hash", None):
         return str(commit)
     from huggingface_hub import try_to_load_from_cache
 
-    name = gguf_file or "config.json"
     cached = str(try_to_load_from_cache(source, name, revision=revision or None))
     found = re.search(r"snapshots[/\\]([0-9a-f]{40})[/\\]", cached)
     return found[1] if found else revision or "unknown"

@@ -32,7 +32,7 @@ from transformers import (
 from generation import masked_lm
 from generation.masked_lm import MaskedLM
 from generation.records import MaskedQuery, Scores, Span
-from generation.weights import resolve_device
+from merge_metric.predict.weights import resolve_device
 
 BYTE_LEVEL = ("roberta", "modernbert")
 K = 50
