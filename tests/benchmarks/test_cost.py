@@ -57,11 +57,13 @@ def test_cost(
             [replies] = in_turn(rounds, lambda rows=rows: ours.ask(rows=rows))
         sides.append(Side.of(name, replies, len(rows)))
     reference, reduced = sides
-    measurement.write([row(shape, reference), row(shape, reduced, reference)])
+    unit = "core hour" if device == "cpu" else "hour"
+    measurement.write([row(shape, unit, reference), row(shape, unit, reduced, reference)])
 
 
-def row(shape: str, side: Side, reference: Side | None = None) -> Row:
+def row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row:
     """Its time, and the problems that it comes to."""
-    problems = 3600 / statistics.median(side.wall) / QUESTIONS_PER_PROBLEM
-    said = f"{problems:,.0f} of SNLI's problems in an hour"
+    seconds = statistics.median(side.cpu if hour == "core hour" else side.wall)
+    problems = 3600 / seconds / QUESTIONS_PER_PROBLEM
+    said = f"{problems:,.0f} of SNLI's problems per {hour}"
     return Row(f"cost, {shape}", "question", side, reference, agreement=said)
