@@ -105,7 +105,7 @@ def lm_eval_command(
             output,
             out,
             {"tasks": names},
-            f"{out}: {len(names)} tasks: {', '.join(names)}",
+            f"{out}: {_count(names, 'task')}: {', '.join(names)}",
             f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} "
             f"--tasks {names[0]}",
         )
@@ -150,7 +150,7 @@ def lighteval_command(
             output,
             out,
             {"module": MODULE, "tasks": names},
-            f"{out}: {len(names)} tasks: {', '.join(names)}",
+            f"{out}: {_count(names, 'task')}: {', '.join(names)}",
             f"python {out / RUNNER} --model MODEL --task {names[0]}",
         )
 
@@ -235,7 +235,7 @@ def croissant_command(
             output,
             path,
             {"record_sets": names},
-            f"{path}: {len(names)} record sets: {', '.join(names)}",
+            f"{path}: {_count(names, 'record set')}: {', '.join(names)}",
             f"mlcroissant validate --jsonld {path}",
         )
 
@@ -329,6 +329,10 @@ def _options(
         hub=hub,
         revision=revision,
     )
+
+
+def _count(names: list[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''}"
 
 
 def _report_files(

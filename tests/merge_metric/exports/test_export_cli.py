@@ -52,6 +52,12 @@ def test_every_command_is_in_the_help() -> None:
             "--tasks merge_nli_snli",
         ),
         (
+            ["lighteval", "merge-nli", "--config", "snli_verbs", "--limit-seeds", "2"],
+            "merge-nli-lighteval",
+            "1 task: merge_nli_snli_verbs\n",
+            "python merge-nli-lighteval/run.py --model MODEL --task merge_nli_snli_verbs",
+        ),
+        (
             ["inspect", "merge-nli", "--config", "snli_verbs", "--out", "here"],
             "here",
             "a task for the configurations snli_verbs",
@@ -89,7 +95,7 @@ def test_summaries(arguments: list[str], out: str, shown: str, following: str) -
     again = export(*arguments, "--overwrite", "--format", "json")
     value = json.loads(again.stdout)
     assert (value["out"], value["next"]) == (out, following)
-    assert len(value) == 3 if arguments[0] != "lighteval" else 4
+    assert len(value) == (4 if arguments[0] == "lighteval" else 3)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
