@@ -1,0 +1,83 @@
+"""CITATION.cff is what the format asks for, and cites what the cards cite."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from merge_dataset.card_text import citations
+from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
+from merge_dataset.schema import KNOWN_SOURCES
+
+ROOT = Path(__file__).resolve().parents[1]
+CITATION: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+WORKS = [CITATION["preferred-citation"], *CITATION["references"]]
+
+
+def entries() -> dict[str, dict[str, str]]:
+    """Address → fields of each BibTeX entry of a card of everything."""
+    text = citations(KNOWN_SOURCES, {REPLACEMENTS, PARAPHRASES})
+    found = {}
+    for entry in re.findall(r"^@.*?^}", text, flags=re.DOTALL | re.MULTILINE):
+        field = r"^  (\w+) = \{(.*?)\}(?:,\n(?=  \w+ = )|\n\})"
+        fields = dict(re.findall(field, entry, flags=re.DOTALL | re.MULTILINE))
+        found[fields["url"]] = {name: plain(value) for name, value in fields.items()}
+    return found
+
+
+def plain(text: str) -> str:
+    """Without TeX."""
+    text = text.replace(r"{\u{a}}", "ă").replace("{", "").replace("}", "")
+    return " ".join(text.split())
+
+
+def test_required_fields() -> None:
+    """Those that version 1.2.0 requires, and the version and licence of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert CITATION["cff-version"] == "1.2.0"
+    assert CITATION["message"]
+    assert CITATION["title"]
+    assert CITATION["type"] == "software"
+    assert CITATION["authors"]
+    assert (CITATION["version"], CITATION["license"]) == (project["version"], project["license"])
+    for work in WORKS:
+        assert {"type", "title", "authors"} <= work.keys()
+        for person in work["authors"]:
+            assert set(person) == {"family-names", "given-names"}
+
+
+def test_the_works_are_those_of_the_cards() -> None:
+    """Each of them, and no other; the paper on the method first."""
+    assert len(WORKS) == len(entries())
+    assert {work["url"] for work in WORKS} == set(entries())
+    assert CITATION["preferred-citation"]["url"] == next(iter(entries()))
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work["url"].rpartition("/")[2])
+def test_a_work_agrees_with_the_cards(work: dict[str, Any]) -> None:
+    """Title, authors, year, pages and, as far as there are any, identifiers."""
+    entry = entries()[work["url"]]
+    assert work["title"] == entry["title"]
+    authors = [f"{person['family-names']}, {person['given-names']}" for person in work["authors"]]
+    assert " and ".join(authors) == entry["author"]
+    assert str(work["year"]) == entry["year"]
+    assert work.get("collection-title") == entry.get("booktitle")
+    if "pages" in entry:
+        assert f"{work['start']}--{work['end']}" == entry["pages"]
+    identifier = work["url"].rpartition("/")[2]
+    if "eprint" in entry:
+        assert entry["eprint"] == identifier
+        assert work["doi"] == f"10.48550/arXiv.{identifier}"
+    elif "doi" in work:
+        assert work["doi"] == f"10.18653/v1/{identifier}"
+
+
+def test_the_readme_names_the_same_paper() -> None:
+    """By its address."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert CITATION["preferred-citation"]["url"] in readme
