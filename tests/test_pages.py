@@ -1,0 +1,289 @@
+"""The pages "your own …" run as written: their commands, code and output, block by block."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.completions_server import Reply, Request, Server, serving
+from helpers.gguf_files import write_llama
+from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from helpers.tiny_models import tiny_model
+from transformers import AutoModelForCausalLM, LlamaConfig
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.masked_lm import MaskedLM
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (
+    "CONTRIBUTING.md",
+    "THIRD-PARTY.md",
+    "generation/your-own-data.md",
+    "generation/your-own-mlm.md",
+    "merge_metric/your-own-model.md",
+)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of each block of code, in order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -> list[str]:
+    """Run a page's blocks in the working directory; a block `text` is what came before it.
+
+    Args:
+        page: Path in the repository.
+        home: Cache of `datasets`.
+        replaced: Words of commands that stand for something of the reader's.
+
+    Returns:
+        What each of the blocks that run printed.
+    """
+    outputs: list[str] = []
+    for language, code in blocks(page):
+        if language == "text":
+            assert outputs[-1] == code
+        else:
+            outputs.append(_RUNNERS[language](code, home, replaced or {}))
+    return outputs
+
+
+def run_shell(code: str, home: Path, replaced: Mapping[str, str]) -> str:
+    """Commands of ours here, as that is quicker; the rest in a shell."""
+    files = "".join(re.findall(r"^cat .*?^END\n", code, flags=re.DOTALL | re.MULTILINE))
+    subprocess.run(["bash", "-ec", files], check=True)
+    output = ""
+    for line in code.replace(files, "").replace("\\\n", " ").splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "merge-nli"
+        done = CliRunner().invoke(app, [replaced.get(word, word) for word in arguments])
+        assert done.exit_code == 0, done.output
+        output += done.stdout
+    return output
+
+
+def run_python(code: str, home: Path, replaced: Mapping[str, str]) -> str:
+    """In a process of its own, with nothing in the cache."""
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+_RUNNERS = {"sh": run_shell, "python": run_python}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Masked LM → the number of questions that it answered."""
+    counts: Counter[str] = Counter()
+    score = MaskedLM.score
+
+    def counted(self: MaskedLM, queries: Sequence[Any], **options: Any) -> Any:
+        counts[self.name] += len(queries)
+        return score(self, queries, **options)
+
+    monkeypatch.setattr(MaskedLM, "score", counted)
+    return counts
+
+
+def test_your_own_data(here: Path, tmp_path: Path) -> None:
+    """A file, and what stands for a dataset on the Hub: a folder of the same name."""
+    folder = here / "your-name" / "your-pairs"
+    folder.mkdir(parents=True)
+    (folder / "validation.csv").write_text(
+        "premise,hypothesis,label\n"
+        "A sailor repairs a net by the harbour.,A sailor works near the harbour.,entailment\n"
+    )
+    outputs = run_page("generation/your-own-data.md", tmp_path)
+    assert "6 problems, 1 without a label left out" in outputs[1]
+    assert "(configurations claims, claims_nouns)" in outputs[1]
+    assert "Funnel: what became of the suggestions" in outputs[1]
+    assert "(configurations pairs, pairs_nouns)" in outputs[3]
+    assert sorted(path.name for path in Path("merge-nli").iterdir() if path.is_dir()) == [
+        "claims",
+        "pairs",
+    ]
+    check = CliRunner().invoke(app, ["check", "merge-nli"])
+    assert (check.exit_code, check.output) == (0, "merge-nli: good\n")
+
+
+def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str]) -> None:
+    """As the page says: each is a seed, with a draw of its own."""
+    row = '{"premise": "A sailor rests.", "hypothesis": "A sailor sleeps.", "label": "n"}\n'
+    Path("twice.jsonl").write_text(row * 2)
+    command = "generate --source twice --data twice.jsonl --recipe demo --run run"
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 0, done.output
+    assert asked == {"bert-tiny-mlm": 2}  # in the premise and in the hypothesis
+    rows = pq.read_table("run/variants.parquet").to_pylist()
+    first, second = (
+        [(row["replacement"], row["subsamples"]) for row in rows if row["seed_id"] == seed]
+        for seed in ("twice:0", "twice:1")
+    )
+    assert first != second
+
+
+def replacements(run: str) -> set[tuple[str, ...]]:
+    names = ["seed_id", "word_class", "word", "replacement"]
+    return {tuple(row.values()) for row in pq.read_table(run, columns=names).to_pylist()}
+
+
+def test_your_own_mlm(
+    here: Path, tmp_path: Path, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first masked LM is asked once in three runs, the second once in two."""
+    shutil.copytree(tiny_model("roberta"), here / "my-mlm")
+    before: list[set[tuple[str, ...]]] = []
+
+    def run_and_look(code: str, home: Path, replaced: Mapping[str, str]) -> str:
+        output = run_shell(code, home, replaced)
+        before.append(replacements("runs/mine/replacements.parquet"))
+        return output
+
+    monkeypatch.setitem(_RUNNERS, "sh", run_and_look)
+    run_page("generation/your-own-mlm.md", tmp_path)
+    questions = pq.read_metadata(next(Path("runs/mine/questions/shards").iterdir())).num_rows
+    assert asked == {"bert-tiny-mlm": questions, "my-mlm": questions}
+    alone, both, by_recipe = before
+    assert alone < both == by_recipe, "another masked LM takes no replacement away"
+    names = pq.read_table("runs/mine/replacements.parquet")["premise_mlms"].to_pylist()
+    assert set().union(*names) == {"bert-tiny-mlm", "my-mlm"}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One that prefers B."""
+
+    def answer(request: Request, number: int) -> Reply:
+        assert request.payload["prompt"].startswith("Premise: A cook stirs the soup.")
+        top = {f" {letter}": math.log(p) for letter, p in zip("ABC", (0.2, 0.5, 0.3), strict=True)}
+        return Reply({"choices": [{"logprobs": {"top_logprobs": [top]}}]})
+
+    with serving(answer) as running:
+        yield running
+
+
+def write_tiny_gguf(target: Path) -> None:
+    """A random Llama with the tokenizer of the tiny GPT-2."""
+    tokenizer = tiny_tokenizer("gpt2")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=640,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    write_llama(AutoModelForCausalLM.from_config(config), tokenizer, target)
+
+
+def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
+    """All four ways, with models that are small, and a server that is near."""
+    bundled = ROOT / "merge_metric/demo/bert-tiny-nli"
+    shutil.copytree(bundled, here / "my-classifier")
+    shutil.copytree(tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2")), "nameless")
+    tiny_lm("gpt2").save_pretrained("my-llm")
+    tiny_tokenizer("gpt2").save_pretrained("my-llm")
+    write_tiny_gguf(here / "my-llm.gguf")
+    replaced = {"http://localhost:8000/v1": server.url}
+    outputs = run_page("merge_metric/your-own-model.md", tmp_path, replaced)
+    names = ["classifier.parquet", "nameless.parquet", "llm.parquet", "gguf.parquet"]
+    tables = [pq.read_table(name) for name in [*names, "server.parquet"]]
+    assert len({table.num_rows for table in tables}) == 1
+    assert set(tables[-1]["prediction"].to_pylist()) == {1}
+    assert "mine" in outputs[-1]
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_what_contributing_names_is_there() -> None:
+    """Targets of make, markers, and names in modules."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"\bmake ([a-z-]+)", text))
+    assert targets >= {"test", "lint", "format", "bench", "test-browser"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    pytest_options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    rows = re.findall(r"^\| (`.*?`) \|.*\|(.*)\|$", text, flags=re.MULTILINE)
+    of_marker = {name: where for names, where in rows for name in re.findall(r"`(\w+)`", names)}
+    options = pytest_options["ini_options"]
+    assert set(of_marker) == {marker.partition(":")[0] for marker in options["markers"]}
+    for marker, where in of_marker.items():
+        left_out = f"not {marker}" in options["addopts"][-1]
+        assert left_out == ("in `make test`" not in where), marker
+    names = re.findall(r"`(\w+)`(?: or `(\w+)`)?\s+of\s+`([\w/.]+)`", text)
+    assert len(names) == 5
+    for *members, path in names:
+        for member in filter(None, members):
+            assert re.search(rf"\b{member}\b", (ROOT / path).read_text()), f"{member} of {path}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "THIRD-PARTY.md"])
+def test_paths_are_there(page: str) -> None:
+    """Whatever has a slash in it; outside the repository, only the real data."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", text)) - {"../shared", ".venv/bin/pytest"}
+    assert len(paths) > 5
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_licences_are_those_of_the_files() -> None:
+    """The bundled weights' cards, and what the examples say of themselves."""
+    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf-8")
+    rows = {
+        name: licence
+        for names, licence in re.findall(r"^\|.*?\| (.*?) \| (.*?) \|$", text, flags=re.MULTILINE)
+        for name in re.findall(r"`([\w/.-]+)`", names)
+    }
+    for model in ("generation/demo/bert-tiny-mlm/", "merge_metric/demo/bert-tiny-nli/"):
+        assert "\nlicense: apache-2.0\n" in (ROOT / model / "README.md").read_text()
+        assert rows[model].startswith("Apache 2.0")
+    shots = ROOT / "merge_metric/predict/shots"
+    assert {path.name for path in shots.iterdir()} == {"snli.toml", "mnli.toml", "mixed.toml"}
+    for name in ("snli", "mnli"):
+        said = tomllib.loads((shots / f"{name}.toml").read_text())["licence"]
+        assert rows[f"merge_metric/predict/shots/{name}.toml"] == said
+    assert rows["merge_metric/report/assets/uPlot.iife.min.js"].startswith("MIT")
+    assert "CC0 1.0" in (ROOT / "generation/demo/README.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """To files of the repository; the others are addresses."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    for link in links:
+        if not link.startswith("https://"):
+            assert ((ROOT / page).parent / link.partition("#")[0]).exists(), link
