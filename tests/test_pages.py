@@ -23,6 +23,8 @@ from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 from transformers import AutoModelForCausalLM, LlamaConfig
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -247,6 +249,17 @@ def test_what_contributing_names_is_there() -> None:
     for *members, path in names:
         for member in filter(None, members):
             assert re.search(rf"\b{member}\b", (ROOT / path).read_text()), f"{member} of {path}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_are_known(page: str) -> None:
+    """Also those of commands that stand in a sentence."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    own = [command for command in group.commands.values() if not isinstance(command, TyperGroup)]
+    known = {name for command in own for option in command.params for name in option.opts}
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= {*known, "--help"}
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "THIRD-PARTY.md"])
