@@ -38,6 +38,7 @@ from generation.manifest import manifest_of
 from generation.problems import tag_problems
 from generation.questions import Questions
 from generation.records import MaskedQuery
+from generation.settings import parse_toml
 from generation.sources import load_problems
 from generation.suggestions import SuggestionStore
 from generation.tables import EXCLUSIONS, REPLACEMENTS, exclusion_table
@@ -100,6 +101,7 @@ def suggest(
     """
     run, config = RunFolder(Path(config.run)), config.located()
     mlm_names(config.mlms)  # before the long work
+    _require_ours(run)
     with sorted_problems(run.problems) as add:
         problems = load_problems(config, add)
         # What an earlier run left no longer fits these settings until both phases are done.
@@ -131,6 +133,16 @@ def suggest(
         },
     )
     return run
+
+
+def _require_ours(run: RunFolder) -> None:
+    if run.config.is_file() and "generator" in parse_toml(
+        run.config.read_text(encoding="utf-8"), str(run.config)
+    ):
+        raise ValueError(
+            f"{run.path}: expected a run folder of replacements or none, got one of paraphrases; "
+            "name another with --run"
+        )
 
 
 def _ask_all(

@@ -15,6 +15,7 @@ from generation.artifacts import RunFolder, digest_of_file, read_json
 from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.filters import REASONS
 from generation.funnel import KEPT, render_funnel
+from generation.paraphrase.config import ParaphraseConfig
 
 LIMIT = 12
 MADE = ("replacements", "exclusions", "seeds", "variants")
@@ -342,3 +343,13 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     for ablation in (None, "union"):
         with pytest.raises(FileNotFoundError, match="expected suggestions in"):
             build(other.path, ablation=ablation)
+
+
+def test_a_folder_of_paraphrases_is_left_alone(tmp_path: Path) -> None:
+    """Another kind of run is not written over."""
+    settings = ParaphraseConfig(generator="g", model="m").to_toml()
+    (tmp_path / "config.toml").write_text(settings, encoding="utf-8")
+    with pytest.raises(ValueError, match="got one of paraphrases; name another with --run"):
+        suggest(demo_config(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+    assert (tmp_path / "config.toml").read_text(encoding="utf-8") == settings
