@@ -38,8 +38,8 @@ reports seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample 
 - The same model in `merge-nli predict`: `--base-url … --chat-template` for a server,
   `--chat-template` for a local model (Inspect: `--model hf/local -M model_path=…`).
 - The model's temperature must leave log-probabilities as they are: do not set one.
-- Inspect gives no intervals for these figures. The metadata of every sample's score have a row of
-  a predictions file (`answer`), which `merge-nli score` gives intervals for.
+- Inspect gives no intervals for these figures, `merge-nli score` does. The metadata of every
+  sample's score have a row of a predictions file, called `answer`.
 
 The code here is under Apache-2.0; the texts of the examples are under their source's licence.
 """

@@ -48,8 +48,8 @@ seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample and aver
 - Few-shot examples stand before every question; leave the number after `|` at 0. Where the
   tokenizer has a chat template lighteval uses it, with examples and question as one message
   (`--no-chat-template` of the script). `merge-nli predict` gives every example a turn of its own.
-- lighteval gives no intervals for these figures. The details that it writes have a row of a
-  predictions file for every problem, which `merge-nli score` gives intervals for.
+- lighteval gives no intervals for these figures, `merge-nli score` does. The details that it writes
+  have a row of a predictions file for every problem, in the column `metric` under `merge_nli`.
 - `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
   both after "Answer:". This task counts {letters}. lighteval tokenizes a letter by itself:
   with a tokenizer that puts a space before every text the letters are not those of the prompt.

@@ -29,16 +29,19 @@ _README: Final = """\
 lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {task}
 ```
 
-Tasks: {tasks}. Each asks a model for the letter of the label and reports seed-variant accuracy
-(`sv@CT`) and its kin, computed in each subsample and averaged, as `merge-nli score` does.
+Each task asks a model for the letter of the label and reports seed-variant accuracy (`sv@CT`) and
+its kin, computed in each subsample and averaged, as `merge-nli score` does. Tasks: {tasks}.
 
 - A part of the data: `--metadata '{{"limit_seeds": 100}}'` takes 100 seeds of each source with all
   their variants, the same as `merge-nli predict --limit-seeds 100`. `--limit` cuts seeds and is
   refused at the end.
 - Few-shot examples are in the YAML; `--num_fewshot 0` leaves them out.
 - `--apply_chat_template --fewshot_as_multiturn true` asks in the model's chat template.
-- The harness gives no intervals for these figures. With `--log_samples`, what it logs under the
-  name of any figure is a row of a predictions file, which `merge-nli score` gives intervals for.
+- The harness gives no intervals for these figures, `merge-nli score` does. With `--log_samples`
+  and `--output_path`, what is logged under a figure's name is a row of a predictions file:
+  `jq -c '.seed_accuracy' samples_{task}_*.jsonl > answers.jsonl`, then
+  `merge-nli score answers.jsonl --dataset {dataset} --config {config}`, for a sample of seeds
+  with `--allow-missing`.
 - `merge-nli predict` counts a letter with and without a space before it, where the tokenizer has
   both after "Answer:". This task counts {letters}. With both (`--letters both` of the export)
   numbers are the same; tokenizers that join letter and colon, as Llama 3's, know only one.
@@ -66,6 +69,13 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
         return True
 
 
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Prompts as they are, line by line."""
+    style = "|" if text.count("\n") > 2 else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(
     _Function, lambda dumper, name: dumper.represent_scalar("!function", str(name))
 )
@@ -93,6 +103,8 @@ def export_lm_eval(
     names = {config: f"merge_nli_{config}" for config in tasks.prompts}
     readme = _README.format(
         out=out,
+        dataset=folder,
+        config=next(iter(names)),
         task=next(iter(names.values())),
         tasks=", ".join(f"`{name}`" for name in names.values()),
         letters="both"

@@ -29,8 +29,6 @@ def inspect(place: Place, *options: str) -> dict[str, Any]:
     command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai", "eval"]
     command += ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]
     command += ["-M", "device=cpu", "-T", f"config={CONFIG}", "--display", "plain"]
-    # A random model's letters may be anywhere in its vocabulary.
-    command += ["-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}"]
     run([*command, "--log-dir", str(logs), "--log-format", "json", *options], place.path)
     (file,) = logs.glob("*.json")
     log: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -39,7 +37,8 @@ def inspect(place: Place, *options: str) -> dict[str, Any]:
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
     """Of every problem, at two thresholds."""
-    log = inspect(place)
+    # A random model's letters may be anywhere in its vocabulary.
+    log = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
     assert log["status"] == "success"
     rows = place.ours(CONFIG, "--chat-template")
     expected = place.figures(CONFIG, (50, 90))
@@ -56,3 +55,20 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         ours = rows[sample["id"]]
         assert answer["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-4)
         assert answer["prediction"] == ours["prediction"]
+
+
+def test_answers_without_letters(place: Place) -> None:
+    """The run stops, or labels are equally probable; a sample of seeds is that of `predict`."""
+    log = inspect(place, "-T", "top_logprobs=1")
+    assert log["status"] == "error"
+    message = "expected A, B, C among the most probable tokens, got none for 'snli:"
+    assert message in log["error"]["message"]
+    uniform = ("-T", "missing_letters=uniform", "-T", "limit_seeds=2", "-T", "rng_seed=3")
+    log = inspect(place, "-T", "top_logprobs=1", *uniform)
+    assert log["status"] == "success"
+    sampled = place.ours(CONFIG, "--chat-template", "--limit-seeds", "2", "--rng-seed", "3")
+    assert {sample["id"] for sample in log["samples"]} == set(sampled)
+    answers = [s["metadata"]["answer"] for each in log["samples"] for s in each["scores"].values()]
+    kinds = {tuple(answer["probabilities"]) for answer in answers}
+    assert (1 / 3, 1 / 3, 1 / 3) in kinds
+    assert kinds <= {(1 / 3, 1 / 3, 1 / 3), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)}

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from helpers.harness import Place, make_place, python_of, run
 
+from merge_metric.score import score_file
+
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
 VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
 
@@ -51,6 +53,12 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         rows = place.ours(config)
         expected = place.figures(config, (50, 90))
         assert figures[f"merge_nli_{config}"] == pytest.approx(expected, nan_ok=True)
+        # As the exported README says: any figure's answers are a predictions file.
+        answers = place.path / "answers.jsonl"
+        lines = [json.loads(line)["seed_accuracy"] for line in file.read_text().splitlines()]
+        answers.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        scored = score_file(answers, place.dataset, [config], n_bootstrap=0)[config]
+        assert scored["seed_variant_accuracy"] == pytest.approx(expected["sv@90"])
         logged = [json.loads(line) for line in file.read_text().splitlines()]
         assert len(logged) == len(rows)
         for sample in logged:
