@@ -11,9 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.publishing import desk_at_a_hub
 from helpers.tiny_classifiers import tiny_classifier
 
 from generation.config import Config
+from merge_metric.metadata import with_metadata
 
 pytestmark = pytest.mark.xdist_group("readme")  # one demo for all of them
 
@@ -166,3 +168,23 @@ def test_ablation_command_of_the_readme_is_known() -> None:
             env={**os.environ, "COLUMNS": "200"},
         ).stdout
         assert option in help_text
+
+
+def test_publish_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
+    """Against a Hub on loopback; dataset and metric are loaded back from there."""
+    cwd, _, _ = demo
+    folder, predictions = cwd / "merge-nli", tmp_path / "roberta.parquet"
+    table = pq.read_table(cwd / "runs/demo/bert-tiny-nli.parquet")
+    pq.write_table(with_metadata(table, {"name": "somebody/model"}), predictions)
+    (block,) = [block for block in blocks("sh") if block.startswith("merge-nli publish")]
+    paths = {"merge-nli": str(folder), "roberta.parquet": str(predictions)}
+    with desk_at_a_hub() as desk:
+        desk.hub.make("model", "somebody/model")
+        for line in block.replace("\\\n", " ").replace("USER", "somebody").splitlines():
+            words = [paths.get(word, word) for word in line.split()[2:]]
+            said = desk.good(*words, verify=True).out
+            assert ("Nothing was written." in said) == ("--yes" not in words)
+        uploaded = desk.hub.repo("dataset", "somebody/merge-nli").at("v1.0.0")
+        assert uploaded["demo/seeds.parquet"] == (folder / "demo/seeds.parquet").read_bytes()
+        assert "scoring.py" in desk.hub.repo("space", "somebody/seed_variant_accuracy").at("main")
+        assert desk.hub.errors == []
