@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,7 +77,11 @@ def _read(name: str, sources: Sequence[Source], folder: Path) -> Model:
 
 
 def _joined(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table:
-    """One table of several that answer different problems."""
+    """One table of several that answer different problems.
+
+    Only a seed may stand in several, as those of replacements and of paraphrases have some in
+    common; what the first file says of it counts.
+    """
     if len(tables) == 1:
         return tables[0]
     if not all(PROBABILITIES in table.column_names for table in tables):
@@ -85,12 +90,19 @@ def _joined(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.
             for table in tables
         ]
     whole = pa.concat_tables(tables).combine_chunks()
-    counts = pc.value_counts(whole["variant_id"].combine_chunks())
-    if len(counts) < len(whole):
-        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    ids = whole["variant_id"].combine_chunks()
+    _, first, of_row = np.unique(
+        ids.dictionary_encode().indices.to_numpy(), return_index=True, return_inverse=True
+    )
+    again = first[of_row] != np.arange(len(whole))
+    is_variant = pc.not_equal(ids, whole["seed_id"].combine_chunks()).to_numpy(zero_copy_only=False)
+    prediction = whole["prediction"].to_numpy()
+    wrong = again & (is_variant | (prediction != prediction[first[of_row]]))
+    if wrong.any():
+        twice = ids.filter(pa.array(wrong)).unique()
         raise ValueError(
-            f"{name}: expected every problem once in {', '.join(map(str, paths))}, got "
-            f"{len(twice):,} several times: {some(twice)}; if these are different models, give "
-            f"each a name: NAME=FILE"
+            f"{name}: expected every problem once in {', '.join(map(str, paths))}, or seeds that "
+            f"are answered alike, got {len(twice):,} several times: {some(twice)}; if these are "
+            f"different models, give each a name: NAME=FILE"
         )
-    return whole
+    return whole.filter(pa.array(~again))

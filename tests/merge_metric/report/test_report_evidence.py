@@ -38,6 +38,22 @@ def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
         gather(files, case.folder)
 
 
+def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
+    """Those of replacements and paraphrases overlap; answered differently, they are refused."""
+    rows = case.mnli.predictions(0.5, "x")
+    seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
+    whole = write_predictions(tmp_path / "whole.parquet", rows)
+    some = write_predictions(tmp_path / "some.parquet", seeds[:2])
+    (alone,) = gather([f"m={whole}"], case.folder, n_bootstrap=0).models
+    (both,) = gather([f"m={whole}", f"m={some}"], case.folder, n_bootstrap=0).models
+    assert both.files == ("whole.parquet", "some.parquet")
+    assert both.predictions.equals(alone.predictions)
+    changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
+    other = write_predictions(tmp_path / "other.parquet", [changed])
+    with pytest.raises(ValueError, match=r"m: expected .* seeds that are answered alike, got 1 "):
+        gather([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
+
+
 def test_names(case: Any, tmp_path: Path) -> None:
     """NAME= goes before the name in the file, that before the file's own."""
     rows = case.mnli.predictions(0.5, "x")
