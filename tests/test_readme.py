@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,19 @@ def test_ablation_command_of_the_readme_is_known() -> None:
             env={**os.environ, "COLUMNS": "200"},
         ).stdout
         assert option in help_text
+
+
+def test_export_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
+    """On the demo's dataset; what runs the tasks is tested with the harnesses."""
+    cwd, home, _ = demo
+    shutil.copytree(cwd / "merge-nli", tmp_path / "merge-nli")
+    (block,) = [block for block in blocks("sh") if block.startswith("merge-nli export")]
+    for line in block.splitlines():
+        run(line.split(), tmp_path, home)
+    for harness in ("lm-eval", "lighteval", "inspect"):
+        assert "merge-nli score" in (tmp_path / f"{harness}-tasks/README.md").read_text("utf-8")
+    assert len(list((tmp_path / "mini").glob("mini-0?.parquet"))) == 10
+    assert (tmp_path / "merge-nli/croissant.json").is_file()
 
 
 def test_publish_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
