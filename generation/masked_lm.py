@@ -301,7 +301,10 @@ class MaskedLM:
             logits = self._head(vectors)[: len(inputs)].float()
             best = logits.topk(k, dim=-1)
             own = logits.gather(1, self._to_device([[i.original] for i in inputs]))[:, 0]
-            return _Best(inputs, best.indices, best.values, own, logits.logsumexp(-1))
+            # In place, from the maximum that is known: logits are large, and not needed any more.
+            highest = best.values[:, :1]
+            log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+            return _Best(inputs, best.indices, best.values, own, log_normalizer)
 
     def _to_device(self, numbers: Sequence[Any]) -> torch.Tensor:
         import torch
