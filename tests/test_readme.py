@@ -180,7 +180,7 @@ def test_export_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_pat
         run(line.split(), tmp_path, home)
     for harness in ("lm-eval", "lighteval", "inspect"):
         assert "merge-nli score" in (tmp_path / f"{harness}-tasks/README.md").read_text("utf-8")
-    assert len(list((tmp_path / "mini").glob("mini-0?.parquet"))) == 10
+    assert len(list((tmp_path / "mini").rglob("mini-0?.parquet"))) == 10
     assert (tmp_path / "merge-nli/croissant.json").is_file()
 
 
