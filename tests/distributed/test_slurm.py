@@ -98,8 +98,10 @@ def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
 def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Path) -> None:
     """And until it is gone, no other for the same folder is submitted."""
     code = f"""
+import signal
 from pathlib import Path
 from generation.executors import run_units
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
 """
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
