@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 from transformers import (
     AlbertConfig,
@@ -71,7 +71,12 @@ def _byte_level() -> Any:
         ),
     )  # fmt: skip
     merges = json.loads(trained.to_str())["model"]["merges"]
-    return RobertaTokenizer(vocab=trained.get_vocab(), merges=[tuple(pair) for pair in merges])
+    return RobertaTokenizer(
+        vocab=trained.get_vocab(),
+        merges=[tuple(pair) for pair in merges],
+        # As RoBERTa's own: the mask takes the place of a word with the space before it.
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )
 
 
 def _unigram() -> Any:
