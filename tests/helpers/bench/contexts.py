@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ def find_contexts(
 ) -> list[Context]:
     """Distinct sentences, premises first, with their first noun that will do for all.
 
-    It stands there once, not at the beginning, and is one token of every model.
+    It stands there once, not at the beginning, is one token of every model, and all other
+    tokens stay as they are when a mask is written in its place: peers mask the text, and
+    ALBERT's tokenizer reads ", " after a mask as it reads it after a space.
     """
     folders = [model_folder(name, shared_models) for name in (*REAL, *SHAPES)]
     tokenizers = [Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders if f]
@@ -30,11 +33,18 @@ def find_contexts(
                 token.tag in {"NN", "NNS"}
                 and token.start > 0
                 and sentence.count(token.text) == words.count(token.text) == 1
-                and all(len(t.encode(f" {token.text}", add_special_tokens=False)) == 1
-                        for t in tokenizers)
-            ):  # fmt: skip
+                and all(_changes_one_token(t, sentence, token.span) for t in tokenizers)
+            ):
                 found.append((sentence, token.text, token.start))
                 break
         if len(found) == count:
             break
     return found
+
+
+def _changes_one_token(tokenizer: Tokenizer, sentence: str, span: tuple[int, int]) -> bool:
+    """Whether a mask written in place of a word changes one token and nothing else."""
+    mask = next(m for m in ("[MASK]", "<mask>") if tokenizer.token_to_id(m) is not None)
+    masked = tokenizer.encode(sentence[: span[0]] + mask + sentence[span[1] :]).ids
+    ids = tokenizer.encode(sentence).ids
+    return len(ids) == len(masked) and sum(map(operator.ne, ids, masked)) == 1
