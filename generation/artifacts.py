@@ -78,8 +78,19 @@ class RunFolder:
         return self.path / "variants.parquet"
 
     def named(self, name: str) -> RunFolder:
-        """The folder of another build over this run's suggestions, such as an ablation."""
-        return RunFolder(self.path / name)
+        """The folder of another build over this run's suggestions, such as an ablation.
+
+        Raises:
+            ValueError: it would lie elsewhere, or where a run keeps something else.
+        """
+        folder = RunFolder(self.path / name)
+        taken = {path.name for path in (self.store, self.questions, self.stores)} | {"tasks"}
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in taken:
+            raise ValueError(
+                f"expected a name for the build of letters, digits, - and _, none of "
+                f"{sorted(taken)}, got {name!r}"
+            )
+        return folder
 
 
 @contextmanager

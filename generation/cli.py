@@ -413,7 +413,11 @@ def suggest(
 def build(
     run: Run = "runs/default",
     out: Annotated[
-        Path | None, option("Dataset folder; by default merge-nli, or merge-nli-ABLATION.")
+        Path | None, option("Dataset folder; by default merge-nli, or merge-nli-NAME.")
+    ] = None,
+    into: Annotated[
+        str | None,
+        option("NAME of a folder inside the run's for this build; the run's own stays."),
     ] = None,
     ablation: Annotated[
         str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
@@ -429,7 +433,8 @@ def build(
     """Filter the suggestions of a run, sample variants and write the dataset.
 
     The quick half of generate; runs no masked LM. An ablation keeps the seeds of the
-    run's own build and goes into a folder of its name inside the run's.
+    run's own build and goes into a folder of its name inside the run's. merge-nli diff
+    says what another build changes.
 
     \b
     Examples:
@@ -439,7 +444,7 @@ def build(
       merge-nli build --run runs/snli --ablation union --out merge-nli-union
 
     \b
-      merge-nli build --run runs/snli --tag-match fine --set subsamples=5
+      merge-nli build --run runs/snli --tag-match fine --set subsamples=5 --into fine
     """
     from generation.pipeline import build as run_build
 
@@ -451,9 +456,37 @@ def build(
             "rng_seed": rng_seed,
             "workers": workers,
         }
-        folder = run_build(run, ablation=ablation, **_overlay(settings, options))
-        target = out or Path("merge-nli" + (f"-{ablation}" if ablation else ""))
+        folder = run_build(run, ablation=ablation, into=into, **_overlay(settings, options))
+        name = into or ablation
+        target = out or Path("merge-nli" + (f"-{name}" if name else ""))
         _export(folder.path, target, output)
+
+
+@app.command("diff")
+def diff_command(
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder after build.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another.")],
+    examples: Annotated[int, option("Variants to show that only one can have.", min=0)] = 10,
+    rng_seed: Annotated[int, option("Of the examples.")] = 0,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Compare two builds: replacements and eligible seeds that only one has, with examples.
+
+    For what an option, a threshold or a masked LM changes on your problems. An
+    ablation is a folder of its name inside a run's.
+
+    \b
+    Examples:
+      merge-nli diff runs/snli runs/snli/fine
+
+    \b
+      merge-nli diff runs/snli runs/snli/union --examples 30
+    """
+    from generation.differences import difference
+
+    with user_errors(extra="generation"):
+        found = difference(first, second, examples=examples, rng_seed=rng_seed)
+    typer.echo(found.to_json() if output is OutputFormat.json else found.to_text())
 
 
 def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:

@@ -191,13 +191,17 @@ def _questions(run: RunFolder, config: Config) -> Questions:
     return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)
 
 
-def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> RunFolder:
+def build(
+    run: str | Path, *, ablation: str | None = None, into: str | None = None, **settings: Any
+) -> RunFolder:
     """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
 
     Args:
         run: The folder that `suggest` filled.
         ablation: One of `config.ablation_names()` (D13): built into a folder of that name
             inside `run`, for the seeds that are eligible without it (paper, A.2).
+        into: Name of a folder inside `run` for this build, so that the run's own stays;
+            by default `ablation`, if any.
         settings: Fields of `Config` to change for this build alone: the manifest has them,
             the run's `config.toml` stays.
 
@@ -208,7 +212,8 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         FileNotFoundError: `run` holds no suggestions.
         ValueError: suggestions are missing, settings are wrong, or nothing is left.
     """
-    base = RunFolder(Path(run))
+    base, name = RunFolder(Path(run)), into or ablation
+    out = base.named(name) if name else base
     if not base.suggested.is_file():
         raise FileNotFoundError(
             f"expected suggestions in {base.path}, found none; run: merge-nli suggest --run "
@@ -216,7 +221,6 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         )
     suggested = read_json(base.suggested)
     config = Config.read(base.config).overlaid(ablation, settings)
-    out = base.named(ablation) if ablation else base
     out.manifest.unlink(missing_ok=True)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
@@ -227,7 +231,7 @@ def build(run: str | Path, *, ablation: str | None = None, **settings: Any) -> R
         builder = Builder(base.problems, candidates, config, base.variants if ablation else None)
         total = _write_outcomes(builder, out, suggested)
     _require_variants(total, base, config)
-    if ablation:
+    if name:
         write_text(out.config, config.to_toml())
     manifest = manifest_of(
         out,
