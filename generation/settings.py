@@ -17,11 +17,21 @@ from merge_dataset.schema import LABELS, check_source
 Settings = TypeVar("Settings")
 
 _FIRST: Final = "first"
+_LATER: Final = "later"
 
 
 def first_field(default: Any) -> Any:
     """A field that is written before those of the class's base."""
     return dataclasses.field(default=default, metadata={_FIRST: True})
+
+
+def later_field(default: Any) -> Any:
+    """A field that runs made before it was there know nothing of.
+
+    It is written only where it is not the default, so that whatever does without it keeps its
+    bytes and its fingerprint.
+    """
+    return dataclasses.field(default=default, metadata={_LATER: True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +92,11 @@ def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) ->
 
 
 def values_of(settings: Any) -> dict[str, Any]:
-    """Fields by name, in the order in which they are written."""
+    """Fields by name, in the order in which they are written; see `later_field`."""
     fields = sorted(dataclasses.fields(settings), key=lambda field: _FIRST not in field.metadata)
-    return {field.name: getattr(settings, field.name) for field in fields}
+    values = {field.name: getattr(settings, field.name) for field in fields}
+    unused = {f.name for f in fields if _LATER in f.metadata and values[f.name] == f.default}
+    return {name: value for name, value in values.items() if name not in unused}
 
 
 def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:

@@ -370,15 +370,30 @@ ORDER = (
 """Of the settings in files: it is part of the bytes of a run's manifest."""
 
 
+LATER: dict[str, Any] = {}
+"""Options that are not written unless they are used: name → a value that is not the default."""
+
+
 def test_the_order_of_settings_in_files() -> None:
     """What a run is called comes first, then its problems; in the manifest as in TOML."""
-    assert {field.name for field in dataclasses.fields(Config)} == set(ORDER)
+    assert {field.name for field in dataclasses.fields(Config)} == {*ORDER, *LATER}
     assert list(Config().what_is_made()) == [key for key in ORDER if key not in MACHINE]
     toml = Config(recipe="mine", ablation="union", limit=3, mlms=("a",)).to_toml()
     assert toml.startswith(
         'recipe = "mine"\nablation = "union"\nsource = "snli"\nlimit = 3\nmlms = [\n    "a",\n]\n'
         "suggestions_per_occurrence = 200\n"
     )
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_options_that_are_not_used_are_not_written(name: str) -> None:
+    """Runs from before an option was there keep their bytes and their fingerprint."""
+    assert name not in tomllib.loads(Config().to_toml())
+    used = Config(**{name: LATER[name]})
+    assert name in tomllib.loads(used.to_toml())
+    assert Config.from_mapping(tomllib.loads(used.to_toml())) == used
+    assert used.overlaid(None, {"rng_seed": 3}).overlaid(None, {"rng_seed": 0}) == used
+    assert used.what_is_made() != Config().what_is_made()
 
 
 # --- What decides the outcome ---
@@ -433,5 +448,5 @@ def test_what_is_made_tells_the_rest_apart(setting: dict[str, Any]) -> None:
 def test_every_setting_is_of_the_machine_or_decides() -> None:
     """No field is forgotten: each is in `what_is_made` or in the list of the machine's."""
     fields = {field.name for field in dataclasses.fields(Config)}
-    assert fields == set(Config().what_is_made()) | set(MACHINE)
+    assert fields == set(Config(**LATER).what_is_made()) | set(MACHINE)
     assert not set(Config().what_is_made()) & set(MACHINE)
