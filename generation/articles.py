@@ -1,0 +1,81 @@
+"""The indefinite article: which of "a" and "an" fits a word, and where one stands before it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
+
+from generation.filters import match_case
+from generation.records import Span
+
+if TYPE_CHECKING:
+    from inflect import engine
+
+_AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
+"""Not the A of "O'a", "e.a", "R&A" or "type-A"."""
+
+_VOWELS: Final = frozenset("aeiouy")
+
+
+def article_before(text: str, start: int) -> Span | None:
+    """Where "a" or "an" stands directly before a word, with nothing but white space between.
+
+    Args:
+        text: A sentence.
+        start: Offset of the word.
+
+    >>> article_before("See an owl", 7), article_before("See the owl", 8)
+    ((4, 6), None)
+    """
+    before = text[:start].rstrip()
+    found = _AT_THE_END.search(before)
+    return found.span() if found and len(before) < start else None
+
+
+def article_fits(text: str, start: int, end: int) -> bool | None:
+    """Whether the "a" or "an" directly before a word is the one that fits; None without one.
+
+    Args:
+        text: A sentence.
+        start: Offset of the word.
+        end: Where it ends.
+
+    >>> [article_fits(text, 2, 5) for text in ("A owl", "a cat", "I am")]
+    [False, True, None]
+    """
+    span = article_before(text, start)
+    if span is None:
+        return None
+    return text[slice(*span)].lower() == fitting_article(text[start:end])
+
+
+def repaired(article: str, word: str) -> str:
+    """The article that fits a word, in the casing of the one that stands there (D6).
+
+    >>> repaired("A", "owl"), repaired("an", "cat"), repaired("AN", "CAT")
+    ('An', 'a', 'A')
+    """
+    return match_case(fitting_article(word), article)
+
+
+@lru_cache(maxsize=100_000)
+def fitting_article(word: str) -> str:
+    """The article of a word, as far as spelling tells how it sounds: the rule of `inflect`.
+
+    The rule reads capitals as an abbreviation, letter by letter, which words are that stand in
+    capitals for emphasis: those are told apart by their vowels.
+
+    >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MP")]
+    ['an', 'a', 'an', 'a', 'a', 'an']
+    """
+    spelled_out = word.isupper() and not _VOWELS & set(word.lower())
+    article: str = _engine().a(word if spelled_out else word.lower()).partition(" ")[0]
+    return article
+
+
+@cache
+def _engine() -> engine:
+    import inflect
+
+    return inflect.engine()
