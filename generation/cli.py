@@ -36,6 +36,7 @@ from generation.options import (
     read_label_map,
 )
 from generation.paraphrase.cli import paraphrase_command
+from merge_dataset.annotation.cli import annotate_command
 from merge_dataset.cli import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
 from merge_metric.cli import (
@@ -63,6 +64,7 @@ app.command("predict")(predict_command)
 app.add_typer(baseline_app, name="baseline")
 app.command("score")(score_command)
 app.command("compare")(compare_command)
+app.command("annotate")(annotate_command)
 app.command("analyse")(analyse_command)
 app.command("report")(report_command)
 app.add_typer(export_app, name="export")

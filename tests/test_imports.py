@@ -182,7 +182,7 @@ def test_generation_meets_the_dataset_in_the_schema_only(module: str) -> None:
     if module in {"generation.cli", "generation.options", "generation.paraphrase.cli"}:
         allowed |= {"merge_dataset.cli"}
     if module == "generation.cli":
-        allowed |= {"merge_metric.cli"}
+        allowed |= {"merge_dataset.annotation.cli", "merge_metric.cli"}
     if module == "generation.paraphrase.cli":
         # The NLI model that chooses paraphrases is one that can be measured.
         allowed |= {"merge_metric.predict.models", "merge_metric.problems"}
@@ -269,6 +269,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
         ("generate --help", "--source"),
         ("paraphrase --help", "--max-rounds"),
         ("score --help", "--allow-missing"),
+        ("annotate --help", "--annotator"),
     ],
 )
 def test_help_imports_nothing_heavy(arguments: str, shown: str) -> None:

@@ -1,0 +1,395 @@
+"""What annotators said of variants: files that are only added to, and tables of them.
+
+An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
+`reasoning`, `comment`, `time`), or the taking back of the last one to a variant
+(`variant_id`, `undone`: true, `time`). So nothing that was said is lost, and a crash can
+only cut off a line that nobody was told is saved.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+SCALE: Final = {1: "poor", 2: "mostly poor", 3: "uncertain", 4: "mostly good", 5: "good"}
+"""What the scores mean, of fluency and of reasoning (MERGE paper, A.3)."""
+
+COLUMNS: Final = ("annotator", "variant_id", "fluency", "reasoning", "comment")
+"""Of the table of answers, and of a CSV file of them."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("annotator", pa.string()),
+        ("variant_id", pa.string()),
+        ("fluency", pa.int8()),
+        ("reasoning", pa.int8()),
+        ("comment", pa.string()),
+    ]
+)
+
+_ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
+_SHOWN: Final = 60
+"""Characters of a malformed line that a message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The judgement of one variant; scores are keys of `SCALE`."""
+
+    variant_id: str
+    fluency: int
+    reasoning: int
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The last answer to a variant does not count; one before it counts again."""
+
+    variant_id: str
+
+
+Event = Answer | Undo
+"""A line of an annotator's file."""
+
+
+def check_annotator(name: str) -> str:
+    """Return a name that a file can be called by, else raise.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> check_annotator("ann.b@example.org")
+    'ann.b@example.org'
+    """
+    if not _ANNOTATOR.fullmatch(name):
+        raise ValueError(
+            f"annotator: expected a name of up to 64 letters, digits and . _ - + @ that begins "
+            f"with a letter or digit, got {name!r}"
+        )
+    return name
+
+
+def answers_path(session: Path, annotator: str) -> Path:
+    """The file of an annotator's answers in a session folder."""
+    return session / "answers" / f"{check_annotator(annotator)}.jsonl"
+
+
+def good(answer: Answer) -> bool:
+    """Whether a variant is good (paper, section 4: F + R ≥ 9).
+
+    >>> good(Answer("snli:1", 4, 5)), good(Answer("snli:1", 4, 4))
+    (True, False)
+    """
+    return answer.fluency + answer.reasoning >= 9
+
+
+# --- Events ---
+
+
+def parse_event(record: object) -> Event:
+    """An event from its JSON object.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> parse_event({"variant_id": "snli:1:noun:dog:cat", "fluency": 5, "reasoning": 4})
+    Answer(variant_id='snli:1:noun:dog:cat', fluency=5, reasoning=4, comment='')
+    >>> parse_event({"variant_id": "snli:1:noun:dog:cat", "undone": True})
+    Undo(variant_id='snli:1:noun:dog:cat')
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a JSON object, got {record!r}")
+    variant = record.get("variant_id")
+    if not isinstance(variant, str) or not variant:
+        raise ValueError(f"variant_id: expected the id of a variant, got {variant!r}")
+    return Undo(variant) if record.get("undone") is True else parse_answer(record)
+
+
+def parse_answer(record: Mapping[str, Any]) -> Answer:
+    """An answer from what says something by these names; see `parse_event`."""
+    comment = record.get("comment", "")
+    if not isinstance(comment, str):
+        raise ValueError(f"comment: expected a text, got {comment!r}")
+    fluency, reasoning = (parse_score(record.get(name), name) for name in ("fluency", "reasoning"))
+    return Answer(record["variant_id"], fluency, reasoning, comment)
+
+
+def parse_score(value: object, name: str) -> int:
+    """A score, which tables and other tools may give as a text or a float.
+
+    Raises:
+        ValueError: it is no whole number from 1 to 5.
+
+    >>> parse_score(4, "fluency"), parse_score("4", "fluency"), parse_score(" 4.0", "fluency")
+    (4, 4, 4)
+    """
+    number: float | None = None
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
+    if number not in SCALE:
+        raise ValueError(f"{name}: expected a whole number from 1 to 5, got {value!r}")
+    return int(number)
+
+
+def replay(events: Iterable[Event]) -> list[Answer]:
+    """The answers that stand, in the order they were given; of a variant maybe several.
+
+    >>> first, second = Answer("snli:1", 1, 1), Answer("snli:1", 5, 5)
+    >>> replay([first, second, Undo("snli:1")]) == [first]
+    True
+    """
+    standing: list[Answer] = []
+    for event in events:
+        if isinstance(event, Answer):
+            standing.append(event)
+            continue
+        given = [i for i, answer in enumerate(standing) if answer.variant_id == event.variant_id]
+        if not given:
+            raise ValueError(f"expected an answer to {event.variant_id!r} to undo, got none")
+        del standing[given[-1]]
+    return standing
+
+
+def current(standing: Iterable[Answer]) -> dict[str, Answer]:
+    """Variant → the answer that counts: the last of those that stand."""
+    return {answer.variant_id: answer for answer in standing}
+
+
+# --- An annotator's file ---
+
+
+def append(path: Path, events: Iterable[Event]) -> None:
+    """Add events to an annotator's file; when this returns, they are on the disk.
+
+    Raises:
+        OSError: they could not be written, and the file is as it was.
+    """
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    lines = "".join(
+        json.dumps(_record(event) | {"time": time}, ensure_ascii=False) + "\n" for event in events
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    _mend(path)
+    size = path.stat().st_size
+    try:
+        with path.open("ab") as file:
+            file.write(lines.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.truncate(path, size)
+        raise
+    if is_new and os.name == "posix":
+        _sync_folder(path.parent)
+
+
+def _record(event: Event) -> dict[str, Any]:
+    if isinstance(event, Undo):
+        return {"variant_id": event.variant_id, "undone": True}
+    return {
+        "variant_id": event.variant_id,
+        "fluency": event.fluency,
+        "reasoning": event.reasoning,
+        "comment": event.comment,
+    }
+
+
+def _mend(path: Path) -> None:
+    """End the last line: a crash may have cut it off, a hand may have left the end out."""
+    with path.open("a+b") as file:
+        file.seek(0)
+        *_, tail = file.read().rpartition(b"\n")
+        if tail and _is_event(tail):
+            file.write(b"\n")
+        elif tail:
+            file.truncate(file.seek(0, os.SEEK_END) - len(tail))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the name of a new file last, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_events(path: Path) -> list[Event]:
+    """The events of an annotator's file; none where it does not exist.
+
+    A last line that was cut off is left out: nobody was told that it is saved.
+
+    Raises:
+        ValueError: another line is malformed.
+    """
+    if not path.exists():
+        return []
+    *lines, tail = path.read_bytes().split(b"\n")
+    if _is_event(tail):
+        lines.append(tail)
+    events = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                events.append(parse_event(json.loads(line)))
+        except ValueError as error:
+            shown = line[:_SHOWN].decode(errors="replace")
+            raise ValueError(f"{path}: line {number}: {error}, in {shown!r}") from error
+    return events
+
+
+def _is_event(line: bytes) -> bool:
+    try:
+        parse_event(json.loads(line))
+    except ValueError:
+        return False
+    return True
+
+
+def read_standing(path: Path) -> list[Answer]:
+    """`replay` of a file.
+
+    Raises:
+        ValueError: a line is malformed, or undoes what nobody said.
+    """
+    events = read_events(path)
+    try:
+        return replay(events)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+# --- Tables of answers ---
+
+
+def read_answers(paths: Sequence[Path | str]) -> pa.Table:
+    """The answers that count, of all annotators.
+
+    Args:
+        paths: Session folders, annotators' files (.jsonl), and tables (.csv) with the
+            columns `COLUMNS`; an answer may stand in several of them.
+
+    Returns:
+        The columns `SCHEMA`, sorted by annotator and variant, each pair once.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: a file is malformed, or an annotator's answers to a variant differ.
+    """
+    found: dict[tuple[str, str], tuple[Answer, Path]] = {}
+    for file in (file for path in paths for file in _files(Path(path))):
+        for annotator, answer in _answers_in(file):
+            key = (annotator, answer.variant_id)
+            before, where = found.setdefault(key, (answer, file))
+            if before != answer:
+                raise ValueError(
+                    f"{file}: expected the answer of {annotator} to {answer.variant_id!r} that "
+                    f"{where} has ({_shown(before)}), got {_shown(answer)}; leave out one of them"
+                )
+    rows = [
+        {"annotator": annotator, **_record(found[annotator, variant][0])}
+        for annotator, variant in sorted(found)
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _shown(answer: Answer) -> str:
+    return f"F{answer.fluency} R{answer.reasoning} {answer.comment!r}"
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of answers that a path stands for."""
+    if path.is_dir():
+        if files := sorted(path.glob("answers/*.jsonl")):
+            return files
+        raise ValueError(f"{path}: expected a session with answers/NAME.jsonl, found no answers")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected a session folder or a file of answers, found nothing there"
+        )
+    if path.suffix not in (".jsonl", ".csv"):
+        raise ValueError(
+            f"{path}: expected a session folder, a .jsonl file or a .csv file of answers; other "
+            f"tools' files are taken in by `merge-nli annotate --import`"
+        )
+    return [path]
+
+
+def _answers_in(file: Path) -> Iterator[tuple[str, Answer]]:
+    if file.suffix == ".csv":
+        yield from read_csv(file)
+        return
+    annotator = check_annotator(file.stem)
+    for answer in current(read_standing(file)).values():
+        yield annotator, answer
+
+
+def read_csv(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
+    """Annotators and answers of a table; rows without both scores are not answered yet.
+
+    Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
+    other names are left out.
+
+    Args:
+        path: The file.
+        annotator: Whose answers they are, where the table does not say so.
+
+    Raises:
+        ValueError: a column is missing, or a row is malformed or contradicts another.
+    """
+    found: dict[tuple[str, str], Answer] = {}
+    for line, row in _csv_rows(path, annotator):
+        try:
+            if not (row["fluency"].strip() or row["reasoning"].strip()):
+                continue
+            if not row["variant_id"]:
+                raise ValueError("variant_id: expected the id of a variant, got none")
+            answer = parse_answer(row)
+            name = check_annotator(row["annotator"].strip() or annotator or "")
+            if annotator not in (None, name):
+                raise ValueError(f"expected rows of {annotator}, got one of {name}")
+            if found.setdefault((name, answer.variant_id), answer) != answer:
+                raise ValueError(f"expected one answer of {name} to {answer.variant_id!r}, got two")
+        except ValueError as error:
+            raise ValueError(f"{path}: line {line}: {error}") from error
+    return [(name, answer) for (name, _), answer in found.items()]
+
+
+def _csv_rows(path: Path, annotator: str | None) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Lines, from 1, and the columns `COLUMNS` of the rows."""
+    defaults = {"comment": ""} if annotator is None else {"comment": "", "annotator": ""}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            head = file.readline()
+            file.seek(0)
+            delimiter = max(",;\t", key=head.count)
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            names = reader.fieldnames or ()
+            if missing := [name for name in COLUMNS if name not in (*names, *defaults)]:
+                raise ValueError(
+                    f"expected the columns {', '.join(COLUMNS)}, got {', '.join(names) or 'none'}: "
+                    f"without {', '.join(missing)}"
+                )
+            for row in reader:
+                given = {name: row.get(name) or "" for name in COLUMNS if name in names}
+                yield reader.line_num, defaults | given
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(
+                f"{path}: expected a CSV file in UTF-8, got an error: {error}"
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,171 @@
+"""Items as tasks for Label Studio, and answers from what it exports (JSON and JSON-MIN).
+
+Formats: https://labelstud.io/guide/task_format and https://labelstud.io/guide/export.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from merge_dataset.annotation.answers import SCALE, Answer, check_annotator, parse_answer
+from merge_dataset.annotation.desk import pieces
+from merge_dataset.annotation.sample import Item, Spans
+
+_SCORES: Final = ("fluency", "reasoning")
+
+
+def _choices(name: str, question: str) -> str:
+    lines = [f'    <Choice value="{n} {word}" alias="{n}"/>' for n, word in SCALE.items()]
+    return "\n".join(
+        [
+            f'  <Header size="5" value="{question}"/>',
+            f'  <Choices name="{name}" toName="problem" choice="single-radio" showInline="true" '
+            f'required="true">',
+            *lines,
+            "  </Choices>",
+        ]
+    )
+
+
+CONFIG: Final = "\n".join(
+    [
+        "<View>",
+        '  <HyperText name="problem" value="$problem"/>',
+        _choices("fluency", "Fluency: is the variant grammatical, and does it make sense?"),
+        _choices("reasoning", "Reasoning: does the label of the original still hold?"),
+        '  <TextArea name="comment" toName="problem" maxSubmissions="1" placeholder="Comment"/>',
+        "</View>",
+        "",
+    ]
+)
+"""The labelling configuration, for any fields of texts."""
+
+
+def tasks(items: Iterable[Item]) -> str:
+    """Tasks as Label Studio imports them, in JSON."""
+    made = [{"data": {"variant_id": item.variant_id, "problem": _html(item)}} for item in items]
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _html(item: Item) -> str:
+    """Original and variant side by side, a row per field."""
+    rows = [
+        f"<tr><th>{escape(field.replace('_', ' '))}</th>"
+        f"<td>{_marked(item.seed_texts[field], item.seed_spans[field])}</td>"
+        f"<td>{_marked(text, item.variant_spans[field])}</td></tr>"
+        for field, text in item.variant_texts.items()
+    ]
+    head = f"<p>Label of the original: <b>{escape(item.label)}</b></p>"
+    columns = "<tr><th></th><th>Original</th><th>Variant</th></tr>"
+    return f'{head}<table border="1" cellpadding="8">{columns}{"".join(rows)}</table>'
+
+
+def _marked(text: str, spans: Spans) -> str:
+    return "".join(
+        f"<mark>{escape(piece)}</mark>" if marked else escape(piece)
+        for piece, marked in pieces(text, spans)
+    )
+
+
+# --- Back ---
+
+
+def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
+    """Annotators and answers of an export, in JSON or JSON-MIN; skipped tasks are left out.
+
+    Args:
+        path: The export.
+        annotator: Whose answers they are; by default, whom the export names: an e-mail
+            address or, of a user 3, `label-studio-3`.
+
+    Raises:
+        ValueError: it is no such export, an annotation is malformed, or somebody
+            annotated a task twice, differently.
+    """
+    try:
+        exported = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+    if not isinstance(exported, list):
+        raise ValueError(
+            f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
+            f"got {type(exported).__name__}"
+        )
+    found: dict[tuple[str, str], Answer] = {}
+    for number, task in enumerate(exported, start=1):
+        try:
+            for user, record in _annotations(task):
+                answer = parse_answer(record)
+                name = annotator or _name(user)
+                if found.setdefault((name, answer.variant_id), answer) != answer:
+                    raise ValueError(
+                        f"expected one answer of {name} to {answer.variant_id!r}, got two"
+                    )
+        except ValueError as error:
+            raise ValueError(f"{path}: task {number}: {error}") from error
+    return [(name, answer) for (name, _), answer in found.items()]
+
+
+def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Who annotated a task, and an answer's record."""
+    if not isinstance(task, dict):
+        raise ValueError(f"expected a JSON object, got {task!r}")
+    if "annotations" not in task:
+        yield task.get("annotator"), _record(task, {name: task.get(name) for name in _NAMES})
+        return
+    data = task.get("data")
+    if not isinstance(data, dict) or not isinstance(task["annotations"], list):
+        raise ValueError("expected data, and a list of annotations, got something else")
+    for annotation in task["annotations"]:
+        if annotation.get("was_cancelled"):
+            continue
+        values = {result.get("from_name"): [result.get("value")] for result in annotation["result"]}
+        yield annotation.get("completed_by"), _record(data, values)
+
+
+_NAMES: Final = (*_SCORES, "comment")
+
+
+def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    variant = data.get("variant_id")
+    if not isinstance(variant, str) or not variant:
+        raise ValueError(
+            f"variant_id: expected the id of a variant in the task's data, got {variant!r}"
+        )
+    scores = {name: _score(values.get(name)) for name in _SCORES}
+    return {"variant_id": variant, "comment": _comment(values.get("comment")), **scores}
+
+
+def _plain(value: object) -> object:
+    """What a result says: alone, in a list, or in an object under its kind."""
+    while isinstance(value, dict | list) and len(value) == 1:
+        (value,) = value.values() if isinstance(value, dict) else value
+    return value
+
+
+def _score(value: object) -> object:
+    """A choice, "4" or with its word "4 mostly good", or the number of a rating."""
+    plain = _plain(value)
+    return plain.split()[0] if isinstance(plain, str) and plain.split() else plain
+
+
+def _comment(value: object) -> str:
+    """A text, or the lines of several."""
+    plain = _plain(value)
+    lines = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else [plain]
+    return "\n".join(str(line) for line in lines if line).strip()
+
+
+def _name(user: object) -> str:
+    """What to call an annotator: a number, an address, or an object with either."""
+    if isinstance(user, dict):
+        user = user.get("email") or user.get("id")
+    if isinstance(user, int):
+        return f"label-studio-{user}"
+    if isinstance(user, str) and user:
+        return check_annotator(user)
+    raise ValueError(f"expected who annotated it, got {user!r}; name them by --annotator")

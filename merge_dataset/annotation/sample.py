@@ -1,0 +1,328 @@
+"""A stratified sample of a dataset's variants: source × class × masked LM.
+
+The MERGE paper annotates 100 problems per class of words and dataset (section 4) and
+tells its masked LMs apart by what they contributed (Fig. 9). So of each source and class
+as many variants are drawn, spread as evenly as possible over the masked LMs that
+validated them; the numbers in the dataset, which figures are weighted by, are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merge_dataset.layout import (
+    all_configurations,
+    configurations,
+    require_dataset,
+    split_files,
+)
+from merge_dataset.row_groups import read_row_groups
+from merge_dataset.schema import LABELS, PARAPHRASE, parse_config_name
+
+PER_CLASS: Final = 100
+"""Variants of each source and class (paper, section 4)."""
+
+Spans = list[list[int]]
+"""Half-open [start, end) in characters, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A variant to annotate, with its seed; texts and spans by the name of their field."""
+
+    variant_id: str
+    seed_id: str
+    source: str
+    word_class: str
+    label: str
+    mlms: list[str]
+    stratum: dict[str, str | None]
+    """`class`, `source` and `mlm`, the masked LM that it was drawn for (of a paraphrase, none)."""
+    original: str
+    replacement: str
+    seed_texts: dict[str, str]
+    variant_texts: dict[str, str]
+    seed_spans: dict[str, Spans]
+    variant_spans: dict[str, Spans]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What is drawn, and what from."""
+
+    configurations: list[str]
+    items: list[Item]
+    """Sorted by source, class and variant."""
+    population: list[dict[str, Any]]
+    """By source and class: seeds, variants, and variants by masked LM and by how many."""
+
+
+def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
+    """Configurations of one class each.
+
+    Args:
+        dataset: A dataset folder.
+        wanted: Configurations; that of all classes stands for each. By default the
+            classes of words of every source; paraphrases only where they are named.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: it is no dataset, or lacks a configuration.
+    """
+    require_dataset(dataset)
+    known = all_configurations(dataset)
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(
+            f"{dataset}: expected configurations out of {', '.join(known)}, "
+            f"got {', '.join(map(repr, unknown))}"
+        )
+    named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
+    chosen = {each for name in named for each in _classes(dataset, name)}
+    if not chosen:
+        raise ValueError(
+            f"{dataset}: expected replacements of some class of words, found none; "
+            f"name other configurations by --config: {', '.join(known)}"
+        )
+    return [name for name in known if name in chosen]
+
+
+def _classes(dataset: Path, config: str) -> list[str]:
+    source, variant_class = parse_config_name(config)
+    return [config] if variant_class else configurations(dataset, source)[1:]
+
+
+def draw(
+    dataset: Path,
+    configs: Sequence[str] = (),
+    *,
+    per_class: int = PER_CLASS,
+    rng_seed: int = 0,
+) -> Sample:
+    """Draw variants of each source and class.
+
+    Args:
+        dataset: A dataset folder.
+        configs: See `choose`.
+        per_class: Variants of each source and class; all where there are fewer.
+        rng_seed: Another number, another sample.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: it is no dataset, or not what `merge-nli check` would let pass.
+    """
+    chosen = choose(dataset, configs)
+    items: list[Item] = []
+    population: list[dict[str, Any]] = []
+    for config in chosen:
+        files = split_files(dataset, config)
+        (seeds,), (variants,) = ([dataset / f for f in files[split]] for split in files)
+        counts, candidates = _candidates(variants, per_class, rng_seed)
+        mlms = sorted(candidates, key=lambda mlm: _rank(rng_seed, f"{config}\0{mlm}"))
+        drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
+        source, word_class = parse_config_name(config)
+        size = pq.read_metadata(seeds).num_rows
+        whole = {"source": source, "class": word_class, "seeds": size, **counts}
+        population.append(whole | {"sampled": len(drawn)})
+        items += _items(seeds, variants, drawn)
+    return Sample(chosen, items, population)
+
+
+# --- Which variants ---
+
+
+def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
+    """Give masked LMs variants that they validated, each to one, as evenly as possible.
+
+    They choose in turns. One whose variants are all given takes one over, where somebody
+    who gets another for it can be found: so none ends up with fewer than it must, and
+    no other division is more even.
+
+    Args:
+        candidates: Masked LM → variants, the one to take first at the front. `quota` of
+            them suffice.
+        quota: How many variants in all; fewer where there are not as many.
+
+    Returns:
+        Variant → masked LM.
+
+    >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
+    {'1': 'b', '2': 'a'}
+    """
+    owner: dict[str, str] = {}
+    unsated = list(candidates)
+    while unsated and len(owner) < quota:
+        unsated = [
+            mlm for mlm in unsated if len(owner) == quota or _give_one_more(mlm, candidates, owner)
+        ]
+    return owner
+
+
+def _give_one_more(
+    mlm: str, candidates: Mapping[str, Sequence[str]], owner: dict[str, str]
+) -> bool:
+    """Give `mlm` a variant by the shortest chain of masked LMs that ends in a free one."""
+    chain: dict[str, tuple[str, str] | None] = {mlm: None}  # who takes over what from whom
+    queue = [mlm]
+    for each in queue:
+        free = next((variant for variant in candidates[each] if variant not in owner), None)
+        if free is not None:
+            _hand_over(free, each, chain, owner)
+            return True
+        for variant in candidates[each]:
+            if owner[variant] not in chain:
+                chain[owner[variant]] = (each, variant)
+                queue.append(owner[variant])
+    return False
+
+
+def _hand_over(
+    variant: str, to: str, chain: Mapping[str, tuple[str, str] | None], owner: dict[str, str]
+) -> None:
+    owner[variant] = to
+    while step := chain[to]:
+        to, variant = step
+        owner[variant] = to
+
+
+def _candidates(
+    path: Path, quota: int, rng_seed: int
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """What a file of variants holds, and of each masked LM the first `quota` by rank."""
+    variants, by_mlm, by_mlms = 0, Counter[str](), Counter[int]()
+    best: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
+    for table in read_row_groups(path, ["variant_id", "mlms"]):
+        ranked: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
+        rows = zip(table["variant_id"].to_pylist(), table["mlms"].to_pylist(), strict=True)
+        for variant, mlms in rows:
+            variants += 1
+            by_mlm.update(mlms)
+            by_mlms[len(mlms)] += 1
+            for mlm in mlms or [""]:  # a paraphrase has none
+                ranked[mlm].append((_rank(rng_seed, variant), variant))
+        for mlm, more in ranked.items():
+            best[mlm] = heapq.nsmallest(quota, [*best[mlm], *more])
+    counts = {
+        "variants": variants,
+        "variants_by_mlm": dict(sorted(by_mlm.items())),
+        "variants_by_number_of_mlms": {str(n): by_mlms[n] for n in sorted(by_mlms)},
+    }
+    return counts, {mlm: [variant for _, variant in first] for mlm, first in best.items()}
+
+
+def _rank(rng_seed: int, name: str) -> bytes:
+    """A key to sort by: as good as drawn, the same in any order and between versions."""
+    return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
+
+
+# --- What they say ---
+
+
+def _items(seeds: Path, variants: Path, drawn: Mapping[str, str]) -> Iterator[Item]:
+    names = pq.read_schema(variants).names
+    fields = [name for name in names if f"{name}_spans" in names]
+    rows = _rows(variants, "variant_id", drawn)
+    originals = {row["seed_id"] for row in rows}
+    by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}
+    for row in rows:
+        if row["seed_id"] not in by_seed:
+            raise ValueError(f"{seeds}: expected the seed {row['seed_id']!r}, found none")
+        try:
+            yield _item(row, by_seed[row["seed_id"]], fields, drawn[row["variant_id"]] or None)
+        except ValueError as error:
+            raise ValueError(
+                f"{variants}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
+            ) from error
+
+
+def _rows(path: Path, column: str, values: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows with one of some values, sorted by them."""
+    wanted = pa.array(sorted(values), pa.string())
+    tables = [table.filter(pc.is_in(table[column], wanted)) for table in read_row_groups(path)]
+    return sorted(
+        (row for table in tables for row in table.to_pylist()), key=lambda row: str(row[column])
+    )
+
+
+def _item(row: dict[str, Any], seed: dict[str, Any], fields: list[str], mlm: str | None) -> Item:
+    variant_spans = {field: row[f"{field}_spans"] for field in fields}
+    pairs = replaced(row["original"], row["replacement"], row["word_class"])
+    seed_spans = {
+        field: original_spans(seed[field], row[field], variant_spans[field], pairs)
+        for field in fields
+    }
+    return Item(
+        variant_id=row["variant_id"],
+        seed_id=row["seed_id"],
+        source=row["source"],
+        word_class=row["word_class"],
+        label=LABELS[row["label"]],
+        mlms=row["mlms"],
+        stratum={"class": row["word_class"], "source": row["source"], "mlm": mlm},
+        original=row["original"],
+        replacement=row["replacement"],
+        seed_texts={field: seed[field] for field in fields},
+        variant_texts={field: row[field] for field in fields},
+        seed_spans=seed_spans,
+        variant_spans=variant_spans,
+    )
+
+
+def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]:
+    """Replacement → original, of each word that changed; of a paraphrase, the whole text.
+
+    >>> replaced("girl a", "owl an", "noun")
+    {'owl': 'girl', 'an': 'a'}
+    """
+    if word_class == PARAPHRASE:
+        return {replacement: original}
+    old, new = original.split(" "), replacement.split(" ")
+    if len(old) != len(new):
+        raise ValueError(f"expected as many words replaced as replacements, got {old} and {new}")
+    return dict(zip(new, old, strict=True))
+
+
+def original_spans(
+    seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
+) -> Spans:
+    """Where the seed has the words that were replaced.
+
+    Args:
+        seed_text: The original.
+        variant_text: The text with the replacements.
+        spans: Where it has them.
+        pairs: Replacement → original.
+
+    Raises:
+        ValueError: the texts differ in something else.
+
+    >>> original_spans("A girl, a girl.", "A boy, a boy.", [[2, 5], [9, 12]], {"boy": "girl"})
+    [[2, 6], [10, 14]]
+    """
+    found: Spans = []
+    shift = 0
+    for start, end in spans:
+        word = variant_text[start:end]
+        if word not in pairs:
+            raise ValueError(f"expected one of {sorted(pairs)} at {[start, end]}, got {word!r}")
+        found.append([start + shift, start + shift + len(pairs[word])])
+        shift += len(pairs[word]) - len(word)
+    if _between(seed_text, found) != _between(variant_text, spans):
+        raise ValueError(f"expected {seed_text!r} with words replaced, got {variant_text!r}")
+    return found
+
+
+def _between(text: str, spans: Spans) -> list[str]:
+    """What lies around and between spans."""
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]

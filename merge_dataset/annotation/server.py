@@ -1,0 +1,209 @@
+"""The page's server: loopback only, for one annotator, who must know its token.
+
+Other pages in the annotator's browser can send requests here, too. They get nowhere: every
+request must name this host (else a name of theirs could be pointed here), and all but the
+page itself must carry the token, which only the page's address has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from merge_dataset.annotation.desk import Desk, Elsewhere
+from merge_dataset.annotation.session import Session, alone
+
+LOOPBACK: Final = "127.0.0.1"
+
+_PAGE: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/saving.js": ("saving.js", "text/javascript"),
+    "/view.js": ("view.js", "text/javascript"),
+}
+"""Path → file beside this module and its type. They hold nothing of the session's."""
+
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+_LONGEST: Final = 2**16
+"""Bytes of a request's body."""
+
+
+@contextmanager
+def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tuple[Desk, str]]:
+    """Serve the page in a thread; yields the desk and the page's address with the token.
+
+    The address is the same again next time, where its port is free: a page that was left
+    open goes on by itself.
+
+    Args:
+        session: What to annotate.
+        annotator: Who does.
+        port: On loopback; by default the last one, or any.
+
+    Raises:
+        BlockingIOError: the annotator has the page open from another process.
+        OSError: the port is taken.
+        ValueError: the name or the file of answers is malformed.
+    """
+    with alone(session, annotator) as path:
+        desk = Desk(session, annotator, path)
+        remembered = path.with_name(f".{annotator}.address.json")
+        old_port, token = _remembered(remembered)
+        server = _bound(port, old_port)
+        server.desk, server.token = desk, token
+        _remember(remembered, server.server_port, token)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
+        thread.start()
+        try:
+            yield desk, f"http://{LOOPBACK}:{server.server_port}/#{token}"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def _bound(port: int, old_port: int) -> _Server:
+    if port:
+        try:
+            return _Server((LOOPBACK, port), _Handler)
+        except OSError as error:
+            raise OSError(f"--port {port}: expected a free port, got an error: {error}") from error
+    try:
+        return _Server((LOOPBACK, old_port), _Handler)
+    except OSError:
+        return _Server((LOOPBACK, 0), _Handler)
+
+
+def _remembered(path: Path) -> tuple[int, str]:
+    try:
+        address = json.loads(path.read_text(encoding="utf-8"))
+        return int(address["port"]), str(address["token"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 0, secrets.token_urlsafe(24)
+
+
+def _remember(path: Path, port: int, token: str) -> None:
+    """For the eyes of this user only."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({"port": port, "token": token}, file)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    desk: Desk
+    token: str
+
+
+class _Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = 30
+    server_version, sys_version = "merge-nli", ""
+
+    def do_GET(self) -> None:
+        """The page's files, and what it needs to go on."""
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        """Saving."""
+        self._answer(self._post)
+
+    def _answer(self, respond: Callable[[], tuple[bytes, str]]) -> None:
+        try:
+            self._require_host()
+            content, kind = respond()
+            status = HTTPStatus.OK
+        except _Refused as refused:
+            status, kind = refused.status, "application/json"
+            content = json.dumps({"error": str(refused)}).encode()
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _get(self) -> tuple[bytes, str]:
+        if self.path in _PAGE:
+            name, kind = _PAGE[self.path]
+            return (files(__package__) / "page" / name).read_bytes(), kind
+        if self.path != "/session":
+            raise _Refused(HTTPStatus.NOT_FOUND, f"nothing is at {self.path}")
+        self._require_token()
+        return json.dumps(self.server.desk.state()).encode(), "application/json"
+
+    def _post(self) -> tuple[bytes, str]:
+        if self.path != "/events":
+            raise _Refused(HTTPStatus.NOT_FOUND, f"nothing is at {self.path}")
+        self._require_token()
+        position, event = self._event()
+        try:
+            saved = self.server.desk.save(position, event)
+        except ValueError as error:
+            raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        except Elsewhere as error:
+            raise _Refused(HTTPStatus.CONFLICT, str(error)) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise _Refused(HTTPStatus.INSUFFICIENT_STORAGE, why) from error
+        return json.dumps({"position": saved}).encode(), "application/json"
+
+    def _event(self) -> tuple[int, object]:
+        """Position and event of a request's body."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _LONGEST:
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"expected at most {_LONGEST} bytes")
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+            position, event = body["position"], body["event"]
+        except (ValueError, TypeError, KeyError) as error:
+            wanted = "expected a JSON object with position and event"
+            raise _Refused(HTTPStatus.BAD_REQUEST, wanted) from error
+        if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+            wanted = f"position: expected a number from 0, got {position!r}"
+            raise _Refused(HTTPStatus.BAD_REQUEST, wanted)
+        return position, event
+
+    def _require_host(self) -> None:
+        port = self.server.server_port
+        if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+            raise _Refused(HTTPStatus.FORBIDDEN, f"expected the host {LOOPBACK}:{port}")
+
+    def _require_token(self) -> None:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not secrets.compare_digest(given.encode(), self.server.token.encode()):
+            raise _Refused(
+                HTTPStatus.FORBIDDEN, "expected the token of the address that the command printed"
+            )
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the page does."""

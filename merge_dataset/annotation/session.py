@@ -1,0 +1,188 @@
+"""The folder of an annotation session: what was sampled, and who annotates it just now.
+
+`session.json` says what the sample was drawn from and holds the numbers that figures are
+weighted by, `sample.jsonl` the items, `answers/` a file per annotator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from filelock import FileLock, Timeout
+
+from merge_dataset.annotation.answers import answers_path
+from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
+from merge_dataset.layout import partial_path, split_files
+
+SESSION: Final = "session.json"
+SAMPLE: Final = "sample.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session folder, read."""
+
+    folder: Path
+    items: dict[str, Item]
+    """By variant, in the order of the file."""
+    description: dict[str, Any]
+    """`session.json`."""
+
+
+def open_session(
+    folder: Path,
+    dataset: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    per_class: int | None = None,
+    rng_seed: int | None = None,
+) -> Session:
+    """Go on with the session in a folder or, where there is none, draw a sample for one.
+
+    Args:
+        folder: The session folder; made where it does not exist.
+        dataset: A dataset folder; a session that goes on does not need it.
+        configs: See `sample.choose`; so in the next two, where nothing is given, what the
+            session has or else the default.
+        per_class: See `sample.draw`.
+        rng_seed: See `sample.draw`.
+
+    Raises:
+        FileExistsError: the folder holds something else.
+        FileNotFoundError: there is no session, and no dataset is named.
+        ValueError: the session is of another sample, or malformed.
+    """
+    if (folder / SESSION).is_file():
+        session = read_session(folder)
+        _require_same(session, dataset, configs, per_class, rng_seed)
+        return session
+    if dataset is None:
+        raise FileNotFoundError(
+            f"{folder}: expected a session folder with {SESSION}, found none; name the dataset "
+            f"folder to draw a sample from, as in `merge-nli annotate merge-nli --out {folder}`"
+        )
+    if folder.exists() and not _is_ours_or_empty(folder):
+        raise FileExistsError(
+            f"{folder}: expected an annotation session, an empty folder or none, got something "
+            f"else; name another --out"
+        )
+    per_class = PER_CLASS if per_class is None else per_class
+    sample = draw(dataset, configs, per_class=per_class, rng_seed=rng_seed or 0)
+    _write(folder, dataset, sample, per_class, rng_seed or 0)
+    return read_session(folder)
+
+
+def read_session(folder: Path) -> Session:
+    """Read a session folder.
+
+    Raises:
+        FileNotFoundError: it is none.
+        ValueError: its files are malformed.
+    """
+    if not (folder / SESSION).is_file():
+        raise FileNotFoundError(f"{folder}: expected a session folder with {SESSION}, found none")
+    try:
+        description = json.loads((folder / SESSION).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder / SESSION}: expected JSON, got an error: {error}") from error
+    items: dict[str, Item] = {}
+    lines = (folder / SAMPLE).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            item = Item(**json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{folder / SAMPLE}: line {number}: expected an item, got an error: {error}"
+            ) from error
+        items[item.variant_id] = item
+    return Session(folder, items, description)
+
+
+@contextmanager
+def alone(session: Session, annotator: str) -> Iterator[Path]:
+    """Be the only process that writes an annotator's answers, to the file that is yielded.
+
+    Raises:
+        BlockingIOError: another process does.
+    """
+    path = answers_path(session.folder, annotator)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_name(f".{annotator}.lock"), timeout=0):
+            yield path
+    except Timeout as error:
+        raise BlockingIOError(
+            f"{session.folder}: expected {annotator} to annotate in one place at a time, got a "
+            f"second; go on in the page that is open, or stop the other command first"
+        ) from error
+
+
+def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed: int) -> None:
+    """The sample first: a folder with a description is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    description = {
+        "format": 1,
+        "dataset": dataset.resolve().name,
+        "files": _digests(dataset, sample.configurations),
+        "configurations": sample.configurations,
+        "per_class": per_class,
+        "rng_seed": rng_seed,
+        "items": len(sample.items),
+        "population": sample.population,
+    }
+    lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
+    text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+    for path, content in ((folder / SAMPLE, "".join(lines)), (folder / SESSION, text)):
+        partial_path(path).write_text(content, encoding="utf-8")
+        partial_path(path).replace(path)
+
+
+def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
+    """SHA-256 of each file of variants."""
+    names = [name for config in configs for name in split_files(dataset, config)["variants"]]
+    digests = {}
+    for name in names:
+        with (dataset / name).open("rb") as file:
+            digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def _is_ours_or_empty(folder: Path) -> bool:
+    """Whether there is at most what an interrupted `_write` left."""
+    ours = {SAMPLE, *(partial_path(folder / name).name for name in (SAMPLE, SESSION))}
+    return folder.is_dir() and {path.name for path in folder.iterdir()} <= ours
+
+
+def _require_same(
+    session: Session,
+    dataset: Path | None,
+    configs: Sequence[str],
+    per_class: int | None,
+    rng_seed: int | None,
+) -> None:
+    """Another sample in the same folder would leave answers to variants that are not in it."""
+    has = session.description
+    wanted: dict[str, object] = {"per_class": per_class, "rng_seed": rng_seed}
+    if dataset is not None:
+        chosen = choose(dataset, configs or has["configurations"])
+        wanted |= {"configurations": chosen, "files": _digests(dataset, chosen)}
+    elif configs:
+        raise ValueError("--config: expected the dataset folder with it, got none")
+    for name, value in wanted.items():
+        if value is not None and value != has[name]:
+            got = "others" if name == "files" else value
+            raise ValueError(
+                f"{session.folder}: expected the {name} that its sample was drawn with "
+                f"({_shown(has[name])}), got {got}; go on without that option, or take another "
+                f"--out for another sample"
+            )
+
+
+def _shown(value: object) -> str:
+    return ", ".join(value) if isinstance(value, dict | list) else str(value)

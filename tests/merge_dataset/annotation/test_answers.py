@@ -1,0 +1,283 @@
+"""Files of answers: what counts after changes, undoing and crashes; tables of answers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_dataset.annotation.answers import (
+    SCHEMA,
+    Answer,
+    Undo,
+    answers_path,
+    append,
+    check_annotator,
+    current,
+    good,
+    parse_event,
+    read_answers,
+    read_csv,
+    read_events,
+    read_standing,
+    replay,
+)
+
+CAT, COW = "snli:1:noun:dog:cat", "snli:1:noun:dog:cow"
+POOR, FINE = Answer(CAT, 1, 2), Answer(CAT, 5, 4, "a “fine” one, really")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return answers_path(tmp_path, "ann")
+
+
+# --- What counts ---
+
+
+def test_good_is_nine_or_more() -> None:
+    """MERGE paper, section 4."""
+    scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if good(Answer(CAT, f, r))]
+    assert scores == [(4, 5), (5, 4), (5, 5)]
+
+
+def test_the_last_answer_counts_and_undoing_brings_back_the_one_before() -> None:
+    """Per variant; what stands keeps its order."""
+    other = Answer(COW, 3, 3)
+    assert replay([POOR, other, FINE]) == [POOR, other, FINE]
+    assert current(replay([POOR, other, FINE])) == {CAT: FINE, COW: other}
+    assert replay([POOR, other, FINE, Undo(CAT)]) == [POOR, other]
+    assert replay([POOR, FINE, Undo(CAT), Undo(CAT)]) == []
+    assert replay([POOR, Undo(CAT), FINE]) == [FINE]
+
+
+def test_undoing_nothing_is_an_error(path: Path) -> None:
+    """A file that says so was not written by us."""
+    with pytest.raises(ValueError, match=f"expected an answer to '{CAT}' to undo, got none"):
+        replay([POOR, Undo(CAT), Undo(CAT)])
+    append(path, [Undo(CAT)])
+    with pytest.raises(ValueError, match=rf"ann\.jsonl: expected an answer to '{CAT}'"):
+        read_standing(path)
+
+
+# --- The file ---
+
+
+def test_events_come_back_as_they_were_said(path: Path) -> None:
+    """One object per line, with the time; texts as they are."""
+    append(path, [POOR])
+    append(path, [FINE, Undo(CAT)])
+    assert read_events(path) == [POOR, FINE, Undo(CAT)]
+    assert read_standing(path) == [POOR]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [set(json.loads(line)) for line in lines] == [
+        {"variant_id", "fluency", "reasoning", "comment", "time"},
+        {"variant_id", "fluency", "reasoning", "comment", "time"},
+        {"variant_id", "undone", "time"},
+    ]
+    assert "“fine”" in lines[1]
+    assert json.loads(lines[0])["time"].endswith("+00:00")
+
+
+def test_no_file_is_no_answers(path: Path) -> None:
+    assert read_events(path) == []
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_line_that_a_crash_cut_off_is_left_out_and_replaced(path: Path, cut: int) -> None:
+    """Nobody was told that it is saved; what was saved before and comes after is read."""
+    append(path, [POOR])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:cut])
+    assert read_events(path) == [POOR]
+    append(path, [FINE])
+    assert read_events(path) == [POOR, FINE]
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_a_last_line_without_its_end_counts_when_it_is_whole(path: Path) -> None:
+    """As an editor may leave a file."""
+    append(path, [POOR])
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert read_events(path) == [POOR]
+    append(path, [FINE])
+    assert read_events(path) == [POOR, FINE]
+
+
+def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Synced after it was written, and the new file's folder too."""
+    synced: list[tuple[str, int]] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), path.stat().st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    append(path, [POOR])
+    size = path.stat().st_size
+    append(path, [FINE])
+    both = path.stat().st_size
+    assert synced == [(str(path), size), (str(path.parent), size), (str(path), both)]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where part of the line could be written."""
+    append(path, [POOR])
+    before = path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            append(path, [FINE])
+    assert path.read_bytes() == before
+    append(path, [FINE])
+    assert read_events(path) == [POOR, FINE]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[]", r"line 2: expected a JSON object, got \[\], in '\[\]'"),
+        ('{"variant_id": ""}', "line 2: variant_id: expected the id of a variant, got ''"),
+        ('{"fluency": 1, "reasoning": 1}', "variant_id: expected the id of a variant, got None"),
+        (
+            '{"variant_id": "a", "fluency": 6, "reasoning": 1}',
+            "line 2: fluency: expected a whole number from 1 to 5, got 6",
+        ),
+        ('{"variant_id": "a", "fluency": 5}', "reasoning: expected a whole number .*, got None"),
+        (
+            '{"variant_id": "a", "fluency": 5, "reasoning": 4, "comment": 3}',
+            "line 2: comment: expected a text, got 3",
+        ),
+        ("oops", "line 2: Expecting value.*, in 'oops'"),
+    ],
+)
+def test_malformed_lines_are_named(path: Path, line: str, message: str) -> None:
+    """The file, the line, what was expected, what came."""
+    append(path, [POOR])
+    path.write_text(path.read_text() + line + "\n")
+    append(path, [FINE])
+    with pytest.raises(ValueError, match=message) as error:
+        read_events(path)
+    assert str(error.value).startswith(f"{path}: line 2")
+
+
+@pytest.mark.parametrize("score", [0, 6, 2.5, "four", "", None, True, [4], float("nan"), 10**400])
+def test_other_scores_are_refused(score: Any) -> None:
+    with pytest.raises(ValueError, match="fluency: expected a whole number from 1 to 5, got"):
+        parse_event({"variant_id": CAT, "fluency": score, "reasoning": 1})
+
+
+@pytest.mark.parametrize("name", ["", ".ann", "a/b", "../ann", "ann bee", "a" * 65, "-a", "a\n"])
+def test_names_of_annotators_are_names_of_files(name: str) -> None:
+    with pytest.raises(ValueError, match="annotator: expected a name of up to 64 letters"):
+        check_annotator(name)
+
+
+# --- Tables ---
+
+
+def rows(*paths: Path) -> list[tuple[Any, ...]]:
+    table = read_answers(paths)
+    assert table.schema == SCHEMA
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
+    """All annotators', sorted, each variant once."""
+    append(answers_path(tmp_path, "bo"), [Answer(COW, 2, 2), POOR])
+    append(answers_path(tmp_path, "ann"), [POOR, Answer(COW, 3, 3), FINE, Undo(COW)])
+    (tmp_path / "answers/.bo.lock").touch()
+    expected = [
+        ("ann", CAT, 5, 4, "a “fine” one, really"),
+        ("bo", CAT, 1, 2, ""),
+        ("bo", COW, 2, 2, ""),
+    ]
+    assert rows(tmp_path) == expected
+    assert rows(tmp_path / "answers/bo.jsonl", tmp_path / "answers/ann.jsonl") == expected
+    assert rows(tmp_path, tmp_path / "answers/bo.jsonl") == expected
+
+
+def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None:
+    """Of the same annotator in two files."""
+    append(answers_path(tmp_path / "a", "ann"), [POOR])
+    append(answers_path(tmp_path / "b", "ann"), [FINE])
+    with pytest.raises(ValueError, match=r"expected the answer of ann .* \(F1 R2 ''\), got F5 R4"):
+        read_answers([tmp_path / "a", tmp_path / "b"])
+
+
+def test_what_is_no_answers_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected a session with answers/NAME\.jsonl, found no"):
+        read_answers([tmp_path])
+    with pytest.raises(FileNotFoundError, match="a file of answers, found nothing there"):
+        read_answers([tmp_path / "none"])
+    (tmp_path / "export.json").touch()
+    with pytest.raises(ValueError, match="taken in by `merge-nli annotate --import`"):
+        read_answers([tmp_path / "export.json"])
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_spreadsheets_are_read(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    """However they separate cells; a row without scores is not answered yet."""
+    table = [
+        ["premise", *SCHEMA.names],
+        ['"Dogs, cats; all"', "ann", CAT, "5", "4", '"žluť\n""x"""'],
+        ["", "ann", COW, "", "", ""],
+        ["", "bo", COW, "2.0", " 1", ""],
+    ]
+    path = tmp_path / "answers.csv"
+    text = "\r\n".join(delimiter.join(row) for row in table) + "\r\n"
+    path.write_bytes(text.encode(encoding))
+    assert rows(path) == [("ann", CAT, 5, 4, 'žluť\n"x"'), ("bo", COW, 2, 1, "")]
+
+
+def test_a_table_of_one_annotator_needs_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(f"variant_id,fluency,reasoning\n{CAT},1,2\n")
+    assert read_csv(path, "ann") == [("ann", POOR)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"expected the columns annotator, variant_id, .*, got none: without annotator, var"),
+        (f"variant_id,fluency,reasoning\n{CAT},1,2\n", "got variant_id, .*: without annotator"),
+        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n", "line 3: reasoning: .*got"),
+        (f"{','.join(SCHEMA.names)}\nann,,1,2,\n", "line 2: variant_id: expected the id"),
+        (f"{','.join(SCHEMA.names)}\n,{CAT},1,2,\n", "line 2: annotator: expected a name"),
+        (
+            f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{CAT},1,3,\n",
+            f"line 3: expected one answer of ann to '{CAT}', got two",
+        ),
+        (f'{",".join(SCHEMA.names)}\nann,{CAT},1,2,"a', "expected a CSV file in UTF-8, got an err"),
+    ],
+)
+def test_malformed_tables_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        read_csv(path)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_rows_of_somebody_else_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(f"annotator,variant_id,fluency,reasoning\nbo,{CAT},1,2\n")
+    with pytest.raises(ValueError, match="line 2: expected rows of ann, got one of bo"):
+        read_csv(path, "ann")
+
+
+def test_a_table_in_another_encoding_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_bytes("variant_id,fluency,reasoning,annotator\nžluť".encode("cp1250"))
+    with pytest.raises(ValueError, match="expected a CSV file in UTF-8, got an error"):
+        read_csv(path)

@@ -1,0 +1,207 @@
+"""Samples: even over masked LMs, stable, with the numbers that figures are weighted by."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_dataset.annotation.sample import choose, draw, original_spans, replaced, spread
+from merge_dataset.export import export
+
+# --- Spreading over masked LMs ---
+
+
+def test_masked_lms_choose_in_turns() -> None:
+    """Each the best of its own that is left."""
+    candidates = {"a": ["1", "2", "3", "4"], "b": ["1", "3", "4", "5"]}
+    assert spread(candidates, 4) == {"1": "a", "3": "b", "2": "a", "4": "b"}
+
+
+def test_who_has_few_gets_them_all() -> None:
+    """b's only variants are given to others first, and taken over."""
+    candidates = {"a": ["1", "2", "3", "4"], "c": ["2", "1", "5", "6"], "b": ["1", "2"]}
+    assert Counter(spread(candidates, 6).values()) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_chain_of_take_overs() -> None:
+    """c gets a variant of b's, b one of a's, and a the one that is free."""
+    candidates = {"a": ["1", "4"], "b": ["1", "2"], "c": ["2"]}
+    given = spread({"a": ["1", "4"], "b": ["2", "1"], "c": ["2"]}, 3)
+    assert given == {"1": "b", "2": "c", "4": "a"}
+    assert Counter(spread(candidates, 3).values()) == {"a": 1, "b": 1, "c": 1}
+
+
+def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
+    """The counts, ascending, of the best division, by trying all of them."""
+    variants = sorted({variant for own in candidates.values() for variant in own})
+    owners = [[None, *(mlm for mlm in candidates if v in candidates[mlm])] for v in variants]
+    best: list[int] = []
+    size = min(quota, len(variants))
+    for division in product(*owners):
+        counts = Counter(mlm for mlm in division if mlm is not None)
+        if counts.total() == size:
+            best = max(best, sorted(counts[mlm] for mlm in candidates))
+    return best
+
+
+@pytest.mark.parametrize("case", range(60))
+def test_no_division_is_more_even(case: int) -> None:
+    """Against all divisions of small samples."""
+    rng = random.Random(case)
+    names = [f"mlm{i}" for i in range(rng.randint(1, 4))]
+    candidates: dict[str, list[str]] = {name: [] for name in names}
+    for variant in map(str, range(rng.randint(1, 6))):
+        for name in rng.sample(names, rng.randint(1, len(names))):
+            candidates[name].append(variant)
+    for own in candidates.values():
+        rng.shuffle(own)
+    quota = rng.randint(1, 7)
+    given = spread(candidates, quota)
+    assert all(variant in candidates[mlm] for variant, mlm in given.items())
+    assert sorted(Counter(given.values())[name] for name in names) == most_even(candidates, quota)
+
+
+# --- From a dataset ---
+
+
+def test_a_sample_of_everything(dataset: Path) -> None:
+    """Sorted by source, class and variant; each for one of the masked LMs that validated it."""
+    sample = draw(dataset)
+    assert sample.configurations == ["snli_nouns", "snli_verbs", "snli_adjectives"]
+    classes = Counter(item.word_class for item in sample.items)
+    assert classes == {"noun": 6, "verb": 3, "adjective": 2}
+    for word_class in classes:
+        own = [item for item in sample.items if item.word_class == word_class]
+        assert own == sorted(own, key=lambda item: item.variant_id)
+        counts = Counter(item.stratum["mlm"] for item in own)
+        assert max(counts.values()) - min(counts.values()) <= 1
+        assert set(counts) == {"a/bert", "b/roberta"}
+
+
+def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
+    """Texts and spans of both, by field; the label by name."""
+    item = next(i for i in draw(dataset).items if i.variant_id == "snli:1:noun:girl:woman")
+    assert item.seed_id == "snli:1"
+    assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
+    assert item.mlms == ["a/bert", "b/roberta"]
+    assert item.stratum == {"class": "noun", "source": "snli", "mlm": item.stratum["mlm"]}
+    assert item.seed_texts == {
+        "premise": "A girl and a small dog run.",
+        "hypothesis": "A girl has a small dog.",
+    }
+    assert item.variant_texts == {
+        "premise": "A woman and a small dog run.",
+        "hypothesis": "A woman has a small dog.",
+    }
+    assert item.seed_spans == {"premise": [[2, 6]], "hypothesis": [[2, 6]]}
+    assert item.variant_spans == {"premise": [[2, 7]], "hypothesis": [[2, 7]]}
+
+
+def test_what_figures_are_weighted_by(dataset: Path) -> None:
+    """Seeds and variants of each source and class, not of the sample."""
+    nouns, verbs, adjectives = draw(dataset, per_class=2).population
+    assert nouns == {
+        "source": "snli",
+        "class": "noun",
+        "seeds": 2,
+        "variants": 6,
+        "variants_by_mlm": {"a/bert": 6, "b/roberta": 6},
+        "variants_by_number_of_mlms": {"2": 6},
+        "sampled": 2,
+    }
+    assert (verbs["seeds"], verbs["variants"], verbs["sampled"]) == (2, 3, 2)
+    assert (adjectives["class"], adjectives["seeds"], adjectives["sampled"]) == ("adjective", 1, 2)
+
+
+def test_a_sample_depends_on_nothing_but_its_settings(
+    dataset: Path, make_run: Callable[..., Path], edit_dataset: Callable[..., None]
+) -> None:
+    """Not on the order of rows, nor on what else is there."""
+    sample = draw(dataset, per_class=3)
+    assert draw(dataset, per_class=3) == sample
+    others = [draw(dataset, per_class=3, rng_seed=seed).items for seed in range(1, 5)]
+    assert any(items != sample.items for items in others)
+    edit_dataset("snli/nouns/variants.parquet", list.reverse)
+    assert draw(dataset, per_class=3) == sample
+    export(make_run("more", "mnli-m"), dataset)
+    snli = [item for item in draw(dataset, per_class=3).items if item.source == "snli"]
+    assert snli == sample.items
+
+
+def test_configurations_are_chosen(
+    dataset: Path, paraphrases: Path, make_run: Callable[..., Path]
+) -> None:
+    """By default words of every class and source; the one of all classes stands for each."""
+    export(make_run("more", "mnli-m"), dataset)
+    snli = ["snli_nouns", "snli_verbs", "snli_adjectives"]
+    mnli = [name.replace("snli", "mnli-m") for name in snli]
+    assert choose(dataset) == [*mnli, *snli]
+    assert choose(dataset, ["snli", "snli_nouns"]) == snli
+    assert choose(dataset, ["snli_verbs", "mnli-m_nouns"]) == ["mnli-m_nouns", "snli_verbs"]
+    assert choose(dataset, ["snli_paraphrases"]) == ["snli_paraphrases"]
+
+
+def test_paraphrases_are_marked_as_a_whole(paraphrases: Path) -> None:
+    """They have no masked LM."""
+    sample = draw(paraphrases, ["snli_paraphrases"])
+    assert sample.items
+    for item in sample.items:
+        assert item.stratum["mlm"] is None
+        assert item.variant_spans == {
+            "premise": [],
+            "hypothesis": [[0, len(item.variant_texts["hypothesis"])]],
+        }
+        assert item.seed_spans["hypothesis"] == [[0, len(item.seed_texts["hypothesis"])]]
+
+
+def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected configurations out of snli, .*got 'snli_adv"):
+        choose(dataset, ["snli_adverbs"])
+    with pytest.raises(NotADirectoryError, match="expected a dataset folder"):
+        draw(tmp_path / "none")
+
+
+def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
+    with pytest.raises(ValueError, match="expected replacements .* by --config: snli_paraphrases"):
+        choose(paraphrases)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"premise": "A woman and a big dog run."}, "expected 'A girl and .*got 'A woman and"),
+        ({"replacement": "man"}, r"expected one of \['man'\] at \[2, 7\], got 'woman'"),
+        ({"replacement": "man x"}, "expected as many words replaced as replacements, got"),
+        ({"seed_id": "snli:9"}, "expected the seed 'snli:9', found none"),
+    ],
+)
+def test_a_broken_dataset_is_an_error(
+    dataset: Path, edit_dataset: Callable[..., None], change: dict[str, Any], message: str
+) -> None:
+    """Instead of marks in the wrong places."""
+
+    def spoil(rows: list[dict[str, Any]]) -> None:
+        next(row for row in rows if row["variant_id"] == "snli:1:noun:girl:woman").update(change)
+
+    edit_dataset("snli/nouns/variants.parquet", spoil)
+    with pytest.raises(ValueError, match=message):
+        draw(dataset)
+
+
+# --- Marks in the original ---
+
+
+def test_several_words_are_marked_each_in_its_place() -> None:
+    """Also where they are shorter and longer; the article goes with its noun."""
+    pairs = replaced("girl a", "octopus an", "noun")
+    seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
+    spans = [[5, 7], [8, 15], [17, 19], [20, 27]]
+    assert [variant[a:b] for a, b in spans] == ["an", "octopus", "an", "octopus"]
+    found = original_spans(seed, variant, spans, pairs)
+    assert [seed[a:b] for a, b in found] == ["a", "girl", "a", "girl"]
