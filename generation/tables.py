@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from generation.records import Exclusion, Seed
+from merge_dataset.schema import SIGNALS, arrow_schema
 
 _NAMES = pa.list_(pa.string())
 
@@ -30,6 +31,7 @@ REPLACEMENTS = pa.schema(
         ("premise_mlms", _NAMES),
         ("hypothesis_mlms", _NAMES),
         ("log_odds", pa.float32()),
+        *((name, arrow_schema().field(name).type) for name in SIGNALS),
     ]
 )
 REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")

@@ -277,6 +277,12 @@ def _table(
         "premise_mlms": lists_of(names, found.mlms(0)),
         "hypothesis_mlms": lists_of(names, found.mlms(1)),
         "log_odds": pa.array(found.log_odds),
+        "mlm_count": pa.array((found.mlms(0) | found.mlms(1)).sum(1)),
+    }
+    columns |= {
+        field.name: pa.nulls(len(row), field.type)
+        for field in REPLACEMENTS
+        if field.name not in columns
     }
     table = pa.table(columns).cast(REPLACEMENTS)
     return _scrambled(table, config.rng_seed) if config.scramble else table

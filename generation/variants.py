@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.records import Seed, Sentence, SharedWord, Span
-from merge_dataset.schema import LABELS, arrow_schema
+from merge_dataset.schema import LABELS, SIGNALS, arrow_schema
 
 
 def substitute(text: str, spans: Sequence[Span], word: str) -> tuple[str, tuple[Span, ...]]:
@@ -119,7 +119,7 @@ def variant_rows(
         "mlms": [sorted({*p, *h}) for p, h in zip(*validated, strict=True)],
         "premise_mlms": variants["premise_mlms"],
         "hypothesis_mlms": variants["hypothesis_mlms"],
-        "log_odds": variants["log_odds"],
+        **{name: variants[name] for name in ("log_odds", *SIGNALS)},
         "subsamples": variants["subsamples"],
     }
     table = pa.table(columns, schema=rows.schema)

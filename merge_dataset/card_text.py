@@ -188,6 +188,25 @@ COLUMNS: Final = {
     "`log_odds`": (
         "smallest log P(replacement) - log P(original), in nats, over the occurrences and models"
     ),
+    "`mlm_count`": "how many models that is: the length of `mlms`",
+    "`premise_pll_change`, `hypothesis_pll_change`": (
+        "log-likelihood of this row's sentence less that of the seed's, in nats, as pseudo-"
+        "log-likelihood by a masked language model; null where it was not computed"
+    ),
+    "`zipf_frequency`": (
+        "how frequent the replacement is in English: log10 of its occurrences in a billion words"
+    ),
+    "`number_changed`": (
+        "whether a singular noun became plural or the other way round, at any occurrence; null "
+        "where no noun was replaced, and where tags are not known"
+    ),
+    "`tense_changed`": (
+        "whether a verb took another form (plain, -s, past, participle, -ing), at any occurrence; "
+        "null where no verb was replaced, and where tags are not known"
+    ),
+    "`article_fits`": (
+        "whether each *a* or *an* before the replacement is the right one; null where there is none"
+    ),
     "`subsamples`": "numbers of the random subsamples the variant was drawn into, from 0",
     "`annotator_labels`": "the annotators' single votes on the seed, where the source has them",
 }
@@ -201,6 +220,12 @@ _COLUMNS_OF_PARAPHRASES: Final = {
     "`mlms`": "none",
     "`premise_mlms`, `hypothesis_mlms`": "none",
     "`log_odds`": "null",
+    "`mlm_count`": "null",
+    "`premise_pll_change`, `hypothesis_pll_change`": "null",
+    "`zipf_frequency`": "null",
+    "`number_changed`": "null",
+    "`tense_changed`": "null",
+    "`article_fits`": "null",
     "`subsamples`": "the one subsample 0",
 }
 """The same of paraphrases, where it differs."""

@@ -19,7 +19,7 @@ from merge_dataset.check_columns import (
 )
 from merge_dataset.findings import Finding
 from merge_dataset.layout import collections, split_files
-from merge_dataset.schema import PARAPHRASE, parse_config_name
+from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name
 
 _EMPTY: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
 
@@ -76,8 +76,9 @@ def paraphrase_problems(
     for column in _EMPTY:
         if variant[column]:
             yield f"{column} to be empty in paraphrases", str(variant[column])
-    if variant["log_odds"] is not None:
-        yield "log_odds to be null in paraphrases", str(variant["log_odds"])
+    for column in ("log_odds", *SIGNALS):
+        if variant[column] is not None:
+            yield f"{column} to be null in paraphrases", str(variant[column])
     if variant["subsamples"] != [0]:
         yield "subsamples to be [0] in paraphrases", str(variant["subsamples"])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,12 @@ from merge_dataset.check_columns import (
 )
 from merge_dataset.findings import Finding
 from merge_dataset.layout import configurations, split_files
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema, parse_config_name
+from merge_dataset.schema import CONFIG_SUFFIXES, SIGNALS, arrow_schema, parse_config_name
+
+_PLL_CHANGES: Final = ("premise_pll_change", "hypothesis_pll_change")
+_CHECKED_SIGNALS: Final = ("mlm_count", *_PLL_CHANGES)
+_UNCHECKED: Final = {"source", "label", "log_odds", *SIGNALS} - {*_CHECKED_SIGNALS}
+"""Columns of which a row alone does not show whether they are right."""
 
 
 def replacement_findings(folder: Path, source: str, subsamples: int | None) -> Iterator[Finding]:
@@ -91,7 +96,7 @@ def _substitution_findings(
         i: {"premise": p, "hypothesis": h}
         for i, p, h in zip(ids, premises, hypotheses, strict=True)
     }
-    columns = [name for name in arrow_schema().names if name not in ("source", "label", "log_odds")]
+    columns = [name for name in arrow_schema().names if name not in _UNCHECKED]
     for batch in file.iter_batches(columns=columns):
         for row in batch.to_pylist():
             for expected, got in row_problems(row, texts.get(row["seed_id"]), subsamples):
@@ -114,6 +119,11 @@ def row_problems(
     if variant["mlms"] != union:
         expected = "mlms to be the sorted union of premise_mlms and hypothesis_mlms"
         yield expected, str(variant["mlms"])
+    if variant["mlm_count"] != len(union):
+        yield f"mlm_count to be the number of mlms, {len(union)}", str(variant["mlm_count"])
+    known = [name for name in _PLL_CHANGES if variant[name] is not None]
+    if known and len(known) < len(_PLL_CHANGES):
+        yield f"{' and '.join(_PLL_CHANGES)}, or neither", f"only {known[0]}"
     if not _are_subsamples(variant["subsamples"], subsamples):
         limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
         expected = f"subsamples: at least one number {limit}, ascending, each once"

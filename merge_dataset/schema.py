@@ -51,6 +51,17 @@ KNOWN_SOURCES: Final = (DEMO_SOURCE, *PAPER_SOURCES, *ANLI_SOURCES)
 
 SPLITS: Final = ("seeds", "variants")
 
+SIGNALS: Final = (
+    "mlm_count",
+    "premise_pll_change",
+    "hypothesis_pll_change",
+    "zipf_frequency",
+    "number_changed",
+    "tense_changed",
+    "article_fits",
+)
+"""What a program can tell of a replacement's quality, beside `log_odds`; null where not known."""
+
 REPLACEMENT_COLUMNS: Final = (
     "word_class",
     "original",
@@ -61,6 +72,7 @@ REPLACEMENT_COLUMNS: Final = (
     "premise_mlms",
     "hypothesis_mlms",
     "log_odds",
+    *SIGNALS,
     "subsamples",
 )
 """Columns that say how a variant came about; empty (null, "" or []) in the split `seeds`."""
@@ -193,6 +205,13 @@ def arrow_schema() -> pa.Schema:
             ("premise_mlms", names),
             ("hypothesis_mlms", names),
             ("log_odds", pa.float32()),
+            ("mlm_count", pa.int32()),
+            ("premise_pll_change", pa.float32()),
+            ("hypothesis_pll_change", pa.float32()),
+            ("zipf_frequency", pa.float32()),
+            ("number_changed", pa.bool_()),
+            ("tense_changed", pa.bool_()),
+            ("article_fits", pa.bool_()),
             ("subsamples", pa.list_(pa.int32())),
             ("annotator_labels", pa.list_(pa.int64())),
         ]
@@ -204,7 +223,8 @@ def features() -> datasets.Features:
 
     `label` and `annotator_labels` are class labels over `LABELS`. Spans are
     half-open [start, end) character offsets of the replacement in the row's own
-    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` is in nats.
+    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` and
+    changes of pseudo-log-likelihood (`*_pll_change`) are in nats.
     In the split `seeds` the replacement columns are empty and `variant_id` equals
     `seed_id`.
     """

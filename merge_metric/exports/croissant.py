@@ -66,6 +66,13 @@ _COLUMNS: Final = {
     "premise_mlms": "Those that did in the premise.",
     "hypothesis_mlms": "Those that did in the hypothesis.",
     "log_odds": "Smallest log P(replacement) - log P(original), in nats.",
+    "mlm_count": "How many masked language models validated the replacement.",
+    "premise_pll_change": "Change of the premise's pseudo-log-likelihood, in nats.",
+    "hypothesis_pll_change": "Change of the hypothesis' pseudo-log-likelihood, in nats.",
+    "zipf_frequency": "Log10 of the replacement's occurrences in a billion words of English.",
+    "number_changed": "Whether a noun's number changed. Empty where there is no noun.",
+    "tense_changed": "Whether a verb's form changed. Empty where there is no verb.",
+    "article_fits": "Whether a or an before the replacement fits. Empty where there is none.",
     "subsamples": "Numbers of the random subsamples that drew the variant, from 0.",
     "annotator_labels": "The annotators' single votes on the seed, where the source has them.",
 }
@@ -75,6 +82,7 @@ _TYPES: Final = {
     "int32": "cr:Int32",
     "int64": "cr:Int64",
     "float": "cr:Float32",
+    "bool": "sc:Boolean",
 }
 """Type in Arrow → data type."""
 

@@ -86,12 +86,14 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows with labels as names, and float32 numbers in as few digits as tell them apart."""
     rows: list[dict[str, Any]] = table.to_pylist()
+    numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]
     for row in rows:
         row["label"] = LABELS[row["label"]]
         if row["annotator_labels"] is not None:
             row["annotator_labels"] = [LABELS[label] for label in row["annotator_labels"]]
-        if row["log_odds"] is not None:
-            row["log_odds"] = float(str(np.float32(row["log_odds"])))
+        for name in numbers:
+            if row[name] is not None:
+                row[name] = float(str(np.float32(row[name])))
     return rows
 
 

@@ -16,6 +16,7 @@ from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.filters import REASONS
 from generation.funnel import KEPT, render_funnel
 from generation.paraphrase.config import ParaphraseConfig
+from merge_dataset.schema import SIGNALS
 
 LIMIT = 12
 MADE = ("replacements", "exclusions", "seeds", "variants")
@@ -73,6 +74,13 @@ def test_replacements_have_the_columns_promised(run: RunFolder) -> None:
         "premise_mlms",
         "hypothesis_mlms",
         "log_odds",
+        *SIGNALS,
+    ]
+    assert table["mlm_count"].to_pylist() == [
+        len({*p, *h})
+        for p, h in zip(
+            table["premise_mlms"].to_pylist(), table["hypothesis_mlms"].to_pylist(), strict=True
+        )
     ]
     assert table["seed_id"][0].as_py().startswith("demo:demo-0")
     assert len(table) > len(pq.read_table(run.variants))

@@ -20,7 +20,7 @@ from generation.variants import (
     word_spans,
 )
 from generation.variants import variant_rows as variant_columns
-from merge_dataset.schema import REPLACEMENT_COLUMNS, arrow_schema
+from merge_dataset.schema import REPLACEMENT_COLUMNS, SIGNALS, arrow_schema
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
@@ -174,7 +174,11 @@ def test_seed_rows() -> None:
     )
     assert (two["label"], ten["label"]) == (2, 0)
     assert (two["annotator_labels"], ten["annotator_labels"]) == ([2, 1], [])
-    assert [two[c] for c in REPLACEMENT_COLUMNS] == [None, None, None, [], [], [], [], [], None, []]
+    assert [two[c] for c in REPLACEMENT_COLUMNS] == [
+        *[None, None, None, [], [], [], [], [], None],
+        *[None] * len(SIGNALS),
+        [],
+    ]
 
 
 def test_variant_rows() -> None:
@@ -203,6 +207,8 @@ def test_variant_rows() -> None:
         "premise_mlms": ["b"],
         "hypothesis_mlms": ["a", "b"],
         "log_odds": 0.5,
+        **dict.fromkeys(SIGNALS),
+        "mlm_count": 2,
         "subsamples": [0, 3],
         "annotator_labels": [2, 1],
     }

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
+from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, arrow_schema
 
 Row = dict[str, Any]
 
@@ -69,7 +69,7 @@ def seed_row(source: str, name: str, problem: Problem) -> Row:
         "hypothesis": hypothesis,
         "label": LABELS.index(label),
         "annotator_labels": list(votes),
-        **dict.fromkeys(("word_class", "original", "replacement", "log_odds")),
+        **dict.fromkeys(("word_class", "original", "replacement", "log_odds", *SIGNALS)),
         **{f"{side}_spans": [] for side in ("premise", "hypothesis")},
         **{name: [] for name in ("mlms", "premise_mlms", "hypothesis_mlms", "subsamples")},
     }

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from generation.tables import REPLACEMENTS
+from merge_dataset.schema import SIGNALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +35,18 @@ class Variant:
 
 
 def table_of(replacements: Iterable[Replacement]) -> pa.Table:
-    """Records → columns, in the order given."""
-    return pa.Table.from_pylist([asdict(r) for r in replacements], schema=REPLACEMENTS)
+    """Records → columns, in the order given; of the signals only `mlm_count` is known."""
+    rows = [
+        asdict(r) | {"mlm_count": len({*r.premise_mlms, *r.hypothesis_mlms})} for r in replacements
+    ]
+    return pa.Table.from_pylist(rows, schema=REPLACEMENTS)
 
 
 def replacements_in(table: pa.Table) -> list[Replacement]:
-    """Columns → records."""
+    """Columns → records, without the signals."""
     return [
         Replacement(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-        for row in table.to_pylist()
+        for row in table.drop_columns(list(SIGNALS)).to_pylist()
     ]
 
 

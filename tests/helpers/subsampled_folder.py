@@ -62,6 +62,10 @@ def write_folder(folder: Path, *, source: str = "snli", seeds: int = 8) -> Path:
                     "premise_spans": [[0, 1], [2, 3]],
                     "mlms": ["a/b", "c"],
                     "log_odds": 0.1 * (i + 1),
+                    "mlm_count": 2,
+                    "zipf_frequency": 4.0 + 0.1 * i,
+                    "number_changed": i % 2 == 0,
+                    "article_fits": None if i else True,
                     "subsamples": sorted(drawn),
                 }
                 variants.append(row)

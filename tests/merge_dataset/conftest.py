@@ -18,7 +18,7 @@ from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card import render
 from merge_dataset.export import export
-from merge_dataset.schema import LABELS, arrow_schema
+from merge_dataset.schema import LABELS, SIGNALS, arrow_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +52,7 @@ EMPTY = {
     "premise_mlms": [],
     "hypothesis_mlms": [],
     "log_odds": None,
+    **dict.fromkeys(SIGNALS),
     "subsamples": [],
 }
 """The replacement columns of a seed."""
@@ -78,6 +79,11 @@ def variant_row(source: str, pair: str, word_class: str, word: str, number: int)
         "premise_mlms": ["b/roberta"],
         "hypothesis_mlms": ["a/bert", "b/roberta"],
         "log_odds": 0.25 * (number + 1),
+        "mlm_count": 2,
+        "premise_pll_change": -0.5 * number,
+        "hypothesis_pll_change": 0.25,
+        "zipf_frequency": 5.5,
+        "number_changed": False if word_class == "noun" else None,
         "subsamples": DRAWS[number],
     }
     for side in ("premise", "hypothesis"):

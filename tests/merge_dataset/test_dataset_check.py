@@ -101,6 +101,17 @@ def test_good_dataset(dataset: Path) -> None:
         ),
         (
             NOUNS,
+            put("mlm_count", 1),
+            f"{NOUNS}: expected mlm_count to be the number of mlms, 2; got 1 ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("hypothesis_pll_change", None),
+            f"{NOUNS}: expected premise_pll_change and hypothesis_pll_change, or neither; got only "
+            f"premise_pll_change ({FIRST})",
+        ),
+        (
+            NOUNS,
             put("source", "demo"),
             f"{NOUNS}: expected the source 'snli'; got 'demo' ({FIRST})",
         ),
@@ -183,6 +194,13 @@ def test_wrong_rows(
         ("premise_mlms", ["a"]),
         ("hypothesis_mlms", ["a"]),
         ("log_odds", 0.5),
+        ("mlm_count", 0),
+        ("premise_pll_change", 0.0),
+        ("hypothesis_pll_change", -0.5),
+        ("zipf_frequency", 5.5),
+        ("number_changed", False),
+        ("tense_changed", True),
+        ("article_fits", True),
         ("subsamples", [0]),
     ],
 )
@@ -222,6 +240,9 @@ VARIANT: dict[str, Any] = {
     "mlms": ["a", "b"],
     "premise_mlms": ["b"],
     "hypothesis_mlms": ["a", "b"],
+    "mlm_count": 2,
+    "premise_pll_change": None,
+    "hypothesis_pll_change": None,
     "subsamples": [0, 9],
 }
 SEED = {"premise": "A girl and a girl.", "hypothesis": "A girl."}

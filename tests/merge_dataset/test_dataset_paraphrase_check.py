@@ -85,6 +85,8 @@ def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
         (put(hypothesis_mlms=["a"]), f"hypothesis_mlms to be empty in paraphrases; got ['a'] "
             f"({ID})"),
         (put(log_odds=0.5), f"log_odds to be null in paraphrases; got 0.5 ({ID})"),
+        (put(mlm_count=0), f"mlm_count to be null in paraphrases; got 0 ({ID})"),
+        (put(article_fits=True), f"article_fits to be null in paraphrases; got True ({ID})"),
         (put(subsamples=[0, 1]), f"subsamples to be [0] in paraphrases; got [0, 1] ({ID})"),
         (put(subsamples=[]), f"subsamples to be [0] in paraphrases; got [] ({ID})"),
         (

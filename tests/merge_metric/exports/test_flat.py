@@ -54,8 +54,11 @@ FILES = {
 def same(found: list[Row], expected: list[Row]) -> bool:
     """Rows are equal, numbers as float32, which is what the dataset has."""
     for row in (*found, *expected):
-        if row["log_odds"] is not None:
-            row["log_odds"] = np.float32(row["log_odds"])
+        for name in ("log_odds", "zipf_frequency"):
+            if row[name] is not None:
+                row[name] = np.float32(row[name])
+        for name in ("mlm_count", "number_changed", "article_fits"):
+            row[name] = None if row[name] is None else str(row[name])  # as CSV has them
     return found == expected
 
 
@@ -70,6 +73,7 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
         assert same(of_jsonl(tmp_path / "out" / f"{name}.jsonl"), of_dataset(folder, *files))
     text = (tmp_path / "out/snli/variants.jsonl").read_text(encoding="utf-8")
     assert '"log_odds": 0.3,' in text  # and not 0.30000001192092896
+    assert '"zipf_frequency": 4.2, "number_changed": true,' in text
     assert not (tmp_path / "out/snli_nouns").exists()
 
 
