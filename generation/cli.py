@@ -425,6 +425,10 @@ def build(
         str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
     ] = None,
     tag_match: Annotated[TagMatch | None, option("Same word class, or same Penn tag.")] = None,
+    without_mlm: Annotated[
+        list[str] | None,
+        option("Leave out the answers of this masked LM; may be repeated."),
+    ] = None,
     min_replacements: Annotated[int | None, option("For a seed to be eligible.", min=1)] = None,
     scope: Annotated[Scope | None, option("Over what they are counted.")] = None,
     rng_seed: Annotated[int | None, option("Of the subsamples.")] = None,
@@ -447,12 +451,16 @@ def build(
 
     \b
       merge-nli build --run runs/snli --tag-match fine --set subsamples=5 --into fine
+
+    \b
+      merge-nli build --run runs/snli --without-mlm google-bert/bert-base-cased
     """
     from generation.pipeline import build as run_build
 
     with user_errors(extra="generation"):
         options = {
             "tag_match": tag_match and tag_match.value,
+            "without_mlms": tuple(without_mlm) if without_mlm else None,
             "min_replacements": min_replacements,
             "min_replacements_scope": scope and scope.value,
             "rng_seed": rng_seed,

@@ -20,6 +20,7 @@ from generation.settings import (
     check_settings,
     first_field,
     from_mapping,
+    later_field,
     parse_toml,
     to_toml,
     values_of,
@@ -51,6 +52,8 @@ class Config(ProblemSettings):
     # Suggestions (D3–D5, D12)
     mlms: tuple[str, ...] = ()
     """Hub ids, optionally `id@revision`, or directories of masked LMs."""
+    without_mlms: tuple[str, ...] = later_field(())
+    """Masked LMs whose answers a build leaves alone, by their names in the provenance columns."""
     suggestions_per_occurrence: int = 200
     masking: Literal["single", "joint"] = "single"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ from generation.manifest import manifest_of
 from generation.problems import tag_problems
 from generation.questions import Questions
 from generation.records import MaskedQuery
-from generation.settings import parse_toml
+from generation.settings import check_members, parse_toml
 from generation.sources import load_problems
 from generation.suggestions import SuggestionStore
 from generation.tables import EXCLUSIONS, REPLACEMENTS, exclusion_table
@@ -219,8 +219,9 @@ def build(
             f"expected suggestions in {base.path}, found none; run: merge-nli suggest --run "
             f"{base.path}"
         )
-    suggested = read_json(base.suggested)
     config = Config.read(base.config).overlaid(ablation, settings)
+    suggested = read_json(base.suggested)
+    suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
     out.manifest.unlink(missing_ok=True)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
@@ -329,6 +330,22 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
             f"{config.min_replacements_scope}, the most is {total.most}; add masked LMs or "
             "problems, or lower min_replacements"
         )
+
+
+def _used_mlms(
+    records: Sequence[Mapping[str, Any]], without: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """What `suggest` says of the masked LMs that a build uses.
+
+    Raises:
+        ValueError: there is none that is to be left out, or no other.
+    """
+    names = [record["name"] for record in records]
+    check_members("without_mlms", without, tuple(names))
+    used = [record for record in records if record["name"] not in without]
+    if not used:
+        raise ValueError(f"without_mlms: expected to leave one of {names}, got all of them")
+    return used
 
 
 def _stores(

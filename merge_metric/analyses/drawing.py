@@ -16,6 +16,7 @@ from merge_dataset.layout import partial_path
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
     from merge_metric.analyses.tables import Table
 
@@ -32,6 +33,9 @@ _HATCHES: Final = ("", "////", "....")
 FORMATS: Final = (".png", ".svg", ".pdf")
 
 GREY: Final = "#555555"
+
+_MIDDLE: Final = 0.179
+"""Luminance with which black and white contrast equally: (L + .05)² = .05 · 1.05."""
 
 _HASH_SALT: Final = "merge-nli"
 _INCHES: Final = (4.2, 3.3)
@@ -150,6 +154,35 @@ def luminance(colour: Sequence[float]) -> float:
     """
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
     return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def heat_map(
+    axes: Axes, values: Sequence[Sequence[float | None]], limits: tuple[float, float], show: str
+) -> AxesImage:
+    """Numbers on the colours of viridis, which darkens evenly in grey too.
+
+    Args:
+        axes: The panel.
+        values: Row by row; a dash where there is none.
+        limits: Values of the darkest and of the lightest colour.
+        show: Format of the numbers, such as "{:.0f}".
+    """
+    from matplotlib import colormaps
+
+    colormap, (low, high) = colormaps["viridis"], limits
+    cells = [[np.nan if value is None else value for value in row] for row in values]
+    image = axes.imshow(cells, cmap=colormap, vmin=low, vmax=high, aspect="auto")
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            if value is None:
+                axes.text(x, y, "–", ha="center", va="center", color=GREY)
+                continue
+            bright = luminance(colormap((value - low) / (high - low))) > _MIDDLE
+            colour = "black" if bright else "white"
+            axes.text(x, y, show.format(value), ha="center", va="center", color=colour)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image
 
 
 def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:

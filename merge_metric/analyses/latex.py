@@ -254,6 +254,8 @@ _COMMANDS: Final = {
     "²": "$^2$",
     "′": "$'$",
     "Δ": r"$\Delta$",
+    "α": r"$\alpha$",
+    "κ": r"$\kappa$",
     "σ": r"$\sigma$",
 }
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from merge_metric.analyses.drawing import GREY, luminance
+from merge_metric.analyses.drawing import heat_map
 from merge_metric.analyses.measures import measures
 from merge_metric.analyses.tables import Column, Table
 from merge_metric.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_MIDDLE: Final = 0.179
-"""Luminance with which black and white contrast equally: (L + .05)² = .05 · 1.05."""
 
 
 def matching(runs: Iterable[Run]) -> Table:
@@ -51,39 +48,20 @@ def matching(runs: Iterable[Run]) -> Table:
 
 
 def plot_matching(table: Table) -> Figure:
-    """A heat map, numbers in its cells; its scale, viridis, darkens evenly in grey too."""
-    from matplotlib import colormaps
+    """A heat map, numbers in its cells."""
     from matplotlib.figure import Figure
 
     configs = [column.key for column in table.columns if column.kind == "threshold"]
     values = [[row[config] for config in configs] for row in table.rows]
-    colormap = colormaps["viridis"]
     low, high = _limits([value for row in values for value in row if value is not None])
     longest = max(len(str(row["model"])) for row in table.rows)
     size = (1.2 + 0.085 * longest + 0.95 * len(configs), 1.3 + 0.32 * len(values))
     figure = Figure(figsize=size, layout="constrained", dpi=150)
     axes = figure.subplots()
-    image = axes.imshow(
-        [[float("nan") if value is None else value for value in row] for row in values],
-        cmap=colormap,
-        vmin=low,
-        vmax=high,
-        aspect="auto",
-    )
-
-    for y, row in enumerate(values):
-        for x, value in enumerate(row):
-            if value is None:
-                axes.text(x, y, "–", ha="center", va="center", color=GREY)
-                continue
-            bright = luminance(colormap((value - low) / (high - low))) > _MIDDLE
-            colour = "black" if bright else "white"
-            axes.text(x, y, f"{value:.0f}", ha="center", va="center", color=colour)
+    image = heat_map(axes, values, (low, high), "{:.0f}")
     axes.set_xticks(range(len(configs)), configs, rotation=30, ha="left", rotation_mode="anchor")
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(values)), [row["model"] for row in table.rows])
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, label="MC, %", shrink=min(1.0, 3 / len(values) + 0.4))
     return figure
 

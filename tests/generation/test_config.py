@@ -370,7 +370,9 @@ ORDER = (
 """Of the settings in files: it is part of the bytes of a run's manifest."""
 
 
-LATER: dict[str, Any] = {}
+LATER: dict[str, Any] = {
+    "without_mlms": ("a",),
+}
 """Options that are not written unless they are used: name → a value that is not the default."""
 
 
