@@ -46,8 +46,12 @@ class Item:
     word_class: str
     label: str
     mlms: list[str]
+    mlms_by_field: dict[str, list[str]]
+    """Those that validated it in which text."""
     stratum: dict[str, str | None]
     """`class`, `source` and `mlm`, the masked LM that it was drawn for (of a paraphrase, none)."""
+    chance: float
+    """How likely it was to be drawn; see `chances`."""
     original: str
     replacement: str
     seed_texts: dict[str, str]
@@ -133,7 +137,7 @@ def draw(
         size = pq.read_metadata(seeds).num_rows
         whole = {"source": source, "class": word_class, "seeds": size, **counts}
         population.append(whole | {"sampled": len(drawn)})
-        items += _items(seeds, variants, drawn)
+        items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
     return Sample(chosen, items, population)
 
 
@@ -194,10 +198,37 @@ def _hand_over(
         owner[variant] = to
 
 
+def chances(
+    drawn: Mapping[str, str], candidates: Mapping[str, Sequence[str]], rng_seed: int
+) -> dict[str, float]:
+    """How likely each variant was to be drawn, in 0–1, for figures about all that there are.
+
+    Of each masked LM all variants are drawn up to some rank. So a variant is drawn where its own
+    rank, which is as good as random, lies below the highest of these of its masked LMs.
+
+    Args:
+        drawn: Variant → masked LM, as `spread` gives them.
+        candidates: Masked LM → variants, by rank, one more than are drawn in all, or every one.
+        rng_seed: What they are ranked by.
+
+    >>> candidates = {"a": ["5", "3"], "b": ["5"]}
+    >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
+    1.0
+    >>> chances({"5": "a"}, {"a": ["5", "3"]}, 0)["5"] == _fraction(_rank(0, "3"))
+    True
+    """
+    found = dict.fromkeys(drawn, 0.0)
+    for own in candidates.values():
+        first_left = next((variant for variant in own if variant not in drawn), None)
+        limit = 1.0 if first_left is None else _fraction(_rank(rng_seed, first_left))
+        found |= {v: max(found[v], limit) for v in own if v in found}
+    return found
+
+
 def _candidates(
     path: Path, quota: int, rng_seed: int
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """What a file of variants holds, and of each masked LM the first `quota` by rank."""
+    """What a file of variants holds, and of each masked LM the first by rank, one over `quota`."""
     variants, by_mlm, by_mlms = 0, Counter[str](), Counter[int]()
     best: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
     for table in read_row_groups(path, ["variant_id", "mlms"]):
@@ -210,7 +241,7 @@ def _candidates(
             for mlm in mlms or [""]:  # a paraphrase has none
                 ranked[mlm].append((_rank(rng_seed, variant), variant))
         for mlm, more in ranked.items():
-            best[mlm] = heapq.nsmallest(quota, [*best[mlm], *more])
+            best[mlm] = heapq.nsmallest(quota + 1, [*best[mlm], *more])
     counts = {
         "variants": variants,
         "variants_by_mlm": dict(sorted(by_mlm.items())),
@@ -224,10 +255,17 @@ def _rank(rng_seed: int, name: str) -> bytes:
     return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
 
 
+def _fraction(rank: bytes) -> float:
+    """A rank among all that there could be, in 0–1."""
+    return float(int.from_bytes(rank) / 256 ** len(rank))
+
+
 # --- What they say ---
 
 
-def _items(seeds: Path, variants: Path, drawn: Mapping[str, str]) -> Iterator[Item]:
+def _items(
+    seeds: Path, variants: Path, drawn: Mapping[str, str], chance: Mapping[str, float]
+) -> Iterator[Item]:
     names = pq.read_schema(variants).names
     fields = [name for name in names if f"{name}_spans" in names]
     rows = _rows(variants, "variant_id", drawn)
@@ -237,7 +275,8 @@ def _items(seeds: Path, variants: Path, drawn: Mapping[str, str]) -> Iterator[It
         if row["seed_id"] not in by_seed:
             raise ValueError(f"{seeds}: expected the seed {row['seed_id']!r}, found none")
         try:
-            yield _item(row, by_seed[row["seed_id"]], fields, drawn[row["variant_id"]] or None)
+            variant, seed = row["variant_id"], by_seed[row["seed_id"]]
+            yield _item(row, seed, fields, drawn[variant] or None, chance[variant])
         except ValueError as error:
             raise ValueError(
                 f"{variants}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
@@ -253,7 +292,9 @@ def _rows(path: Path, column: str, values: Iterable[str]) -> list[dict[str, Any]
     )
 
 
-def _item(row: dict[str, Any], seed: dict[str, Any], fields: list[str], mlm: str | None) -> Item:
+def _item(
+    row: dict[str, Any], seed: dict[str, Any], fields: list[str], mlm: str | None, chance: float
+) -> Item:
     variant_spans = {field: row[f"{field}_spans"] for field in fields}
     pairs = replaced(row["original"], row["replacement"], row["word_class"])
     seed_spans = {
@@ -267,7 +308,9 @@ def _item(row: dict[str, Any], seed: dict[str, Any], fields: list[str], mlm: str
         word_class=row["word_class"],
         label=LABELS[row["label"]],
         mlms=row["mlms"],
+        mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
         stratum={"class": row["word_class"], "source": row["source"], "mlm": mlm},
+        chance=chance,
         original=row["original"],
         replacement=row["replacement"],
         seed_texts={field: seed[field] for field in fields},

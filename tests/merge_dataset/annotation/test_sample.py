@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from merge_dataset.annotation.sample import choose, draw, original_spans, replaced, spread
+from merge_dataset.annotation.sample import (
+    chances,
+    choose,
+    draw,
+    original_spans,
+    replaced,
+    spread,
+)
 from merge_dataset.export import export
 
 # --- Spreading over masked LMs ---
@@ -67,6 +75,28 @@ def test_no_division_is_more_even(case: int) -> None:
     assert sorted(Counter(given.values())[name] for name in names) == most_even(candidates, quota)
 
 
+def test_figures_weighted_by_chances_are_of_all_variants() -> None:
+    """The rare masked LM's variants, half of the sample, count as the twentieth that they are."""
+    rng_seeds = range(60)
+    both = ["both:0", "both:1"]
+    every = {"a": [f"a:{n}" for n in range(180)] + both, "b": [f"b:{n}" for n in range(10)] + both}
+    estimates, shares = [], []
+    for rng_seed in rng_seeds:
+        ranks = {
+            v: hashlib.sha256(f"{rng_seed}\0{v}".encode()).digest()
+            for own in every.values()
+            for v in own
+        }
+        ranked = {mlm: sorted(own, key=ranks.__getitem__)[:13] for mlm, own in every.items()}
+        drawn = spread(ranked, 12)
+        weights = {v: 1 / chance for v, chance in chances(drawn, ranked, rng_seed).items()}
+        of_b = [v for v in drawn if not v.startswith("a")]
+        shares.append(len(of_b) / len(drawn))
+        estimates.append(sum(weights[v] for v in of_b) / sum(weights.values()))
+    assert sum(shares) / len(shares) > 0.45
+    assert sum(estimates) / len(estimates) == pytest.approx(12 / 192, abs=0.015)
+
+
 # --- From a dataset ---
 
 
@@ -90,6 +120,11 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
     assert item.mlms == ["a/bert", "b/roberta"]
+    assert item.mlms_by_field == {
+        "premise": ["b/roberta"],
+        "hypothesis": ["a/bert", "b/roberta"],
+    }
+    assert item.chance == 1
     assert item.stratum == {"class": "noun", "source": "snli", "mlm": item.stratum["mlm"]}
     assert item.seed_texts == {
         "premise": "A girl and a small dog run.",
