@@ -18,6 +18,7 @@ from merge_metric.seed_variant_accuracy.options import check_threshold
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from merge_metric.analyses.observed import Observed
     from merge_metric.analyses.overlap import Pairs
 
 Plot = Callable[[Table], "Figure"]
@@ -35,6 +36,9 @@ class Options:
     """Numbers of parameters, as NAME=86M; by default what the predictions say."""
     encoder: str | None = None
     """Of sentences: a directory or Hub id, see `encoders.load_encoder`."""
+    annotations: Sequence[str] | None = None
+    """Sessions, .jsonl or .csv files, see `annotation.answers.read_answers`."""
+    bins: int | None = None
     matched: bool | None = None
     top: int | None = None
     correctness_threshold: int | None = None
@@ -79,7 +83,7 @@ def analyse(
     sources = [parse_source(text) for text in predictions]
     folder = _folder(name, sources, dataset)
     if not sources:
-        return _without_predictions(folder, configs, given)
+        return _without_predictions(name, folder, configs, given)
     runs = read_runs(
         sources,
         folder,
@@ -125,6 +129,12 @@ def _made(
 
         counterparts = read_counterparts(given.pop("mlm_map", PAPER))
         return source_mlms(runs, counterparts, **given), plot_contrasts
+    if name == "signals":
+        from merge_metric.analyses.observed import observe, read_judgements
+
+        judged = read_judgements(given.pop("annotations")) if "annotations" in given else None
+        observed = (observe(run.folder, run.config, judged, run) for run in runs)
+        return _signals(observed, given)
     if name == "ablations":
         from merge_metric.analyses.ablations import ablations, plot_ablations
 
@@ -179,14 +189,27 @@ def _of_sensitivity(
 
 
 def _without_predictions(
-    folder: Path, configs: Sequence[str], given: dict[str, Any]
+    name: str, folder: Path, configs: Sequence[str], given: dict[str, Any]
 ) -> tuple[Table, Plot]:
-    """The overlap of a dataset's texts, by default of the configurations of whole collections."""
-    from merge_metric.analyses.overlap import read_pairs
-
+    """Of a dataset alone, by default of the configurations of whole collections."""
     require_dataset(folder)
     chosen = check_configurations(folder, configs) or collections(folder)
-    return _overlap((read_pairs(folder, config) for config in chosen), given)
+    if name == "overlap":
+        from merge_metric.analyses.overlap import read_pairs
+
+        return _overlap((read_pairs(folder, config) for config in chosen), given)
+    from merge_metric.analyses.observed import observe, read_judgements
+
+    if "annotations" not in given:
+        raise ValueError(f"{name}: expected predictions files or --annotations, got neither")
+    judged = read_judgements(given.pop("annotations"))
+    return _signals((observe(folder, config, judged) for config in chosen), given)
+
+
+def _signals(observed: Iterable[Observed], given: dict[str, Any]) -> tuple[Table, Plot]:
+    from merge_metric.analyses.signals import plot_signals, signals
+
+    return signals(observed, **given), plot_signals
 
 
 def _overlap(pairs: Iterable[Pairs], given: dict[str, Any]) -> tuple[Table, Plot]:

@@ -109,6 +109,16 @@ ANALYSES: Final = {
             extra="overlap",
         ),
         Analysis(
+            "signals",
+            "automatic signals of variants (frequency, likelihood, agreement, …) beside model "
+            "accuracy and, with --annotations, human judgements",
+            _BOOTSTRAP | {"annotations", "bins"},
+            keep=("variant_ids",),
+            names_datasets=True,
+            needs_predictions=False,
+            extra="signals",
+        ),
+        Analysis(
             "kinds",
             "replacements and paraphrases, on seeds with both",
             _CONTRAST,

@@ -48,6 +48,7 @@ class AnalysisName(StrEnum):
     shift = "shift"
     confidence = "confidence"
     overlap = "overlap"
+    signals = "signals"
     kinds = "kinds"
 
 
@@ -173,7 +174,7 @@ def analyse_command(
         int | None,
         typer.Option(
             min=0,
-            help="curves, classes, mlms, fooling, sizes, kinds: replicates for intervals.",
+            help="curves, classes, mlms, fooling, sizes, signals, kinds: replicates for intervals.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -196,6 +197,19 @@ def analyse_command(
             help="overlap: a sentence encoder, folder or Hub id, for distances.",
             rich_help_panel=_PANEL,
         ),
+    ] = None,
+    annotations: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="signals: a session of merge-nli annotate, or answers as .jsonl or .csv; may be "
+            "repeated.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    bins: Annotated[
+        int | None,
+        typer.Option(min=2, help="signals: bins of a signal; else 5.", rich_help_panel=_PANEL),
     ] = None,
 ) -> None:
     """The papers' tables and figures, from predictions files.
@@ -226,6 +240,10 @@ def analyse_command(
         --size base=110M --size large=340M --out figure2.svg
 
     \b
+      merge-nli analyse signals mine.parquet --dataset merge-nli
+        --annotations sessions/first --out signals.svg
+
+    \b
       merge-nli analyse mlms mine.parquet --mlm-map mlms.toml --matched
         --dataset merge-nli
 
@@ -252,6 +270,8 @@ def analyse_command(
             rng_seed=rng_seed,
             sizes=size or None,
             encoder=encoder,
+            annotations=annotations or None,
+            bins=bins,
         )
         table, plot = analyse(
             name.value,

@@ -92,12 +92,12 @@ def difference(
 
     result: dict[str, Any] = {"difference": float(less(None)[0])}
     if n_bootstrap:
-        parts = [less(weights) for weights in _weights(n_seeds, n_bootstrap, rng_seed)]
+        parts = [less(weights) for weights in seed_weights(n_seeds, n_bootstrap, rng_seed)]
         result["difference_ci"] = interval(np.concatenate(parts)).tolist()
     return result
 
 
-def _weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDArray[np.float64]]:
+def seed_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDArray[np.float64]]:
     """How often each seed is drawn with replacement, (b, S) at a time."""
     rng = np.random.default_rng(rng_seed)
     size = max(1, _DRAWN // n_seeds)

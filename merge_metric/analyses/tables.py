@@ -29,11 +29,12 @@ Kind = Literal[
     "fraction",
     "number",
     "p_value",
+    "correlation",
 ]
 """How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
 a threshold is in percent already, gain a signed difference of thresholds; a fraction and a number
-are shown as they are, with three and two decimals. A passage is a longer text, which in plain text
-goes below its row."""
+are shown as they are, with three and two decimals, a correlation with two and its sign. A passage
+is a longer text, which in plain text goes below its row."""
 
 _UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
 """How the bounds of signed differences are shown: shorter."""
@@ -165,6 +166,8 @@ def _shown(value: Value, kind: Kind) -> str:
         return "<0.001" if value < 0.001 else f"{value:.3f}"
     if kind in ("fraction", "number"):
         return f"{value:.{3 if kind == 'fraction' else 2}f}"
+    if kind == "correlation":
+        return _minus(f"{round(value, 2) + 0.0:+.2f}")
     if kind == "count":
         return f"{value:,}"
     if kind in ("share", "points"):

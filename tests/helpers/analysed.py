@@ -89,6 +89,18 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
 
 
+def signals_of(name: str, row: Row) -> dict[str, Any]:
+    """Some signals of a variant, the same for the same name."""
+    rng = random.Random(name)
+    return {
+        "log_odds": 4 * rng.random(),
+        "mlm_count": len(dict(row.groups)["mlm"]),
+        "zipf_frequency": rng.gauss(4, 1),
+        "number_changed": rng.choice((True, False, None)),
+        "article_fits": rng.choice((True, None, None)),
+    }
+
+
 def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
     """A dataset folder of one source, whose seeds are called `source:…`."""
     (folder / source).mkdir(parents=True)
@@ -110,6 +122,7 @@ def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
                 "label": LABELS.index(row.gold),
                 "word_class": word_class,
                 "mlms": list(dict(row.groups)["mlm"]),
+                **signals_of(name, row),
                 "subsamples": list(row.subsamples),
             }
             for name, row in mine

@@ -1,0 +1,68 @@
+"""Spearman's rank correlation over variants, with intervals that respect their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.seed_variant_accuracy.resampling import interval
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def spearman(x: Floats, y: Floats) -> float | None:
+    """Spearman's ρ, by SciPy; None where one of the two is the same everywhere.
+
+    >>> spearman(np.array([1.0, 2.0, 5.0]), np.array([3.0, 9.0, 10.0]))
+    1.0
+    """
+    from scipy.stats import spearmanr
+
+    if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
+        return None
+    return round(float(spearmanr(x, y).statistic), 12)
+
+
+def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
+    """(2,) of ρ by bootstrap over seeds; NaN where no replicate has a ρ.
+
+    Args:
+        x: (n,) of variants.
+        y: (n,)
+        seed: (n,) number of the seed.
+        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    """
+    groups = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
+    replicates = [
+        weighted_spearman(groups[0], groups[1], drawn[seed]) for part in weights for drawn in part
+    ]
+    return interval(np.array(replicates))
+
+
+def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
+    """Spearman's ρ of data in which each row stands as often as its weight says.
+
+    Args:
+        x: (n,) numbers from 0 in the order of the values, the same for equal ones.
+        y: (n,)
+        weight: (n,) whole numbers.
+
+    Returns:
+        NaN where one of the two is the same everywhere.
+    """
+    total = weight.sum()
+    ranks = [_mean_ranks(group, weight) for group in (x, y)]
+    # Ranks average (total + 1) / 2 whatever their ties.
+    a, b = (rank - (total + 1) / 2 for rank in ranks)
+    spread = (weight * a * a).sum() * (weight * b * b).sum()
+    return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else float("nan")
+
+
+def _mean_ranks(group: Ints, weight: Floats) -> Floats:
+    """(n,) Ranks from 1, equal values sharing the mean of theirs."""
+    sizes = np.bincount(group, weights=weight)
+    ranks: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+    return ranks

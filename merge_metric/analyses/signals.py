@@ -1,0 +1,304 @@
+"""How automatic signals of variants relate to what models and annotators make of these.
+
+The MERGE paper asks what makes variants good, and diverse ones hard (section 5.3, appendix A.3):
+here for every signal that the dataset has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.analyses.contrasts import seed_weights
+from merge_metric.analyses.drawing import GREY, PALETTE, distinct, legend_below
+from merge_metric.analyses.observed import Observed, Signal
+from merge_metric.analyses.rank_correlation import spearman, spearman_interval
+from merge_metric.analyses.tables import Column, Table
+from merge_metric.seed_variant_accuracy.resampling import interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ALL: Final = "all"
+"""The row of all variants of which a signal is known."""
+NONE: Final = "none"
+"""The row of those of which it is not known, or to which it does not apply."""
+
+
+def signals(
+    observed: Iterable[Observed], *, bins: int = 5, n_bootstrap: int = 1000, rng_seed: int = 0
+) -> Table:
+    """For each configuration, model and signal a row of all variants, and one per bin.
+
+    Each distinct variant counts once, whatever subsamples it is in.
+
+    Args:
+        observed: Variants of configurations.
+        bins: Of equally many variants, as far as values differ; signals of no more different
+            values than that have a row for each.
+        n_bootstrap: Replicates for 95 % intervals, by bootstrap over seeds; 0 for none.
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        ValueError: no variant was annotated, or no signal is known.
+    """
+    every = list(observed)
+    judged = any(each.judgements for each in every)
+    if judged and not any((~np.isnan(each.judgements["good"])).any() for each in every):
+        raise ValueError(
+            "expected annotations of variants of these configurations, got only others; are they "
+            "of another dataset?"
+        )
+    rows: list[dict[str, Any]] = []
+    unknown: dict[str, None] = {}
+    for each in every:
+        for signal in each.signals:
+            if np.isnan(signal.values).all():
+                unknown[signal.name] = None
+                continue
+            rows += _rows(each, signal, bins, n_bootstrap, rng_seed)
+    if not rows:
+        raise ValueError(
+            "expected signals of the variants, got none that is known: "
+            f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
+        )
+    return Table(
+        name="signals",
+        title="Automatic signals of variants, and what models and annotators make of these",
+        columns=_columns(with_models=any(each.model for each in every), judged=judged),
+        rows=tuple(rows),
+        notes=_notes(list(unknown), judged=judged),
+    )
+
+
+def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
+    model = (
+        Column("variant_accuracy", "right", "share", interval="variant_accuracy_ci"),
+        Column("rho_right", "ρ right", "correlation", interval="rho_right_ci"),
+    )
+    annotators = (
+        Column("n_judged", "judged", "count"),
+        Column("fluency", "F", "number"),
+        Column("reasoning", "R", "number"),
+        Column("good", "good", "share", interval="good_ci"),
+        Column("rho_judged", "ρ F+R", "correlation", interval="rho_judged_ci"),
+    )
+    return (
+        Column("config", "source"),
+        *([Column("model", "model")] if with_models else []),
+        Column("signal", "signal"),
+        Column("bin", "values"),
+        Column("n_variants", "variants", "count"),
+        Column("n_seeds", "seeds", "count"),
+        *(model if with_models else ()),
+        *(annotators if judged else ()),
+    )
+
+
+def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
+    human = (
+        " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
+        "annotators; good: share with F + R of 9 or more."
+    )
+    missing = f"Not known of any variant: {', '.join(unknown)}."
+    if any(name.endswith("_pll_change") for name in unknown):
+        missing += " Changes of pseudo-log-likelihood are computed by merge-nli signals."
+    return (
+        "Each distinct variant once; bins of equally many, from the first value up to but not "
+        f"including the second; {NONE}: where a signal is not known or does not apply. ρ: "
+        "Spearman's correlation of the signal. 95 % intervals by bootstrap over seeds, as "
+        "variants of a seed are alike." + human * judged,
+        *([missing] if unknown else []),
+    )
+
+
+# --- Rows ---
+
+
+def _rows(
+    observed: Observed, signal: Signal, bins: int, n_bootstrap: int, rng_seed: int
+) -> list[dict[str, Any]]:
+    known = ~np.isnan(signal.values)
+    parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
+    if not known.all():
+        parts.append((NONE, ~known))
+
+    def weights() -> Iterator[Floats]:
+        """The same resampled seeds for whatever is measured."""
+        return seed_weights(observed.n_seeds, n_bootstrap, rng_seed)
+
+    rows = []
+    for name, part in parts:
+        row: dict[str, Any] = {
+            "config": observed.config,
+            "model": observed.model,
+            "signal": signal.name,
+            "bin": name,
+            "lowest": None if name == NONE else float(signal.values[part].min()),
+            "highest": None if name == NONE else float(signal.values[part].max()),
+            "n_variants": int(part.sum()),
+            "n_seeds": len(np.unique(observed.seed[part])),
+        }
+        if observed.right is not None:
+            right = observed.right.astype(np.float64)
+            row |= _mean("variant_accuracy", right, part, observed, n_bootstrap, weights)
+        if observed.judgements:
+            there = part & ~np.isnan(observed.judgements["good"])
+            row["n_judged"] = int(there.sum())
+            for key in ("fluency", "reasoning"):
+                row |= _mean(key, observed.judgements[key], there, observed, 0, weights)
+            row |= _mean("good", observed.judgements["good"], there, observed, n_bootstrap, weights)
+        if name == ALL:
+            row |= _correlations(observed, signal, known, n_bootstrap, weights)
+        rows.append(row)
+    return rows
+
+
+def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
+    """What the values of a bin are called, and which variants it has.
+
+    A value stands in one bin only, so bins are of equally many variants only where values
+    differ.
+    """
+    known = ~np.isnan(signal.values)
+    values = signal.values[known]
+    different = np.unique(values)
+    if len(different) <= max(bins, 2):
+        names = ["no", "yes"] if signal.is_answer else [f"{value:g}" for value in different]
+        chosen = different.astype(int) if signal.is_answer else range(len(different))
+        return [
+            (names[n], known & (signal.values == value))
+            for n, value in zip(chosen, different, strict=True)
+        ]
+    # "lower" takes values that are there, so that no bin is empty.
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1), method="lower"))
+    inner = [*edges[:-1].tolist(), np.inf]
+    return [
+        (f"{low:.2f} to {edges[n + 1]:.2f}", (signal.values >= low) & (signal.values < high))
+        for n, (low, high) in enumerate(itertools.pairwise(inner))
+    ]
+
+
+def _mean(
+    key: str,
+    values: Floats,
+    part: Mask,
+    observed: Observed,
+    n_bootstrap: int,
+    weights: Callable[[], Iterator[Floats]],
+) -> dict[str, Any]:
+    """The mean over some variants and, with a bootstrap, its interval."""
+    seed, found = observed.seed[part], values[part]
+    row: dict[str, Any] = {key: float(found.mean()) if len(found) else None}
+    if not n_bootstrap:
+        return row
+    sums = np.bincount(seed, found, minlength=observed.n_seeds)
+    sizes = np.bincount(seed, minlength=observed.n_seeds)
+    with np.errstate(invalid="ignore"):  # 0/0: none was drawn
+        replicates = np.concatenate([(w @ sums) / (w @ sizes) for w in weights()])
+    bounds = interval(replicates)
+    return row | {f"{key}_ci": None if np.isnan(bounds).any() else bounds.tolist()}
+
+
+def _correlations(
+    observed: Observed,
+    signal: Signal,
+    known: Mask,
+    n_bootstrap: int,
+    weights: Callable[[], Iterator[Floats]],
+) -> dict[str, Any]:
+    """ρ with whether the model is right, and with F + R."""
+    pairs: dict[str, tuple[Floats, Mask]] = {}
+    if observed.right is not None:
+        pairs["rho_right"] = (observed.right.astype(np.float64), known)
+    if observed.judgements:
+        scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
+        pairs["rho_judged"] = (scores, known & ~np.isnan(scores))
+    row: dict[str, Any] = {}
+    for key, (values, part) in pairs.items():
+        x, y = signal.values[part], values[part]
+        row[key] = spearman(x, y)
+        if n_bootstrap:
+            row[f"{key}_ci"] = None
+            if row[key] is not None:
+                bounds = spearman_interval(x, y, observed.seed[part], weights())
+                row[f"{key}_ci"] = bounds.tolist()
+    return row
+
+
+# --- Plot ---
+
+_HEIGHT: Final = 2.2
+_WIDTH: Final = 4.2
+
+
+def plot_signals(table: Table) -> Figure:
+    """A panel per signal (row) and configuration (column): accuracy and good ones by bin."""
+    from matplotlib.figure import Figure
+
+    names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
+    figure = Figure(
+        figsize=(_WIDTH * len(configs), _HEIGHT * len(names) + 0.6), layout="constrained", dpi=150
+    )
+    grid = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
+    for name, row_of_axes in zip(names, grid.tolist(), strict=True):
+        for config, axes in zip(configs, row_of_axes, strict=True):
+            rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
+            draw_bins(axes, rows)
+            axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
+    legend_below(figure, grid.flat)
+    return figure
+
+
+def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One signal of one configuration: a line per model, and one of the annotators."""
+    bins = [name for name in distinct(rows, "bin") if name != ALL]
+    models = distinct(rows, "model")
+    for number, model in enumerate(models):
+        of_bin = {row["bin"]: row for row in rows if row["model"] == model}
+        if model is not None:
+            style = {"color": PALETTE[number % len(PALETTE)], "marker": "o"}
+            _draw_line(axes, of_bin, bins, "variant_accuracy", f"right: {model}", style)
+        if number == 0 and any(row.get("n_judged") for row in rows):
+            style = {"color": GREY, "marker": "s", "linestyle": "--"}
+            _draw_line(axes, of_bin, bins, "good", "good (annotators)", style)
+    axes.set_xticks(range(len(bins)), [_short(name) for name in bins], fontsize="x-small")
+    axes.set_xlim(-0.5, len(bins) - 0.5)
+    axes.set_ylim(0, 1)
+    axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    axes.set_ylabel("variants, %", fontsize="small")
+    axes.tick_params(labelsize="x-small")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _short(name: str) -> str:
+    return name.replace(" to ", "\n– ")
+
+
+def _draw_line(
+    axes: Axes,
+    of_bin: Mapping[str, Mapping[str, Any]],
+    bins: Sequence[str],
+    key: str,
+    label: str,
+    style: Mapping[str, Any],
+) -> None:
+    """Means with their intervals; a gap where there is none, and before `NONE`."""
+    values = [of_bin[name][key] if name in of_bin else None for name in bins]
+    heights = [np.nan if value is None else value for value in values]
+    if NONE in bins:
+        axes.plot(bins.index(NONE), heights.pop(), **{**style, "markersize": 4})
+    axes.plot(range(len(heights)), heights, label=label, markersize=4, linewidth=1.4, **style)
+    for place, name in enumerate(bins):
+        if bounds := of_bin.get(name, {}).get(f"{key}_ci"):
+            axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)

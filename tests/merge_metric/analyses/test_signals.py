@@ -1,0 +1,351 @@
+"""`analyse signals`: bins, means, correlations and their intervals against slow oracles."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.analysed import (
+    answered,
+    random_dataset,
+    signals_of,
+    write_dataset,
+    write_predictions,
+)
+from helpers.metric_oracle import Row
+from scipy.stats import spearmanr
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.analyses.contrasts import seed_weights
+from merge_metric.analyses.observed import Signal
+from merge_metric.analyses.rank_correlation import spearman, spearman_interval, weighted_spearman
+from merge_metric.analyses.signals import ALL, NONE, bins_of
+
+N_BOOTSTRAP = 60
+SIGNALS = ("log_odds", "mlm_count", "zipf_frequency", "number_changed", "article_fits")
+NAN = float("nan")
+
+
+def signal(*values: float, is_answer: bool = False) -> Signal:
+    return Signal("some", np.array(values, np.float64), is_answer)
+
+
+# --- Correlations ---
+
+
+def test_weighted_ranks_are_those_of_repeated_rows() -> None:
+    """SciPy's ρ of the data with each row as often as its weight says, ties included."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n = int(rng.integers(3, 40))
+        x, y = rng.integers(0, 6, n), rng.integers(0, 2, n)
+        weight = rng.integers(0, 4, n)
+        again = np.repeat(np.arange(n), weight)
+        x, y = (np.unique(values, return_inverse=True)[1] for values in (x, y))
+        found = weighted_spearman(x, y, weight.astype(np.float64))
+        if len(np.unique(x[again])) < 2 or len(np.unique(y[again])) < 2:
+            assert np.isnan(found)
+        else:
+            assert found == pytest.approx(spearmanr(x[again], y[again]).statistic, abs=1e-12)
+
+
+def test_rho_by_hand() -> None:
+    """Of 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15); none where one of the two never differs."""
+    one, other = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 3])
+    assert spearman(one, other) == 0.6
+    assert spearman(one, np.ones(4)) is None
+    weights = seed_weights(4, 10, 0)
+    assert np.isnan(spearman_interval(one, np.ones(4), np.arange(4), weights)).all()
+
+
+# --- Bins ---
+
+
+def parts(given: Signal, bins: int) -> dict[str, list[float]]:
+    """Bin → the values in it."""
+    return {name: given.values[mask].tolist() for name, mask in bins_of(given, bins)}
+
+
+def test_bins_have_equally_many_values() -> None:
+    """Ten values in five bins: two each, the last with its upper end; what is unknown in none."""
+    given = signal(*range(10, 0, -1), NAN)
+    assert parts(given, 5) == {
+        "1.00 to 2.00": [1],
+        "2.00 to 4.00": [3, 2],
+        "4.00 to 6.00": [5, 4],
+        "6.00 to 8.00": [7, 6],
+        "8.00 to 10.00": [10, 9, 8],
+    }
+
+
+def test_few_values_are_their_own_bins() -> None:
+    """As many as bins, and always no and yes."""
+    assert parts(signal(1, 3, 1, 2, NAN), 3) == {"1": [1, 1], "2": [2], "3": [3]}
+    assert parts(signal(1, 0, 1, is_answer=True), 5) == {"no": [0], "yes": [1, 1]}
+    assert parts(signal(1, NAN, is_answer=True), 2) == {"yes": [1]}
+
+
+def test_every_known_value_is_in_one_bin() -> None:
+    """However many are the same; and a bin is never empty."""
+    rng = random.Random(3)
+    for _ in range(100):
+        values = [rng.choice([NAN, *range(9)]) for _ in range(rng.randint(1, 60))]
+        given = signal(*values)
+        if np.isnan(given.values).all():
+            continue
+        masks = np.array([mask for _, mask in bins_of(given, rng.randint(2, 6))])
+        assert masks.any(1).all()
+        assert np.array_equal(masks.sum(0), ~np.isnan(given.values))
+
+
+# --- From files ---
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, list[Row]]:
+    rng = random.Random(5)
+    rows = random_dataset(rng, seeds=40)
+    return {"a": answered(rows, rng, 0.4), "b": answered(rows, rng, 0.7)}
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
+
+
+@pytest.fixture(scope="module")
+def scores(models: dict[str, list[Row]]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Annotator → variant → F and R: two annotators, of half of the variants."""
+    rng = random.Random(6)
+    every = names(models["a"])
+    chosen = rng.sample(every, len(every) // 2)
+    return {
+        who: {name: (rng.randint(3, 5), rng.randint(3, 5)) for name in chosen}
+        for who in ("ann", "ben")
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(
+    models: dict[str, list[Row]],
+    scores: dict[str, dict[str, tuple[int, int]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("signals")
+    write_dataset(folder / "merge-nli", models["a"])
+    for name, rows in models.items():
+        write_predictions(folder / f"{name}.parquet", rows)
+    with (folder / "scores.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(("annotator", "variant_id", "fluency", "reasoning", "comment"))
+        for who, of_variants in scores.items():
+            for name, (fluency, reasoning) in of_variants.items():
+                table.writerow((who, name, fluency, reasoning, ""))
+    return folder
+
+
+@pytest.fixture
+def analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(folder)
+    return lambda *arguments: CliRunner().invoke(app, ["analyse", "signals", *arguments])
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout)["rows"])
+
+
+def test_every_figure_the_slow_way(
+    analyse: Callable[..., Result],
+    models: dict[str, list[Row]],
+    scores: dict[str, dict[str, tuple[int, int]]],
+) -> None:
+    """Row by row from lists: who is in the bin, its means, ρ, and resampled seeds."""
+    found = rows_of(
+        analyse("a.parquet", "b.parquet", "--dataset", "merge-nli", "--annotations", "scores.csv",
+                "--bins", "3", "--n-bootstrap", str(N_BOOTSTRAP), "--format", "json")
+    )  # fmt: skip
+    assert {row["signal"] for row in found} == set(SIGNALS)
+    judged = {
+        name: [of_variants[name] for of_variants in scores.values()] for name in scores["ann"]
+    }
+    for model, rows in models.items():
+        # In the order of the dataset: class by class.
+        order = sorted(
+            zip(names(rows), rows, strict=True),
+            key=lambda pair: ("noun", "verb", "adjective").index(dict(pair[1].groups)["word"][0]),
+        )
+        given = {name: signals_of(name, row) for name, row in order}
+        seeds = list(dict.fromkeys(row.seed_id for _, row in order))
+        draws = np.concatenate(list(seed_weights(len(seeds), N_BOOTSTRAP, 0)))
+        for row in (each for each in found if each["model"] == model):
+            mine = [
+                (name, r) for name, r in order if is_in(row, given[name][row["signal"]])
+            ]  # fmt: skip
+            right = [float(r.prediction == r.gold) for _, r in mine]
+            assert row["n_variants"] == len(mine)
+            assert row["n_seeds"] == len({r.seed_id for _, r in mine})
+            assert row["variant_accuracy"] == pytest.approx(np.mean(right))
+            of_seed = [seeds.index(r.seed_id) for _, r in mine]
+            again = [np.repeat(right, draw[of_seed].astype(int)).mean() for draw in draws]
+            assert row["variant_accuracy_ci"] == pytest.approx(np.quantile(again, [0.025, 0.975]))
+
+            told = [judged[name] for name, _ in mine if name in judged]
+            assert row["n_judged"] == len(told)
+            assert row["fluency"] == pytest.approx(np.mean([[f for f, _ in two] for two in told]))
+            assert row["reasoning"] == pytest.approx(np.mean([[r for _, r in two] for two in told]))
+            assert row["good"] == pytest.approx(
+                np.mean([[f + r >= 9 for f, r in two] for two in told])
+            )
+            if row["bin"] != ALL:
+                assert "rho_right" not in row
+                continue
+            values = [float(given[name][row["signal"]]) for name, _ in mine]
+            if len(set(values)) < 2:
+                assert row["rho_right"] is None is row["rho_right_ci"]
+                continue
+            assert row["rho_right"] == pytest.approx(spearmanr(values, right).statistic)
+            low, high = row["rho_right_ci"]
+            assert low <= row["rho_right"] <= high
+            both = [
+                (float(given[name][row["signal"]]), np.mean([f + r for f, r in judged[name]]))
+                for name, _ in mine
+                if name in judged
+            ]
+            expected = spearmanr(*zip(*both, strict=True)).statistic
+            assert row["rho_judged"] == pytest.approx(expected)
+
+
+def is_in(row: dict[str, Any], value: float | None) -> bool:
+    """Whether a variant is of a row, from what the row says of its bin."""
+    if value is None or row["bin"] == NONE:
+        return value is None and row["bin"] == NONE
+    return bool(row["lowest"] <= np.float32(value) <= row["highest"])
+
+
+def test_without_predictions(analyse: Callable[..., Result]) -> None:
+    """Annotations alone say something too; the columns of models are gone."""
+    result = analyse("--dataset", "merge-nli", "--annotations", "scores.csv", "--format", "json")
+    rows = rows_of(result)
+    assert {row["config"] for row in rows} == {"s"}
+    assert all(row["model"] is None and "variant_accuracy" not in row for row in rows)
+    assert all(row["good"] is not None for row in rows)
+    assert "ρ right" not in json.loads(result.stdout)["columns"].values()
+
+
+def test_without_annotations(analyse: Callable[..., Result]) -> None:
+    """Models alone; which signals are not known is told, and how to come by them."""
+    result = analyse("a.parquet", "--dataset", "merge-nli", "--n-bootstrap", "0")
+    assert result.exit_code == 0, result.output
+    assert "ρ right" in result.stdout
+    assert "ρ F+R" not in result.stdout
+    assert "[" not in result.stdout
+    text = " ".join(result.stdout.split())
+    assert "Not known of any variant: premise_pll_change, hypothesis_pll_change, tense_changed. " \
+        "Changes of pseudo-log-likelihood are computed by merge-nli signals." in text  # fmt: skip
+
+
+def test_commands_of_the_readme_run(
+    analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As written, with a session of annotations of one annotator."""
+    readme = (Path(__file__).parents[3] / "merge_metric" / "README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"## Signals\n(.*?)\n## ", readme, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    given = Path.cwd()
+    (tmp_path / "sessions/first/answers").mkdir(parents=True)
+    for name, source in {"bert": "a", "roberta": "b"}.items():
+        (tmp_path / f"{name}.parquet").symlink_to(given / f"{source}.parquet")
+    for name in ("merge-nli", "scores.csv"):
+        (tmp_path / name).symlink_to(given / name)
+    with (given / "scores.csv").open() as file:
+        answers = [row for row in csv.DictReader(file) if row["annotator"] == "ann"]
+    (tmp_path / "sessions/first/answers/ann.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "variant_id": row["variant_id"],
+                    "fluency": int(row["fluency"]),
+                    "reasoning": int(row["reasoning"]),
+                    "comment": "",
+                    "time": "2026-01-01T00:00:00+00:00",
+                }
+            )
+            + "\n"
+            for row in answers
+        )
+    )
+    monkeypatch.chdir(tmp_path)
+    for command in block.splitlines():
+        program, _, _, *arguments = shlex.split(command)
+        assert program == "merge-nli"
+        result = analyse(*arguments)
+        assert result.exit_code == 0, result.output
+        assert "zipf_frequency" in result.stdout
+    assert Path("signals.svg").is_file()
+
+
+def test_two_configurations(analyse: Callable[..., Result]) -> None:
+    """Each by itself, and drawn side by side."""
+    arguments = ("--config", "s_nouns", "--config", "s_verbs", "--n-bootstrap", "5")
+    result = analyse("a.parquet", "b.parquet", "--dataset", "merge-nli", *arguments,
+                     "--annotations", "scores.csv", "--out", "two.svg",
+                     "--format", "json")  # fmt: skip
+    rows = rows_of(result)
+    assert {(row["config"], row["model"]) for row in rows} == {
+        (config, model) for config in ("s_nouns", "s_verbs") for model in "ab"
+    }
+    drawn = Path("two.svg").read_text()
+    assert drawn.count('id="axes_') == 2 * len(SIGNALS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--dataset", "merge-nli"],
+            "signals: expected predictions files or --annotations, got neither",
+        ),
+        (
+            ["--dataset", "merge-nli", "--annotations", "empty.csv"],
+            "empty.csv: expected annotations, found none",
+        ),
+        (
+            ["--dataset", "merge-nli", "--annotations", "others.csv"],
+            "expected annotations of variants of these configurations, got only others; are they "
+            "of another dataset?",
+        ),
+        (["--annotations", "scores.csv"], "signals: expected a dataset folder, got none"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], message: str, analyse: Callable[..., Result]
+) -> None:
+    """Exit code 2 and what was expected; no table."""
+    header = "annotator,variant_id,fluency,reasoning,comment\n"
+    Path("empty.csv").write_text(header)
+    Path("others.csv").write_text(f"{header}ann,t:1/noun/0,5,5,\n")
+    result = analyse(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[-1]
+    assert result.stdout == ""
+
+
+def test_a_missing_package_is_told(
+    analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the extra that brings it."""
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    result = analyse("a.parquet", "--dataset", "merge-nli")
+    assert result.exit_code == 2
+    assert "run: pip install 'merge-nli[signals]'" in result.stderr
