@@ -121,9 +121,12 @@ def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
     if not isinstance(data, dict) or not isinstance(task["annotations"], list):
         raise ValueError("expected data, and a list of annotations, got something else")
     for annotation in task["annotations"]:
+        results = annotation.get("result") if isinstance(annotation, dict) else None
+        if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
+            raise ValueError(f"expected an annotation with a list of results, got {annotation!r}")
         if annotation.get("was_cancelled"):
             continue
-        values = {result.get("from_name"): [result.get("value")] for result in annotation["result"]}
+        values = {result.get("from_name"): result.get("value") for result in results}
         yield annotation.get("completed_by"), _record(data, values)
 
 

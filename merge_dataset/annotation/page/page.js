@@ -45,7 +45,9 @@ function go(to, { start = null } = {}) {
 
 function refresh() {
   const saved = answerTo(session.items[index].id);
-  showDraft(draft, active, !saved ? "" : differs() ? "Changed, not saved yet" : "Saved");
+  const complete = SCALES.every((scale) => draft[scale] !== null);
+  const state = differs() ? (complete ? "Not saved yet" : "") : saved ? "Saved" : "";
+  showDraft(draft, active, state);
   showProgress(`${session.session} · ${session.annotator}`, answered().size, session.items.length);
   $("undo").disabled = !differs(SCALES) && session.standing.length === 0;
 }
@@ -224,7 +226,7 @@ function pressedInGuidelines(event) {
 
 function openGuidelines() {
   $("guidelines").showModal();
-  $("guidelines").scrollTop = 0;
+  $("guidelines").firstElementChild.scrollTop = 0;
 }
 
 function listen() {

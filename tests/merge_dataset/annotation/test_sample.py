@@ -32,13 +32,13 @@ def test_masked_lms_choose_in_turns() -> None:
 
 
 def test_who_has_few_gets_them_all() -> None:
-    """b's only variants are given to others first, and taken over."""
+    """The variants of b are given to others first, and taken over."""
     candidates = {"a": ["1", "2", "3", "4"], "c": ["2", "1", "5", "6"], "b": ["1", "2"]}
     assert Counter(spread(candidates, 6).values()) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_a_chain_of_take_overs() -> None:
-    """c gets a variant of b's, b one of a's, and a the one that is free."""
+    """One gets a variant of b's, b one of a's, and a the one that is free."""
     candidates = {"a": ["1", "4"], "b": ["1", "2"], "c": ["2"]}
     given = spread({"a": ["1", "4"], "b": ["2", "1"], "c": ["2"]}, 3)
     assert given == {"1": "b", "2": "c", "4": "a"}
@@ -203,7 +203,7 @@ def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
-    with pytest.raises(ValueError, match="expected replacements .* by --config: snli_paraphrases"):
+    with pytest.raises(ValueError, match=r"expected replacements .* by --config: snli_paraphrases"):
         choose(paraphrases)
 
 

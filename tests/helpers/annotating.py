@@ -1,0 +1,58 @@
+"""Talks to the annotation page's server as a page does, and as other pages might."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer of the server."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Client:
+    """Knows the address that the command printed."""
+
+    url: str
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        token: str | None = "",
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        """Send a request; with the address's token unless another, or None, is given."""
+        where = urlsplit(self.url)
+        sent = {} if token is None else {"Authorization": f"Bearer {token or where.fragment}"}
+        connection = HTTPConnection(str(where.hostname), where.port, timeout=10)
+        try:
+            connection.request(method, path, body, sent | (headers or {}))
+            response = connection.getresponse()
+            return Reply(response.status, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    def session(self) -> Any:
+        """What the page needs to go on."""
+        return self.ask("GET", "/session").json
+
+    def save(self, position: int, event: object) -> Reply:
+        """Save an event."""
+        body = json.dumps({"position": position, "event": event}).encode()
+        return self.ask("POST", "/events", body)

@@ -1,0 +1,123 @@
+"""The command `merge-nli annotate`: what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import webbrowser
+from pathlib import Path
+
+import pytest
+from helpers.annotating import Client
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_dataset.annotation import cli
+from merge_dataset.annotation.session import Session
+
+
+def annotate(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["annotate", *map(str, words)])
+
+
+def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
+    """Without an annotator; it says of how many, and what to do next."""
+    done = annotate(dataset, "--out", tmp_path / "study", "--per-class", "2")
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            f"{tmp_path / 'study'}: 6 variants",
+            "  snli noun: 2 of 6",
+            "  snli verb: 2 of 3",
+            "  snli adjective: 2 of 2",
+            f"Next: merge-nli annotate --out {tmp_path / 'study'} --annotator NAME",
+        ],
+    )
+    as_json = annotate("--out", tmp_path / "study", "--format", "json")
+    assert json.loads(as_json.stdout) == json.loads((tmp_path / "study/session.json").read_text())
+
+
+def test_configurations_and_numbers_are_passed_on(dataset: Path, tmp_path: Path) -> None:
+    options = ["--config", "snli_verbs", "--config", "snli_nouns", "--rng-seed", "5"]
+    done = annotate(dataset, "--out", tmp_path / "study", *options)
+    assert done.exit_code == 0, done.stderr
+    description = json.loads((tmp_path / "study/session.json").read_text())
+    assert description["configurations"] == ["snli_nouns", "snli_verbs"]
+    assert description["rng_seed"] == 5
+
+
+def test_there_and_back(session: Session, tmp_path: Path) -> None:
+    """Exported, filled in, imported."""
+    path = tmp_path / "items.csv"
+    done = annotate("--out", session.folder, "--export", path)
+    assert (done.exit_code, done.stdout) == (0, f"11 items: {path}\n")
+    assert annotate("--out", session.folder, "--import", path, "--annotator", "ann").stdout == (
+        "no answers in it\n"
+    )
+    path.write_text("variant_id,fluency,reasoning\nsnli:1:noun:dog:cat,5,5\n")
+    words = ["--out", session.folder, "--import", path, "--annotator", "ann"]
+    assert annotate(*words).stdout == "ann: 1 new, 0 changed, 0 as before\n"
+    path.write_text("variant_id,fluency,reasoning\nsnli:1:noun:dog:cat,1,5\n")
+    refused = annotate(*words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "or let it replace the other by --overwrite" in refused.stderr
+    replaced = annotate(*words, "--overwrite", "--format", "json")
+    assert json.loads(replaced.stdout) == {
+        "imported": [{"annotator": "ann", "new": 0, "changed": 1, "known": 0}]
+    }
+
+
+def test_what_is_refused(session: Session, dataset: Path, tmp_path: Path) -> None:
+    """With what was expected, and exit code 2."""
+    for words, message in (
+        ((tmp_path / "none", "--out", tmp_path / "x"), "does not exist"),
+        (("--out", tmp_path / "x"), "name the dataset folder to draw a sample from"),
+        ((dataset, "--out", session.folder, "--per-class", "7"), "that its sample was drawn with"),
+        (("--out", session.folder, "--annotator", "a/b"), "annotator: expected a name of up to"),
+        (("--out", session.folder, "--export", "a.csv", "--import", "b.csv"), "got both"),
+    ):
+        done = annotate(*words)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+
+
+def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is not wanted; Ctrl+C ends it with what was done."""
+    opened: list[str] = []
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr("time.sleep", interrupt)
+    done = annotate("--out", session.folder, "--annotator", "ann")
+    url, said, _, progress = done.stdout.splitlines()
+    assert (done.exit_code, opened) == (0, [url])
+    assert said == "0 of 11 variants answered. Ctrl+C stops; every answer is saved."
+    assert progress == "0 of 11 variants answered."
+    annotate("--out", session.folder, "--annotator", "ann", "--no-browser")
+    assert len(opened) == 1
+
+
+def test_as_a_process(session: Session) -> None:
+    """It says its address at once, serves, and ends well at Ctrl+C."""
+    code = "from generation.cli import app; app(prog_name='merge-nli')"
+    words = ["annotate", "--out", str(session.folder), "--annotator", "ann", "--no-browser"]
+    command = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        answer = {"variant_id": "snli:1:noun:dog:cat", "fluency": 5, "reasoning": 5}
+        assert Client(url).save(0, answer).status == 200
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (second.returncode, second.stdout) == (2, "")
+        assert "expected ann to annotate in one place at a time" in second.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().endswith("\n1 of 11 variants answered.\n")
+    assert process.returncode == 0
+
+
+def test_progress_is_readable() -> None:
+    assert cli._progress((1234, 5678)) == "1,234 of 5,678 variants answered"

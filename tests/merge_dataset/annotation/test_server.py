@@ -1,0 +1,301 @@
+"""The page's server: what it tells and saves, and whom it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.annotating import Client
+
+from merge_dataset.annotation import desk as desk_module
+from merge_dataset.annotation.answers import Answer, answers_path, append, read_events
+from merge_dataset.annotation.desk import Desk, shuffled
+from merge_dataset.annotation.server import serving
+from merge_dataset.annotation.session import Session, alone
+
+CAT = "snli:1:noun:dog:cat"
+ANSWER = {"variant_id": CAT, "fluency": 4, "reasoning": 5, "comment": "ok"}
+UNDO = {"variant_id": CAT, "undone": True}
+
+
+@pytest.fixture
+def client(session: Session) -> Iterator[Client]:
+    with serving(session, "ann") as (_, url):
+        yield Client(url)
+
+
+@pytest.fixture
+def saved(session: Session) -> Path:
+    """Where the answers of ann lie."""
+    return answers_path(session.folder, "ann")
+
+
+# --- What it tells ---
+
+
+def test_the_page_is_told_what_to_show(client: Client) -> None:
+    """Items in pieces, with the changed words marked, and nothing that would sway."""
+    told = client.session()
+    assert (told["annotator"], told["session"], told["position"]) == ("ann", "study", 0)
+    assert told["standing"] == []
+    assert told["items"] == sorted(told["items"], key=lambda item: told["items"].index(item))
+    item = next(item for item in told["items"] if item["id"] == CAT)
+    assert item == {
+        "id": CAT,
+        "label": "neutral",
+        "changes": [["dog", "cat"]],
+        "texts": [
+            {
+                "field": "premise",
+                "original": [["A girl and a small ", False], ["dog", True], [" run.", False]],
+                "variant": [["A girl and a small ", False], ["cat", True], [" run.", False]],
+            },
+            {
+                "field": "hypothesis",
+                "original": [["A girl has a small ", False], ["dog", True], [".", False]],
+                "variant": [["A girl has a small ", False], ["cat", True], [".", False]],
+            },
+        ],
+    }
+    assert "bert" not in json.dumps(told)
+
+
+def test_the_order_is_each_annotators_own(session: Session) -> None:
+    """Always the same for one, another for others; all items are there."""
+    orders = {name: [i.variant_id for i in shuffled(session.items, name)] for name in "abcd"}
+    assert len({tuple(order) for order in orders.values()}) == 4
+    assert {frozenset(order) for order in orders.values()} == {frozenset(session.items)}
+    assert [i.variant_id for i in shuffled(session.items, "a")] == orders["a"]
+
+
+def test_others_answers_are_not_shown(session: Session) -> None:
+    """Annotators are blind to each other."""
+    append(answers_path(session.folder, "bo"), [Answer(CAT, 1, 1, "secret")])
+    with serving(session, "ann") as (_, url):
+        page = Client(url)
+        page.save(0, ANSWER)
+        assert page.session()["standing"] == [ANSWER]
+        assert "secret" not in page.ask("GET", "/session").body.decode()
+
+
+# --- What it saves ---
+
+
+def test_an_answer_is_on_the_disk_before_the_page_hears(client: Client, saved: Path) -> None:
+    reply = client.save(0, ANSWER)
+    assert (reply.status, reply.json) == (200, {"position": 1})
+    assert read_events(saved) == [Answer(CAT, 4, 5, "ok")]
+    assert client.session()["standing"] == [ANSWER]
+
+
+def test_undoing(client: Client) -> None:
+    changed = ANSWER | {"fluency": 1}
+    for position, event in enumerate((ANSWER, changed, UNDO)):
+        assert client.save(position, event).status == 200
+    assert client.session()["standing"] == [ANSWER]
+    assert client.session()["position"] == 3
+
+
+def test_an_answer_sent_again_is_saved_once(client: Client, saved: Path) -> None:
+    """The reply was lost: the page cannot know."""
+    for _ in range(3):
+        assert client.save(0, ANSWER).json == {"position": 1}
+    assert client.save(1, UNDO).json == client.save(1, UNDO).json == {"position": 2}
+    assert len(read_events(saved)) == 2
+
+
+def test_a_page_that_is_behind_is_told(client: Client, saved: Path) -> None:
+    """Two tabs of one annotator."""
+    client.save(0, ANSWER)
+    reply = client.save(0, ANSWER | {"fluency": 1})
+    assert (reply.status, reply.json) == (409, {"error": "1 events are saved, the page knows 0"})
+    assert client.save(5, ANSWER).status == 409
+    assert len(read_events(saved)) == 1
+
+
+def test_it_goes_on_where_it_stopped_at_the_same_address(session: Session) -> None:
+    """So a page that was left open goes on by itself."""
+    urls, standing = [], []
+    for position in range(3):
+        with serving(session, "ann") as (desk, url):
+            urls.append(url)
+            Client(url).save(position, ANSWER | {"fluency": position + 1})
+            standing.append(Client(url).session()["standing"])
+            assert desk.progress() == (1, 11)
+    assert len(set(urls)) == 1
+    assert [len(each) for each in standing] == [1, 2, 3]
+    address = session.folder / "answers/.ann.address.json"
+    assert stat.S_IMODE(address.stat().st_mode) == 0o600
+
+
+def test_another_port_where_the_old_one_is_taken(session: Session) -> None:
+    with serving(session, "ann") as (_, url):
+        old = url
+    port = int(old.split(":")[2].split("/")[0])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with serving(session, "ann") as (_, url):
+            assert url != old
+            assert url.partition("#")[2] == old.partition("#")[2]
+        with (
+            pytest.raises(OSError, match=f"--port {port}: expected a free port, got an error"),
+            serving(session, "bo", port=port),
+        ):
+            pass
+
+
+def test_a_full_disk_is_said_and_the_answer_can_be_sent_again(
+    client: Client, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.save(0, ANSWER)
+
+    def full(path: Path, events: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk_module, "append", full)
+        reply = client.save(1, UNDO)
+        assert (reply.status, reply.json) == (507, {"error": "No space left on device"})
+    assert client.session()["position"] == 1
+    assert client.save(1, UNDO).json == {"position": 2}
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ({"variant_id": "snli:9", "fluency": 1, "reasoning": 1}, "expected a variant of the sess"),
+        (ANSWER | {"fluency": 9}, "fluency: expected a whole number from 1 to 5, got 9"),
+        (UNDO, f"expected an answer to '{CAT}' to undo, got none"),
+        ([], "expected a JSON object, got []"),
+    ],
+)
+def test_other_events_are_refused(client: Client, saved: Path, event: object, message: str) -> None:
+    reply = client.save(0, event)
+    assert reply.status == 400
+    assert message in reply.json["error"]
+    assert read_events(saved) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b"{}", b'{"position": 1}'])
+def test_other_bodies_are_refused(client: Client, body: bytes) -> None:
+    reply = client.ask("POST", "/events", body)
+    assert (reply.status, reply.json) == (
+        400,
+        {"error": "expected a JSON object with position and event"},
+    )
+
+
+@pytest.mark.parametrize("position", [-1, "0", True, 1.5, None])
+def test_other_positions_are_refused(client: Client, position: Any) -> None:
+    assert client.save(position, ANSWER).json == {
+        "error": f"position: expected a number from 0, got {position!r}"
+    }
+
+
+def test_long_bodies_are_refused(client: Client) -> None:
+    assert client.ask("POST", "/events", b" " * 65537).status == 400
+    reply = client.ask("POST", "/events", headers={"Content-Length": "-1"})
+    assert reply.json == {"error": "expected at most 65536 bytes"}
+
+
+def test_answers_to_variants_of_no_item_do_not_count(session: Session, saved: Path) -> None:
+    """A file that was copied from elsewhere."""
+    append(saved, [Answer("snli:77", 1, 1)])
+    with alone(session, "ann") as path:
+        desk = Desk(session, "ann", path)
+    assert desk.progress() == (0, 11)
+    assert desk.state()["standing"] == []
+
+
+# --- Whom it refuses ---
+
+
+@pytest.mark.parametrize("token", [None, "x", "é"])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/session"), ("POST", "/events")])
+def test_without_the_token_nothing_is_told_or_saved(
+    client: Client, saved: Path, method: str, path: str, token: str | None
+) -> None:
+    body = json.dumps({"position": 0, "event": ANSWER}).encode()
+    headers = {} if token != "é" else {"Authorization": "Bearer \xe9"}
+    reply = client.ask(method, path, body, token=None if token == "é" else token, headers=headers)
+    assert reply.status == 403
+    assert "expected the token of the address" in reply.json["error"]
+    assert read_events(saved) == []
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
+@pytest.mark.parametrize("path", ["/", "/session", "/page.js"])
+def test_other_names_of_the_host_are_refused(client: Client, host: str, path: str) -> None:
+    """A page of somebody else's whose name was pointed here."""
+    port = client.url.split(":")[2].split("/")[0]
+    reply = client.ask("GET", path, headers={"Host": host.format(port=port)})
+    assert (reply.status, reply.json) == (403, {"error": f"expected the host 127.0.0.1:{port}"})
+
+
+def test_localhost_is_this_host(client: Client) -> None:
+    port = client.url.split(":")[2].split("/")[0]
+    assert client.ask("GET", "/session", headers={"Host": f"localhost:{port}"}).status == 200
+
+
+def test_only_loopback_is_listened_on(session: Session) -> None:
+    """No other machine reaches it."""
+    with serving(session, "ann") as (_, url):
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", port))
+
+
+def test_pages_are_locked_down(client: Client) -> None:
+    """Nothing from elsewhere, nothing inline, no frames; kept nowhere."""
+    for path in ("/", "/page.css", "/page.js", "/saving.js", "/view.js"):
+        reply = client.ask("GET", path, token=None)
+        assert reply.status == 200
+        policy = reply.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        assert reply.headers["Cache-Control"] == "no-store"
+        assert reply.headers["Referrer-Policy"] == "no-referrer"
+        assert "Python" not in reply.headers["Server"]
+    page = client.ask("GET", "/").body.decode()
+    assert "style=" not in page
+    assert "http" not in page
+
+
+def test_scripts_make_no_markup_of_texts() -> None:
+    """Texts of the data become text nodes only."""
+    folder = Path(desk_module.__file__).parent / "page"
+    scripts = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.js"))
+    for risky in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert risky not in scripts
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/../server.py", "/page/", "/page/page.js", "/?x"])
+def test_nothing_else_is_served(client: Client, path: str) -> None:
+    assert client.ask("GET", path).status == 404
+    assert client.ask("POST", path, b"{}").status == 404
+
+
+def test_a_second_process_is_told(session: Session) -> None:
+    with (
+        serving(session, "ann"),
+        pytest.raises(BlockingIOError, match="expected ann to annotate in one place at a time"),
+        serving(session, "ann"),
+    ):
+        pass
+
+
+def test_annotators_can_work_at_the_same_time(session: Session) -> None:
+    with serving(session, "ann") as (_, one), serving(session, "bo") as (_, two):
+        Client(one).save(0, ANSWER)
+        assert Client(two).session()["standing"] == []
+        assert Client(two).ask("GET", "/session", token=one.partition("#")[2]).status == 403

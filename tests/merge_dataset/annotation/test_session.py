@@ -1,0 +1,168 @@
+"""The session's folder: drawn once, gone on with, never another sample in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merge_dataset.annotation.answers import answers_path
+from merge_dataset.annotation.sample import draw
+from merge_dataset.annotation.session import Session, alone, open_session, read_session
+
+
+def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
+    """Items, and what they were drawn from."""
+    sample = draw(dataset)
+    assert list(session.items.values()) == sample.items
+    assert list(session.items) == [item.variant_id for item in sample.items]
+    files = session.description.pop("files")
+    assert session.description == {
+        "format": 1,
+        "dataset": "merge-nli",
+        "configurations": ["snli_nouns", "snli_verbs", "snli_adjectives"],
+        "per_class": 100,
+        "rng_seed": 0,
+        "items": 11,
+        "population": sample.population,
+    }
+    assert {name: len(digest) for name, digest in files.items()} == {
+        "snli/nouns/variants.parquet": 64,
+        "snli/verbs/variants.parquet": 64,
+        "snli/adjectives/variants.parquet": 64,
+    }
+
+
+def test_a_line_of_the_sample(session: Session) -> None:
+    """What other programs read."""
+    lines = (session.folder / "sample.jsonl").read_text(encoding="utf-8").splitlines()
+    row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog:cat"))
+    assert row == {
+        "variant_id": "snli:1:noun:dog:cat",
+        "seed_id": "snli:1",
+        "source": "snli",
+        "word_class": "noun",
+        "label": "neutral",
+        "mlms": ["a/bert", "b/roberta"],
+        "mlms_by_field": {"premise": ["b/roberta"], "hypothesis": ["a/bert", "b/roberta"]},
+        "chance": 1.0,
+        "stratum": {"class": "noun", "source": "snli", "mlm": row["stratum"]["mlm"]},
+        "original": "dog",
+        "replacement": "cat",
+        "seed_texts": {
+            "premise": "A girl and a small dog run.",
+            "hypothesis": "A girl has a small dog.",
+        },
+        "variant_texts": {
+            "premise": "A girl and a small cat run.",
+            "hypothesis": "A girl has a small cat.",
+        },
+        "seed_spans": {"premise": [[19, 22]], "hypothesis": [[19, 22]]},
+        "variant_spans": {"premise": [[19, 22]], "hypothesis": [[19, 22]]},
+    }
+
+
+def test_the_same_command_goes_on(dataset: Path, session: Session) -> None:
+    """With the same options, with none of them, and without the dataset."""
+    for options in ({}, {"per_class": 100}, {"rng_seed": 0}, {"per_class": 100, "rng_seed": 0}):
+        assert open_session(session.folder, dataset, **options) == session
+        assert open_session(session.folder, **options) == session
+    assert open_session(session.folder, dataset, ["snli"]) == session
+
+
+def test_the_same_settings_give_the_same_bytes(dataset: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        open_session(tmp_path / name, dataset, per_class=3, rng_seed=7)
+    for file in ("sample.jsonl", "session.json"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_class": 5}, r"expected the per_class that its sample was drawn with \(100\), got 5"),
+        ({"rng_seed": 1}, r"expected the rng_seed .* \(0\), got 1; go on without that option, or"),
+        ({"configs": ["snli_nouns"]}, r"the configurations .*got \['snli_nouns'\]"),
+    ],
+)
+def test_another_sample_is_refused(
+    dataset: Path, session: Session, options: dict[str, Any], message: str
+) -> None:
+    """Answers would be left to variants that are not in it."""
+    with pytest.raises(ValueError, match=message):
+        open_session(session.folder, dataset, **options)
+
+
+def test_another_dataset_is_refused(
+    dataset: Path, session: Session, edit_dataset: Callable[..., None]
+) -> None:
+    """One that was built anew, with other variants."""
+    edit_dataset("snli/verbs/variants.parquet", list.pop)
+    with pytest.raises(ValueError, match=r"expected the files .*variants\.parquet\), got others"):
+        open_session(session.folder, dataset)
+    assert open_session(session.folder) == session
+
+
+def test_configurations_want_the_dataset(session: Session) -> None:
+    with pytest.raises(ValueError, match="--config: expected the dataset folder with it, got none"):
+        open_session(session.folder, configs=["snli_nouns"])
+
+
+def test_no_session_and_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"with session\.json, found none; name the data"):
+        open_session(tmp_path / "study")
+    with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
+        read_session(tmp_path)
+
+
+def test_other_folders_are_left_alone(dataset: Path, tmp_path: Path) -> None:
+    """Also the dataset's own."""
+    with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
+        open_session(dataset, dataset)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="got something else; name another --out"):
+        open_session(tmp_path / "file", dataset)
+
+
+def test_an_interrupted_drawing_begins_anew(dataset: Path, session: Session) -> None:
+    """The description is written last."""
+    (session.folder / "session.json").unlink()
+    (session.folder / "sample.jsonl").write_text("{")
+    (session.folder / ".session.json.partial").write_text("{")
+    assert open_session(session.folder, dataset) == session
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("session.json", "{", r"session\.json: expected JSON, got an error"),
+        ("sample.jsonl", "{}\n", r"sample\.jsonl: line 1: expected an item, got an error: .*miss"),
+        ("sample.jsonl", "oops\n", r"sample\.jsonl: line 1: expected an item, got an error: Exp"),
+    ],
+)
+def test_malformed_sessions_are_named(session: Session, file: str, text: str, message: str) -> None:
+    (session.folder / file).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_session(session.folder)
+
+
+def test_an_annotator_annotates_in_one_place(session: Session) -> None:
+    """Others are not hindered; afterwards it is free again."""
+    with alone(session, "ann") as path, alone(session, "bo"):
+        assert path == answers_path(session.folder, "ann")
+        with (
+            pytest.raises(BlockingIOError, match="expected ann to annotate in one place at a time"),
+            alone(session, "ann"),
+        ):
+            pass
+    with alone(session, "ann"):
+        pass
+
+
+def test_items_have_only_what_json_knows(session: Session) -> None:
+    for item in session.items.values():
+        assert json.loads(json.dumps(asdict(item))) == asdict(item)
