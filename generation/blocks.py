@@ -6,6 +6,7 @@ import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 
 from generation.artifacts import write_atomic
 from generation.records import Seed
-from generation.tables import PROBLEMS, problem_table
+from generation.tables import problem_schema, problem_table, seeds_in
+from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
 """Problems in a block: what is worked on together, and so held in memory."""
@@ -24,13 +26,16 @@ SORTED_AT_A_TIME: Final = 65_536
 
 
 @contextmanager
-def sorted_problems(path: Path) -> Iterator[Callable[[Seed], None]]:
+def sorted_problems(
+    path: Path, problem_format: ProblemFormat = NLI
+) -> Iterator[Callable[[Seed], None]]:
     """Take problems in any order; at the end `path` holds them by `seed_id`, or nothing does.
 
     Outcomes that are sorted by id can then be written block after block.
     """
     spill = path.with_name(f".{path.name}.sorting")
     shutil.rmtree(spill, ignore_errors=True)
+    write = partial(_write, problem_format)
     held: list[Seed] = []
     runs: list[Path] = []
 
@@ -38,13 +43,13 @@ def sorted_problems(path: Path) -> Iterator[Callable[[Seed], None]]:
         held.append(seed)
         if len(held) == SORTED_AT_A_TIME:
             runs.append(spill / f"{len(runs)}.parquet")
-            write_atomic(runs[-1], lambda file: _write(file, sorted(held, key=_BY_ID)))
+            write_atomic(runs[-1], lambda file: write(file, sorted(held, key=_BY_ID)))
             held.clear()
 
     try:
         yield add
         every = [sorted(held, key=_BY_ID), *map(_seeds_of, runs)]
-        write_atomic(path, lambda file: _write(file, heapq.merge(*every, key=_BY_ID)))
+        write_atomic(path, lambda file: write(file, heapq.merge(*every, key=_BY_ID)))
     finally:
         shutil.rmtree(spill, ignore_errors=True)
 
@@ -57,18 +62,18 @@ def block_sizes(path: Path) -> list[int]:
 
 def read_block(path: Path, number: int) -> list[Seed]:
     """The problems of a block."""
-    rows = pq.ParquetFile(path).read_row_group(number).to_pylist()
-    return [Seed(**{**row, "annotator_labels": tuple(row["annotator_labels"])}) for row in rows]
+    return seeds_in(pq.ParquetFile(path).read_row_group(number))
 
 
 _BY_ID = attrgetter("seed_id")
 
 
-def _write(path: Path, seeds: Iterable[Seed]) -> None:
-    with pq.ParquetWriter(path, PROBLEMS, compression="zstd") as writer:
+def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
+    schema = problem_schema(problem_format)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         seeds = iter(seeds)
         while block := list(islice(seeds, BLOCK)):
-            writer.write_table(problem_table(block))
+            writer.write_table(problem_table(block, problem_format))
 
 
 def _seeds_of(path: Path) -> Iterator[Seed]:

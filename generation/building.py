@@ -79,7 +79,9 @@ class Builder:
     def outcome(self, block: int) -> Outcome:
         """Filters, eq. 1, eligibility and sampling for the problems of one block."""
         config = self.config
-        problems = tag_problems(read_block(self.problems, block), self._tagger, config.word_classes)
+        problems = tag_problems(
+            read_block(self.problems, block), self._tagger, config.word_classes, config.sharing
+        )
         found, funnel = find_replacements(
             problems, self.candidates, self._lexicon, self._tagger, config
         )
@@ -141,8 +143,11 @@ def _rows(problems: TaggedProblems, kept: pa.Table, config: Config) -> tuple[pa.
     ids = set(kept["seed_id"].unique().to_pylist())
     seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
     spans = {
-        (seed.seed_id, word.word): word_spans(*problems.pair(seed), word)
+        (seed.seed_id, word.word): word_spans(problems.of(seed), word)
         for seed in seeds.values()
         for word in problems.words[seed.seed_id]
     }
-    return seed_rows(seeds.values()), variant_rows(variants, seeds, spans)
+    return (
+        seed_rows(seeds.values(), config.problem_format),
+        variant_rows(variants, seeds, spans, config.problem_format),
+    )

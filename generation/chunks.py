@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from generation.columns import pairs, ranges, split, starts_of
-from generation.records import Sentence, Token
+from generation.records import Sentence, Span, Token
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +31,11 @@ class Place:
 
     sentence: Sentence
     positions: tuple[int, ...]
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Character offsets of the original there."""
+        return tuple(self.sentence.tokens[position].span for position in self.positions)
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -21,19 +21,25 @@ from generation.options import (
     DatasetConfig,
     Device,
     DType,
+    FieldColumn,
+    Fields,
     Format,
     HypothesisColumn,
     IdColumn,
     LabelColumn,
     LabelMap,
+    Labels,
     Limit,
     Out,
     PremiseColumn,
     Revision,
+    SharedFields,
     Source,
     Split,
     option,
+    read_field_columns,
     read_label_map,
+    read_names,
 )
 from generation.paraphrase.cli import paraphrase_command
 from merge_dataset.annotation.cli import annotate_command
@@ -132,6 +138,10 @@ def _config(
     label_column: LabelColumn = None,
     id_column: IdColumn = None,
     label_map: LabelMap = None,
+    fields: Fields = None,
+    labels: Labels = None,
+    shared_fields: SharedFields = None,
+    field_column: FieldColumn = None,
     limit: Limit = None,
     mlm: Annotated[
         list[str] | None,
@@ -165,6 +175,10 @@ def _config(
         "label_column": label_column,
         "id_column": id_column,
         "label_map": read_label_map(label_map),
+        "fields": read_names(fields),
+        "labels": read_names(labels),
+        "shared_fields": read_names(shared_fields),
+        "field_columns": read_field_columns(field_column),
         "limit": limit,
         "mlms": tuple(mlm) if mlm else None,
         "masking": masking and masking.value,
@@ -349,7 +363,7 @@ def generate(
     out: Out = Path("merge-nli"),
     output: Format = OutputFormat.text,
 ) -> None:
-    """Make variants of NLI problems and a dataset of them: suggest, then build.
+    """Make variants of problems, of NLI or others, and a dataset of them: suggest, then build.
 
     An interrupted run goes on where it stopped when given the same command again.
 
@@ -365,6 +379,10 @@ def generate(
     \b
       merge-nli generate --source rte --data rte.tsv --label-map
         "not_entailment=neutral" --premise-column sentence1 --hypothesis-column sentence2
+
+    \b
+      merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
+        --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
     from generation.pipeline import generate as run_generate
 

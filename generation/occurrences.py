@@ -14,6 +14,7 @@ from generation.filters import CASINGS, casing_of
 from generation.lexicon import Lexicon
 from generation.problems import TaggedProblems, masked_queries
 from generation.records import MaskedQuery, Seed, SharedWord
+from generation.replacements import Sides
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Occurrences:
-    """A row per shared word, two sides to each, and a row per occurrence on a side.
+    """A row per shared word, a row per text it stands in, and a row per occurrence there.
 
-    Words are sorted by seed id, class and form; side 2 × word is the premise,
-    2 × word + 1 the hypothesis; occurrences lie side by side, in order.
+    A *side* is a word in one text of its problem: of NLI two to each word, premise and
+    hypothesis. Words are sorted by seed id, class and form, sides by word and text;
+    occurrences lie side by side, in order.
     """
 
     seeds: list[Seed]
@@ -34,39 +36,41 @@ class Occurrences:
     """[words]"""
     places: list[Place]
     """[sides] Where the word stands."""
+    sides: Sides
+    """Which sides there are."""
     queries: list[MaskedQuery]
     """[occurrences] What the masked LMs were asked."""
     problem_words: NDArray[np.int64]
     """Keys of (word, number of a word of its problem), sorted (D7)."""
 
     @classmethod
-    def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str) -> Self:
-        """The shared words of some problems."""
+    def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
+        """The shared words of some problems, each of which has as many texts."""
         rows = sorted(
             ((seed, word) for seed in problems.seeds for word in problems.words[seed.seed_id]),
             key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word),
         )
-        places = [
-            Place(sentence, positions)
-            for seed, word in rows
-            for sentence, positions in zip(
-                problems.pair(seed), (word.premise, word.hypothesis), strict=True
-            )
+        sides = [
+            (number, text, place)
+            for number, (seed, word) in enumerate(rows)
+            for text, place in problems.places(seed, word)
         ]
+        places = [place for _, _, place in sides]
         known = {
             text: lexicon.known({token.text.lower() for token in sentence.tokens})
             for text, sentence in problems.sentences.items()
         }
-        in_problem = [{*known[seed.premise], *known[seed.hypothesis]} for seed, _ in rows]
+        in_problem = [{n for text in seed.texts for n in known[text]} for seed, _ in rows]
         return cls(
             seeds=[seed for seed, _ in rows],
             words=[word for _, word in rows],
             places=places,
-            queries=[
-                query
-                for place in places
-                for query in masked_queries(place.sentence, place.positions, masking=masking)
-            ],
+            sides=Sides(
+                np.array([word for word, _, _ in sides], np.int64),
+                np.array([text for _, text, _ in sides], np.int64),
+                texts,
+            ),
+            queries=[query for place in places for query in masked_queries(place, masking=masking)],
             problem_words=np.sort(
                 pairs(
                     np.repeat(np.arange(len(rows)), [len(numbers) for numbers in in_problem]),
@@ -98,4 +102,4 @@ class Occurrences:
 
     def class_of(self, side: NDArray[np.int64]) -> NDArray[np.int64]:
         """[n] Place in `WORD_CLASSES` of the words of some sides."""
-        return self.word_class[side // 2]
+        return self.word_class[self.sides.word[side]]

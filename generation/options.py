@@ -44,10 +44,50 @@ IdColumn = Annotated[str | None, option("Column of the id.", group=PROBLEMS)]
 LabelMap = Annotated[
     str | None, option("Labels, as theirs=ours,…; ours empty for unlabelled.", group=PROBLEMS)
 ]
+Fields = Annotated[
+    str | None,
+    option("Names of the texts of problems that are not of NLI, as context,question,answer.",
+           group=PROBLEMS),
+]  # fmt: skip
+Labels = Annotated[str | None, option("Their labels, as yes,no.", group=PROBLEMS)]
+SharedFields = Annotated[
+    str | None, option("The texts that have to share a word; by default all.", group=PROBLEMS)
+]
+FieldColumn = Annotated[
+    list[str] | None,
+    option("Column of a text, as context=passage; may be repeated.", group=PROBLEMS),
+]
 Limit = Annotated[int | None, option("Only the first so many problems.", group=PROBLEMS, min=1)]
 Device = Annotated[str | None, option("auto, cpu, cuda, cuda:1, mps.", group=MACHINE)]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
 Format = Annotated[OutputFormat, option("How to write the summary.", "--format")]
+
+
+def read_names(text: str | None) -> tuple[str, ...] | None:
+    """What `--fields`, `--labels` and `--shared-fields` say.
+
+    >>> read_names("context, question")
+    ('context', 'question')
+    """
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def read_field_columns(pairs: list[str] | None) -> dict[str, str] | None:
+    """What `--field-column` says.
+
+    Raises:
+        ValueError: a pair is no field=column.
+
+    >>> read_field_columns(["context=passage"])
+    {'context': 'passage'}
+    """
+    if not pairs:
+        return None
+    split = [pair.partition("=") for pair in pairs]
+    for pair, (_, equals, _) in zip(pairs, split, strict=True):
+        if not equals:
+            raise ValueError(f"--field-column: expected field=column, got {pair!r}")
+    return {field.strip(): column.strip() for field, _, column in split}
 
 
 def read_label_map(text: str | None) -> dict[str, str] | None:

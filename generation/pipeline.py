@@ -39,9 +39,9 @@ from generation.problems import tag_problems
 from generation.questions import Questions
 from generation.records import MaskedQuery
 from generation.settings import check_members, parse_toml
-from generation.sources import load_problems
+from generation.sources import load_problems, require_labels
 from generation.suggestions import SuggestionStore
-from generation.tables import EXCLUSIONS, REPLACEMENTS, exclusion_table
+from generation.tables import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.tagging import Tagger
 from merge_dataset.row_groups import RowGroupWriter
 from merge_dataset.schema import arrow_schema
@@ -102,7 +102,8 @@ def suggest(
     run, config = RunFolder(Path(config.run)), config.located()
     mlm_names(config.mlms)  # before the long work
     _require_ours(run)
-    with sorted_problems(run.problems) as add:
+    require_labels(config)
+    with sorted_problems(run.problems, config.problem_format) as add:
         problems = load_problems(config, add)
         # What an earlier run left no longer fits these settings until both phases are done.
         run.manifest.unlink(missing_ok=True)
@@ -115,7 +116,8 @@ def suggest(
     if not len(questions):
         raise ValueError(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
-            f"premise and hypothesis, found none in {problems.count} problems"
+            f"{' and '.join(config.shared_fields or config.fields)}, found none in "
+            f"{problems.count} problems"
         )
     _ask_all(run, config, questions, executor, tasks, resources)
     write_json(
@@ -174,8 +176,9 @@ def _questions(run: RunFolder, config: Config) -> Questions:
     """The questions about the run's problems; those of an earlier run where they fit."""
     tagger = Tagger.load(config.tagger)
     made_from = digest_of(
-        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name]
-    )
+        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
+         *(config.sharing or ())]
+    )  # fmt: skip
     if run.questions.is_dir() and (there := Questions(run.questions)).made_from == made_from:
         return there
     sizes = block_sizes(run.problems)
@@ -184,7 +187,7 @@ def _questions(run: RunFolder, config: Config) -> Questions:
         with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
             for number, size in enumerate(sizes):
                 seeds = read_block(run.problems, number)
-                problems = tag_problems(seeds, tagger, config.word_classes)
+                problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
                 yield from problems.queries(config.masking)
                 bar.update(size)
 
@@ -219,7 +222,7 @@ def build(
             f"expected suggestions in {base.path}, found none; run: merge-nli suggest --run "
             f"{base.path}"
         )
-    config = Config.read(base.config).overlaid(ablation, settings)
+    config = _overlaid(base, ablation, settings)
     suggested = read_json(base.suggested)
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
     out.manifest.unlink(missing_ok=True)
@@ -245,6 +248,23 @@ def build(
     )
     write_json(out.manifest, manifest)
     return out
+
+
+def _overlaid(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
+    """The settings of a build; those of its problems are what `suggest` had.
+
+    Raises:
+        ValueError: problems of another format are asked for.
+    """
+    suggested = Config.read(base.config)
+    config = suggested.overlaid(ablation, settings)
+    for name in ("fields", "labels", "shared_fields"):
+        if (got := getattr(config, name)) != (there := getattr(suggested, name)):
+            raise ValueError(
+                f"{base.path}: expected {name} {list(there)}, which its problems were read with, "
+                f"got {list(got)}; run: merge-nli suggest with these settings"
+            )
+    return config
 
 
 @contextmanager
@@ -287,11 +307,12 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
     total = _Total()
     problems = suggested["problems"]
     unlabelled_ids = deque(sorted(problems["unlabelled"]))
+    problem_format = builder.config.problem_format
     schemas = {
-        out.replacements: REPLACEMENTS,
+        out.replacements: replacement_schema(problem_format),
         out.exclusions: EXCLUSIONS,
-        out.seeds: arrow_schema(),
-        out.variants: arrow_schema(),
+        out.seeds: arrow_schema(problem_format),
+        out.variants: arrow_schema(problem_format),
     }
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=problems["kept"], desc="building", unit="problem"))

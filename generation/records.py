@@ -17,17 +17,27 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One original NLI problem ⟨p, h, l⟩."""
+    """One original problem: of NLI ⟨p, h, l⟩."""
 
     seed_id: str
     """`<source>:<pairID>`, unique within a source."""
     source: str
-    premise: str
-    hypothesis: str
+    texts: tuple[str, ...]
+    """By field of its format: of NLI premise and hypothesis."""
     label: str
-    """One of `merge_dataset.schema.LABELS`."""
+    """One of the format's labels."""
     annotator_labels: tuple[str, ...] = ()
     """The annotators' votes where the source has them, labels as above."""
+
+    @property
+    def premise(self) -> str:
+        """Of an NLI problem."""
+        return self.texts[0]
+
+    @property
+    def hypothesis(self) -> str:
+        """Of an NLI problem."""
+        return self.texts[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A premise or hypothesis with its tokens in order."""
+    """A text of a problem, such as a premise, with its tokens in order."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -59,16 +69,14 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SharedWord:
-    """A word form that premise and hypothesis share with the same class (D1)."""
+    """A word form that some texts of a problem share with the same class (D1)."""
 
     word: str
     """The surface form, case as in the text."""
     word_class: str
     """One of `merge_dataset.schema.WORD_CLASSES`."""
-    premise: tuple[int, ...]
-    """Indices of every premise token with this form, whatever its class (D2)."""
-    hypothesis: tuple[int, ...]
-    """The same for the hypothesis."""
+    positions: tuple[tuple[int, ...], ...]
+    """For each text the indices of every token with this form, whatever its class (D2)."""
 
 
 @dataclass(frozen=True, slots=True)

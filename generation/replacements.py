@@ -1,8 +1,7 @@
 """From suggestions to R_M(⟨p, h⟩, o): the set algebra of the paper's section 3, on columns.
 
-A *side* is a shared word in one sentence of its problem: 2 × word for the premise,
-2 × word + 1 for the hypothesis. A set of words per side is a column of keys
-`pairs(side, word)`, and beside it, for each member, the smallest log-odds so far (D14).
+A *side* is a shared word in one text of its problem. A set of words per side is a column
+of keys `pairs(side, word)`, and beside it, for each member, the smallest log-odds so far (D14).
 """
 
 from __future__ import annotations
@@ -17,6 +16,18 @@ from generation.columns import pairs, split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The shared words of some problems in the texts where they stand."""
+
+    word: NDArray[np.int64]
+    """[sides] Number of the shared word, ascending."""
+    text: NDArray[np.int64]
+    """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
+    texts: int
+    """How many a problem has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +90,27 @@ def over_mlms(sets: Sequence[Members]) -> Validated:
 
 
 def over_sentences(
-    sides: NDArray[np.int64], *, combine: str
+    keys: NDArray[np.int64], sides: Sides, *, combine: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o).
+    """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), over all texts in which o stands.
 
     Args:
-        sides: [n] Keys of (side, word), sorted, each once.
+        keys: [n] Of (side, word), sorted, each once.
+        sides: What sides there are.
         combine: `intersection`, or `union` for the ablation p ∪ h (D13).
 
     Returns:
-        [m] keys of (shared word, word), sorted, and [m, 2] the place of each in `sides` as
-        member of the premise's and of the hypothesis's set, −1 where it is none.
+        [m] keys of (shared word, word), sorted, and [m, texts] the place of each in `keys` as
+        member of a text's set, −1 where it is none.
     """
-    side, word = split(sides)
-    keys = pairs(side // 2, word)
-    both, count = np.unique(keys, return_counts=True)
+    side, word = split(keys)
+    of_word = pairs(sides.word[side], word)
+    both, count = np.unique(of_word, return_counts=True)
     if combine == "intersection":
-        both = both[count == 2]
-    places = np.full((len(both), 2), -1)
-    row = np.searchsorted(both, keys)
+        both = both[count == np.bincount(sides.word)[split(both)[0]]]
+    places = np.full((len(both), sides.texts), -1)
+    row = np.searchsorted(both, of_word)
     there = row < len(both)
-    there[there] = both[row[there]] == keys[there]
-    places[row[there], side[there] % 2] = np.flatnonzero(there)
+    there[there] = both[row[there]] == of_word[there]
+    places[row[there], sides.text[side[there]]] = np.flatnonzero(there)
     return both, places

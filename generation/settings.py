@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from merge_dataset.schema import LABELS, check_source
+from merge_dataset.schema import LABELS, NLI, ProblemFormat, check_source
 
 Settings = TypeVar("Settings")
 
@@ -53,9 +53,33 @@ class ProblemSettings:
     label_column: str | None = None
     id_column: str | None = None
     label_map: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """A data set's own label (as text) → one of the three labels, or "" for unlabelled."""
+    """A data set's own label (as text) → one of the labels, or "" for unlabelled."""
     limit: int | None = None
     """Only the first so many labelled problems."""
+    fields: tuple[str, ...] = later_field(NLI.fields)
+    """Names of a problem's texts."""
+    labels: tuple[str, ...] = later_field(())
+    """Of the problems; may be left out where the fields are those of NLI."""
+    shared_fields: tuple[str, ...] = later_field(())
+    """Those of the fields that have to share a word; by default all."""
+    field_columns: Mapping[str, str] | None = later_field(None)
+    """Field → column of its text; by default the column is called like the field."""
+
+    @property
+    def problem_format(self) -> ProblemFormat:
+        """The format of the problems.
+
+        Raises:
+            ValueError: they are not of NLI, and no labels are named.
+        """
+        is_nli = self.fields == NLI.fields
+        return ProblemFormat(self.fields, self.labels or (LABELS if is_nli else ()))
+
+    @property
+    def sharing(self) -> tuple[int, ...] | None:
+        """Numbers of the texts that have to share a word; None if all have to."""
+        numbers = tuple(n for n, field in enumerate(self.fields) if field in self.shared_fields)
+        return numbers if len(numbers) < len(self.fields) and numbers else None
 
 
 def check_settings(settings: Any) -> None:
@@ -68,8 +92,30 @@ def check_settings(settings: Any) -> None:
     for field in dataclasses.fields(settings):
         _check_type(field.name, getattr(settings, field.name), hints[field.name])
     check_source(settings.source)
-    check_members("label_map", [v for v in settings.label_map.values() if v], LABELS)
+    _check_format(settings)
     check_counts(settings, optional=("limit",))
+
+
+def _check_format(settings: ProblemSettings) -> None:
+    """Check what the settings say of fields and labels; labels may come to be named later."""
+    is_nli = settings.fields == NLI.fields
+    labels = settings.labels or LABELS
+    ProblemFormat(settings.fields, labels)  # checks its values itself
+    if settings.labels or is_nli:
+        check_members("label_map", [v for v in settings.label_map.values() if v], labels)
+    shared = settings.shared_fields
+    check_members("shared_fields", shared, settings.fields)
+    if shared and len(set(shared)) < 2:
+        raise ValueError(
+            f"shared_fields: expected two or more of {list(settings.fields)}, got {list(shared)}"
+        )
+    check_members("field_columns", settings.field_columns or (), settings.fields)
+    for name in ("premise_column", "hypothesis_column"):
+        if getattr(settings, name) is not None and not is_nli:
+            raise ValueError(
+                f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
+                f"{list(settings.fields)}; name columns with field_columns"
+            )
 
 
 def check_counts(settings: Any, *names: str, optional: Iterable[str] = ()) -> None:

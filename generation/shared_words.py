@@ -1,8 +1,8 @@
-"""Which words premise and hypothesis share (D1, D2), and word classes of Penn tags."""
+"""Which words the texts of a problem share (D1, D2), and word classes of Penn tags."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from generation.records import Sentence, SharedWord
 from merge_dataset.schema import WORD_CLASSES
@@ -38,24 +38,27 @@ def coarse_class(tag: str) -> str:
 
 
 def shared_words(
-    premise: Sentence, hypothesis: Sentence, *, word_classes: Collection[str]
+    sentences: Sequence[Sentence],
+    *,
+    word_classes: Collection[str],
+    sharing: Sequence[int] | None = None,
 ) -> list[SharedWord]:
-    """Words that stand in both sentences in the same form with the same class (D1).
+    """Words that stand in all sentences in the same form with the same class (D1).
 
     Args:
-        premise: Tagged premise.
-        hypothesis: Tagged hypothesis.
+        sentences: The tagged texts of a problem.
         word_classes: The classes wanted, of `WORD_CLASSES`.
+        sharing: Numbers of the sentences in which a word has to stand; by default all.
 
     Returns:
         One record per (form, class), sorted by class in the order of `WORD_CLASSES`,
-        then by form. Each lists *every* token with that form in either sentence,
+        then by form. Each lists *every* token with that form in any of the sentences,
         whatever its class there (D2).
     """
-    in_premise = _classed_forms(premise)
-    shared = in_premise & _classed_forms(hypothesis)
+    among = [sentences[i] for i in sharing] if sharing else sentences
+    shared = set.intersection(*map(_classed_forms, among))
     return [
-        SharedWord(word, word_class, _positions(premise, word), _positions(hypothesis, word))
+        SharedWord(word, word_class, tuple(_positions(sentence, word) for sentence in sentences))
         for word_class in WORD_CLASSES
         if word_class in word_classes
         for word in sorted(word for word, c in shared if c == word_class)

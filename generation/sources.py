@@ -1,4 +1,4 @@
-"""NLI problems from anywhere → Seeds (D15).
+"""Problems from anywhere → Seeds (D15): of NLI, or of any format with its fields and labels.
 
 The only module that knows the column names of other people's data. Files are read with
 the standard library (which knows line numbers) and pyarrow; Hub datasets with `datasets`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -18,18 +19,19 @@ from typing import Any, Final
 from generation.config import bundled_path
 from generation.records import Seed
 from generation.settings import ProblemSettings
-from merge_dataset.schema import DEMO_SOURCE, LABELS
+from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
 Row = tuple[str, Mapping[str, Any]]
 """Where a row stands, for messages ("test.jsonl:12"), and its columns."""
 
-_LABEL_NAMES: Final = {
+_UNLABELLED: Final = dict.fromkeys(("-", "-1", ""), "")
+_NLI_LABELS: Final = {
     **{label: label for label in LABELS},
     **{label[0]: label for label in LABELS},
     **{str(number): label for number, label in enumerate(LABELS)},
-    **dict.fromkeys(("-", "-1", "", "none", "hidden"), ""),
+    **dict.fromkeys(("none", "hidden"), ""),
 }
-"""How data sets spell the labels, in lower case; "" is unlabelled."""
+"""How data sets spell the labels of NLI, in lower case; "" is unlabelled."""
 
 _COLUMNS: Final = {
     "premise": ("sentence1", "premise", "context", "sentence_A", "text1"),
@@ -37,7 +39,7 @@ _COLUMNS: Final = {
     "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
     "id": ("pairID", "pair_ID", "uid", "idx", "id"),
 }
-"""Column names of the usual releases, tried in this order when none is given."""
+"""Column names of the usual releases of NLI, tried in this order when none is given."""
 
 _HUB: Final = {
     "snli": ("stanfordnlp/snli", None, "test"),
@@ -83,6 +85,7 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
     rows, description = _open(config)
     first, rows = _peek(rows, description)
     columns = _find_columns(config, first, description)
+    spellings = _spellings(config)
     count, digest = 0, hashlib.sha256()
     unlabelled: list[str] = []
     problems: list[str] = []
@@ -93,7 +96,7 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
         row_id = row.get(columns["id"] or "")
         seed_id = f"{config.source}:{unique(str(number if row_id in (None, '') else row_id))}"
         try:
-            seed = _seed(config, columns, seed_id, row)
+            seed = _seed(config, columns, spellings, seed_id, row)
         except ValueError as error:
             problems.append(f"{where}: {error}")
             continue
@@ -101,7 +104,7 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             unlabelled.append(seed_id)
         else:
             count += 1
-            digest.update(json.dumps((seed_id, seed.premise, seed.hypothesis, seed.label)).encode())
+            digest.update(json.dumps((seed_id, *seed.texts, seed.label)).encode())
             add(seed)
     if problems:
         raise ValueError(_report(problems))
@@ -109,6 +112,27 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
         raise ValueError(f"{description}: expected labelled problems, found none")
     return Problems(
         count=count, unlabelled=unlabelled, description=description, sha256=digest.hexdigest()
+    )
+
+
+def require_labels(config: ProblemSettings) -> None:
+    """Raise where problems are not of NLI and their labels are not named.
+
+    Raises:
+        ValueError: the labels that the data have.
+    """
+    if config.labels or config.fields == NLI.fields:
+        return
+    rows, description = _open(config)
+    first, rows = _peek(rows, description)
+    column = _find_columns(config, first, description)["label"] or ""
+    found = Counter(str(row.get(column, "")) for _, row in rows)
+    shown = [f"{label!r} ({times:,})" for label, times in found.most_common(_MOST_REPORTED)]
+    more = f" and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
+    raise ValueError(
+        f"labels: expected those of problems with the fields {', '.join(config.fields)}, got "
+        f"none; {description} has in the column {column!r} {', '.join(shown)}{more}; name them "
+        f"with labels, and other spellings of them with label_map"
     )
 
 
@@ -239,20 +263,27 @@ def _find_columns(
 ) -> dict[str, str | None]:
     """Which column plays which part: as told, else the first usual name there is."""
     found: dict[str, str | None] = {}
-    for part, usual in _COLUMNS.items():
-        told = getattr(config, f"{part}_column")
+    is_nli = config.fields == NLI.fields
+    for part in (*config.fields, "label", "id"):
+        setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
+        told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
+        usual = (part,) if setting == "field_columns" else _COLUMNS[part]
         candidates = (told,) if told else usual
         found[part] = next((name for name in candidates if name in row), None)
         if found[part] is None and (told or part != "id"):
             raise ValueError(
                 f"{description}: expected a {part} column {' or '.join(candidates)}, found "
-                f"{sorted(map(str, row))}; name it with {part}_column"
+                f"{sorted(map(str, row))}; name it with {setting}"
             )
     return found
 
 
 def _seed(
-    config: ProblemSettings, columns: Mapping[str, str | None], seed_id: str, row: Mapping[str, Any]
+    config: ProblemSettings,
+    columns: Mapping[str, str | None],
+    spellings: Mapping[str, str],
+    seed_id: str,
+    row: Mapping[str, Any],
 ) -> Seed | None:
     """The row as a seed; None if it has no gold label.
 
@@ -262,22 +293,22 @@ def _seed(
     label_column = columns["label"] or ""
     if label_column not in row:
         raise ValueError(f"expected a column {label_column!r}, found {sorted(map(str, row))}")
-    label = _label(row[label_column], config.label_map)
+    label = _label(row[label_column], config.label_map, spellings)
     if not label:
         return None
-    texts = {}
-    for part in ("premise", "hypothesis"):
-        text = row.get(columns[part] or "")
+    texts = []
+    for field in config.fields:
+        text = row.get(columns[field] or "")
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"expected text in column {columns[part]!r}, got {text!r}")
-        texts[part] = text
-    named = [_label(vote, config.label_map) for vote in _votes(row)]
+            raise ValueError(f"expected text in column {columns[field]!r}, got {text!r}")
+        texts.append(text)
+    named = [_label(vote, config.label_map, spellings) for vote in _votes(row)]
     return Seed(
         seed_id=seed_id,
         source=config.source,
+        texts=tuple(texts),
         label=label,
         annotator_labels=tuple(vote for vote in named if vote),
-        **texts,
     )
 
 
@@ -288,8 +319,20 @@ def _votes(row: Mapping[str, Any]) -> list[Any]:
     return [vote for vote in votes if vote not in (None, "")]
 
 
-def _label(value: Any, label_map: Mapping[str, str]) -> str:
-    """One of LABELS, or "" if unlabelled.
+def _spellings(config: ProblemSettings) -> dict[str, str]:
+    """How the data may spell a label, besides `label_map` → the label; "" is unlabelled.
+
+    Of NLI that is how the usual data sets do it. Other labels have to be there by name: what a
+    number means is nobody's to guess.
+    """
+    labels = config.problem_format.labels
+    usual = _NLI_LABELS if labels == LABELS else {}
+    named = {label.lower(): label for label in labels} | {label: label for label in labels}
+    return {**_UNLABELLED, **usual, **named}
+
+
+def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str]) -> str:
+    """One of the labels, or "" if unlabelled.
 
     Raises:
         ValueError: a label of neither the map nor the usual spellings.
@@ -297,11 +340,11 @@ def _label(value: Any, label_map: Mapping[str, str]) -> str:
     text = "" if value is None else str(value).strip()
     if text in label_map:
         return label_map[text]
-    if text.lower() in _LABEL_NAMES:
-        return _LABEL_NAMES[text.lower()]
-    raise ValueError(
-        f"expected a label of {list(LABELS)}, got {text!r}; say what it means with label_map"
-    )
+    for spelling in (text, text.lower()):
+        if spelling in spellings:
+            return spellings[spelling]
+    known = [label for label in dict.fromkeys(spellings.values()) if label]
+    raise ValueError(f"expected a label of {known}, got {text!r}; say what it means with label_map")
 
 
 class _UniqueIds:

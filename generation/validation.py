@@ -40,7 +40,7 @@ from generation.replacements import (
     over_occurrences,
     over_sentences,
 )
-from generation.tables import REPLACEMENTS, sorted_replacements
+from generation.tables import replacement_schema, sorted_replacements
 from generation.variants import scramble
 from merge_dataset.schema import WORD_CLASSES
 
@@ -91,10 +91,11 @@ def find_replacements(
         config: Masking, filters, how the sentences combine.
 
     Returns:
-        The replacements as `REPLACEMENTS`, sorted by seed, class, word and replacement,
-        and what became of the suggestions.
+        The replacements as `replacement_schema` has them, sorted by seed, class, word and
+        replacement, and what became of the suggestions.
     """
-    words = Occurrences.of(problems, lexicon, masking=config.masking)
+    texts = len(config.problem_format.fields)
+    words = Occurrences.of(problems, lexicon, masking=config.masking, texts=texts)
     mlms = sorted(answers)
     funnel = Funnel()
     for mlm in mlms:
@@ -125,7 +126,7 @@ def _validated_by(
     """
     side = np.repeat(words.side, survivors.sizes)
     word = lexicon.of_token[mlm][survivors.tokens]
-    outside = not_in_problem(pairs(side // 2, word), words.problem_words)
+    outside = not_in_problem(pairs(words.sides.word[side], word), words.problem_words)
     candidates = Members(pairs(side, word)[outside], survivors.log_odds[outside])
     validated = over_occurrences(candidates, words.per_side)
 
@@ -148,11 +149,11 @@ class _Outcome:
 
     validated: Validated
     fate: NDArray[np.int64]
-    """[validated] Place in `_FATES`; −1 if the other sentence has not the word."""
+    """[validated] Place in `_FATES`; −1 if another text has not the word."""
     keys: NDArray[np.int64]
     """[replacements] (shared word, word), sorted."""
     places: NDArray[np.int64]
-    """[replacements, 2] Rows of `validated` of premise and hypothesis, −1 for none."""
+    """[replacements, texts] Rows of `validated` by text of the problem, −1 for none."""
 
     @classmethod
     def of(
@@ -164,28 +165,36 @@ class _Outcome:
         config: Config,
     ) -> _Outcome:
         """Combine the sentences, then ask the tagger about what is left (D8)."""
-        keys, places = over_sentences(validated.keys, combine=config.combine)
+        keys, places = over_sentences(validated.keys, words.sides, combine=config.combine)
         fate = np.full(len(validated.keys), -1)
         proposed = np.unique(places[places >= 0])
         fate[proposed] = _KEPT
         if config.class_filter:
             context = _Context(words, lexicon, tagger, config.tag_match)
             if config.combine == "intersection":
-                fate[places] = context.fates_of_both(*validated.keys[places.T])
+                there = places >= 0
+                fate[places[there]] = context.fates_together(validated.keys, places)[there]
             else:
                 fate[proposed] = context.fates(validated.keys[proposed])
         places = np.where((places >= 0) & (fate[places] == _KEPT), places, -1)
         kept = (places >= 0).any(1)
         return cls(validated, fate, keys[kept], places[kept])
 
-    def mlms(self, side: int) -> NDArray[np.bool_]:
-        """[replacements, MLMs] Who validated each replacement in p (0) or in h (1)."""
-        rows = self.places[:, side]
+    def mlms(self, text: int) -> NDArray[np.bool_]:
+        """[replacements, MLMs] Who validated each replacement in a text: of NLI p (0) or h (1)."""
+        rows = self.places[:, text]
         return self.validated.mlms[rows] & (rows >= 0)[:, None]
 
     @property
+    def anywhere(self) -> NDArray[np.bool_]:
+        """[replacements, MLMs] Who validated each replacement in any text."""
+        by_text = [self.mlms(text) for text in range(self.places.shape[1])]
+        somewhere: NDArray[np.bool_] = np.any(by_text, axis=0)
+        return somewhere
+
+    @property
     def log_odds(self) -> NDArray[np.float32]:
-        """[replacements] The smallest over both sentences (D14)."""
+        """[replacements] The smallest over all texts (D14)."""
         infinite = np.float32(np.inf)
         odds = np.where(self.places >= 0, self.validated.log_odds[self.places], infinite)
         least: NDArray[np.float32] = odds.min(1)
@@ -201,25 +210,28 @@ class _Context:
     tagger: ContextTagger
     tag_match: str
 
-    def fates_of_both(
-        self, premise: NDArray[np.int64], hypothesis: NDArray[np.int64]
+    def fates_together(
+        self, keys: NDArray[np.int64], places: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """[n, 2] A word that fails in one sentence fails in the other, there for its own reason.
+        """[n, texts] A word that fails in one text fails in the others, there for its own reason.
 
-        A word of another class in the premise is rejected in the hypothesis too, whatever
+        A word of another class in one text is rejected in those after it too, whatever
         its class is there, so there it only has to be tokenised.
 
         Args:
-            premise: [n] Keys of (side, word).
-            hypothesis: [n] Those of the same words on the other sides.
+            keys: Of (side, word).
+            places: [n, texts] The place of each word in `keys`, −1 where a text has it not.
         """
-        fates = np.empty((len(premise), 2), np.int64)
-        fates[:, 0] = self.fates(premise)
-        settled = fates[:, 0] == _WORD_CLASS
-        fates[~settled, 1] = self.fates(hypothesis[~settled])
-        sound = self.tagger.keeps_tokens(self._substitutions(hypothesis[settled]))
-        fates[settled, 1] = np.where(sound, _KEPT, _TOKENIZATION)
-        return np.where(fates == _KEPT, fates[:, ::-1], fates)
+        fates = np.full(places.shape, _KEPT)
+        settled = np.zeros(len(places), np.bool_)
+        for text, place in enumerate(places.T):
+            tagged, tokenised = (place >= 0) & ~settled, (place >= 0) & settled
+            fates[tagged, text] = self.fates(keys[place[tagged]])
+            sound = self.tagger.keeps_tokens(self._substitutions(keys[place[tokenised]]))
+            fates[tokenised, text] = np.where(sound, _KEPT, _TOKENIZATION)
+            settled |= fates[:, text] == _WORD_CLASS
+        first = np.argmax(fates != _KEPT, axis=1)
+        return np.where(fates == _KEPT, fates[np.arange(len(fates)), first][:, None], fates)
 
     def fates(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """[n] By the tags in context.
@@ -245,7 +257,7 @@ class _Context:
 
     def _substitutions(self, keys: NDArray[np.int64]) -> Substitutions:
         side, word = split(keys)
-        form = self.lexicon.form(self.words.casing[side // 2], word)
+        form = self.lexicon.form(self.words.casing[self.words.sides.word[side]], word)
         return Substitutions(self.words.places, self.lexicon.forms, side, form)
 
 
@@ -253,18 +265,19 @@ def _count(found: _Outcome, mlms: Sequence[str], words: Occurrences, funnel: Fun
     """Count what equation 1 and the tagger reject, what is kept, and the replacements."""
     side, _ = split(found.validated.keys)
     replaced, _ = split(found.keys)
-    by_either = found.mlms(0) | found.mlms(1)
+    anywhere = found.anywhere
     for n, mlm in enumerate(mlms):
         for fate, reason in ((-1, OTHER_SENTENCE), *enumerate(_FATES)):
             of_fate = side[found.validated.mlms[:, n] & (found.fate == fate)]
             funnel.add_columns(mlm, reason, words.class_of(of_fate), words.per_side[of_fate])
-        funnel.add_columns(mlm, "replacements", words.word_class[replaced[by_either[:, n]]])
+        funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
 
 
 def _table(
     found: _Outcome, mlms: Sequence[str], words: Occurrences, lexicon: Lexicon, config: Config
 ) -> pa.Table:
-    """The replacements as `REPLACEMENTS`, in the order of their keys."""
+    """The replacements as `replacement_schema` has them, in the order of their keys."""
+    problem_format = config.problem_format
     row, word = split(found.keys)
     form = lexicon.form(words.casing[row], word)
     names = pa.array(mlms, pa.string())
@@ -274,17 +287,17 @@ def _table(
         "word": pa.array([word.word for word in words.words], pa.string()).take(row),
         "word_class": pa.array([word.word_class for word in words.words], pa.string()).take(row),
         "replacement": lexicon.arrow_forms.take(form),
-        "premise_mlms": lists_of(names, found.mlms(0)),
-        "hypothesis_mlms": lists_of(names, found.mlms(1)),
+        **{
+            name: lists_of(names, found.mlms(text)) for text, name in enumerate(problem_format.mlms)
+        },
         "log_odds": pa.array(found.log_odds),
-        "mlm_count": pa.array((found.mlms(0) | found.mlms(1)).sum(1)),
+        "mlm_count": pa.array(found.anywhere.sum(1)),
     }
+    schema = replacement_schema(problem_format)
     columns |= {
-        field.name: pa.nulls(len(row), field.type)
-        for field in REPLACEMENTS
-        if field.name not in columns
+        field.name: pa.nulls(len(row), field.type) for field in schema if field.name not in columns
     }
-    table = pa.table(columns).cast(REPLACEMENTS)
+    table = pa.table(columns).cast(schema)
     return _scrambled(table, config.rng_seed) if config.scramble else table
 
 

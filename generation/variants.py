@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.records import Seed, Sentence, SharedWord, Span
-from merge_dataset.schema import LABELS, SIGNALS, arrow_schema
+from merge_dataset.schema import NLI, ProblemFormat, arrow_schema
 
 
 def substitute(text: str, spans: Sequence[Span], word: str) -> tuple[str, tuple[Span, ...]]:
@@ -60,21 +60,24 @@ def spans_of(sentence: Sentence, positions: Iterable[int]) -> list[Span]:
     return [sentence.tokens[position].span for position in positions]
 
 
-def seed_rows(seeds: Iterable[Seed]) -> pa.Table:
+def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
     """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
+    labels = problem_format.labels
     ordered = sorted(seeds, key=lambda seed: seed.seed_id)
     columns = {
         "variant_id": [seed.seed_id for seed in ordered],
         "seed_id": [seed.seed_id for seed in ordered],
         "source": [seed.source for seed in ordered],
-        "premise": [seed.premise for seed in ordered],
-        "hypothesis": [seed.hypothesis for seed in ordered],
-        "label": [LABELS.index(seed.label) for seed in ordered],
+        **{
+            field: [seed.texts[n] for seed in ordered]
+            for n, field in enumerate(problem_format.fields)
+        },
+        "label": [labels.index(seed.label) for seed in ordered],
         "annotator_labels": [
-            [LABELS.index(label) for label in seed.annotator_labels] for seed in ordered
+            [labels.index(label) for label in seed.annotator_labels] for seed in ordered
         ],
     }
-    schema = arrow_schema()
+    schema = arrow_schema(problem_format)
     empty: dict[str, list[Any]] = {
         field.name: [[] if pa.types.is_list(field.type) else None] * len(ordered)
         for field in schema
@@ -85,41 +88,46 @@ def seed_rows(seeds: Iterable[Seed]) -> pa.Table:
 def variant_rows(
     variants: pa.Table,
     seeds: Mapping[str, Seed],
-    spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
+    spans: Mapping[tuple[str, str], Sequence[Sequence[Span]]],
+    problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
     """The split `variants`, sorted by `seed_id`, then by `variant_id`.
 
     Args:
         variants: What was drawn, as `sampling.draw` gives it.
         seeds: By id.
-        spans: (seed_id, word) → where the word stands in premise and hypothesis.
+        spans: (seed_id, word) → where the word stands in each of the seed's texts.
+        problem_format: Of the seeds.
     """
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
     mine = [seeds[seed_id] for seed_id in seed_ids]
     where = [spans[key] for key in zip(seed_ids, words, strict=True)]
-    premise, hypothesis = (
-        [substitute(getattr(seed, side), places[n], text)
+    changed = [
+        [substitute(seed.texts[n], places[n], text)
          for seed, places, text in zip(mine, where, texts, strict=True)]
-        for n, side in enumerate(("premise", "hypothesis"))
-    )  # fmt: skip
-    validated = [variants[f"{side}_mlms"].to_pylist() for side in ("premise", "hypothesis")]
-    of_seeds = seed_rows(seeds.values())
+        for n in range(len(problem_format.fields))
+    ]  # fmt: skip
+    validated = [variants[name].to_pylist() for name in problem_format.mlms]
+    of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
     columns = {
         **{name: rows[name] for name in rows.column_names},
         "variant_id": list(map("/".join, zip(seed_ids, word_classes, words, texts, strict=True))),
-        "premise": [text for text, _ in premise],
-        "hypothesis": [text for text, _ in hypothesis],
+        **{
+            field: [text for text, _ in new]
+            for field, new in zip(problem_format.fields, changed, strict=True)
+        },
         "word_class": variants["word_class"],
         "original": variants["word"],
         "replacement": variants["replacement"],
-        "premise_spans": [new for _, new in premise],
-        "hypothesis_spans": [new for _, new in hypothesis],
-        "mlms": [sorted({*p, *h}) for p, h in zip(*validated, strict=True)],
-        "premise_mlms": variants["premise_mlms"],
-        "hypothesis_mlms": variants["hypothesis_mlms"],
-        **{name: variants[name] for name in ("log_odds", *SIGNALS)},
+        **{
+            name: [spans for _, spans in new]
+            for name, new in zip(problem_format.spans, changed, strict=True)
+        },
+        "mlms": [sorted(set().union(*mlms)) for mlms in zip(*validated, strict=True)],
+        **{name: variants[name] for name in problem_format.mlms},
+        **{name: variants[name] for name in ("log_odds", *problem_format.signals)},
         "subsamples": variants["subsamples"],
     }
     table = pa.table(columns, schema=rows.schema)
@@ -127,8 +135,9 @@ def variant_rows(
     return table.sort_by(order).combine_chunks()
 
 
-def word_spans(
-    premise: Sentence, hypothesis: Sentence, word: SharedWord
-) -> tuple[list[Span], list[Span]]:
-    """Where a shared word stands in premise and hypothesis."""
-    return spans_of(premise, word.premise), spans_of(hypothesis, word.hypothesis)
+def word_spans(sentences: Sequence[Sentence], word: SharedWord) -> list[list[Span]]:
+    """Where a shared word stands in each text of its problem."""
+    return [
+        spans_of(sentence, positions)
+        for sentence, positions in zip(sentences, word.positions, strict=True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from merge_dataset.layout import (
     PROVENANCE,
     all_configurations,
     collections,
+    format_in,
     require_dataset,
     sources,
     split_files,
@@ -21,7 +23,7 @@ from merge_dataset.merge_nli import content_hash
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
-    LABELS,
+    NLI,
     PARAPHRASE,
     arrow_schema,
     parse_config_name,
@@ -32,7 +34,8 @@ from merge_dataset.statistics import Statistics, compute_statistics, split_size
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
-_TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs", "nli")
+_TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs")
+_OF_NLI, _OF_OTHERS = "natural-language-inference", "multi-input-text-classification"
 
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
@@ -49,10 +52,12 @@ def render(folder: Path) -> str:
     statistics = [compute_statistics(folder, name) for name in all_configurations(folder)]
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(each) for each in made}
+    formats = {name: format_in(folder, name) for name in collections(folder)}
+    columns = card_text.columns(kinds, formats)
     body = [
-        card_text.introduction(kinds),
+        card_text.introduction(kinds, formats),
         card_text.loading(_example(folder), kinds),
-        card_text.COLUMNS_HEADING + _table(("column", "content"), card_text.columns(kinds).items()),
+        card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
         card_text.licences(names),
@@ -69,6 +74,8 @@ def front_matter(folder: Path) -> dict[str, Any]:
     facts = [source_facts(name) for name in sources(folder)]
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
+    formats = [format_in(folder, name) for name in collections(folder)]
+    task_ids = {_OF_NLI if each == NLI else _OF_OTHERS for each in formats}
     variants = sum(
         split_size(folder, split_files(folder, name)["variants"]).num_examples
         for name in collections(folder)
@@ -78,24 +85,35 @@ def front_matter(folder: Path) -> dict[str, Any]:
         "language": ["en"],
         "license": sorted({licence for fact in facts for licence in fact.licence_ids}),
         "task_categories": ["text-classification"],
-        "task_ids": ["natural-language-inference"],
+        "task_ids": sorted(task_ids),
         "annotations_creators": creators,
         "language_creators": [*creators],  # its own list: YAML would write the same as an alias
         "multilinguality": ["monolingual"],
         "source_datasets": sorted({fact.source_dataset for fact in facts}),
         "size_categories": [next((s for limit, s in _SIZES if variants < limit), "1M<n<10M")],
-        "tags": [*_TAGS, *(("paraphrase", "semantic-sensitivity") if paraphrased else ())],
+        "tags": [
+            *_TAGS,
+            *(("nli",) if NLI in formats else ()),
+            *(("paraphrase", "semantic-sensitivity") if paraphrased else ()),
+        ],
         "configs": [_config(folder, name) for name in configs],
         "dataset_info": [_dataset_info(folder, name) for name in configs],
     }
 
 
 def statistics_block(statistics: list[Statistics]) -> str:
-    """The table of figures per configuration, between the markers a check looks for."""
+    """A table of figures per configuration for each set of labels, between marks for a check."""
+    tables = [
+        _figures(list(alike)) for _, alike in groupby(statistics, key=lambda each: each.label_names)
+    ]
+    return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
+
+
+def _figures(statistics: list[Statistics]) -> str:
     header = (
         "configuration",
         "seeds",
-        *(f"{label} (%)" for label in LABELS),
+        *(f"{label} (%)" for label in statistics[0].label_names),
         "unique variants",
         "unique variants per seed",
         "variants per subsample",
@@ -111,7 +129,7 @@ def statistics_block(statistics: list[Statistics]) -> str:
         )
         for each in statistics
     ]
-    return f"{STATISTICS_START}\n{_table(header, rows)}{STATISTICS_END}\n"
+    return _table(header, rows)
 
 
 def find_statistics_block(card: str) -> str | None:
@@ -160,9 +178,13 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
     sizes = {s: split_size(folder, files) for s, files in split_files(folder, name).items()}
+    problem_format = format_in(folder, name)
     return {
         "config_name": name,
-        "features": [{"name": field.name, **_feature(field)} for field in arrow_schema()],
+        "features": [
+            {"name": field.name, **_feature(field, problem_format.labels)}
+            for field in arrow_schema(problem_format)
+        ],
         "splits": [
             {"name": split, "num_bytes": size.num_bytes, "num_examples": size.num_examples}
             for split, size in sizes.items()
@@ -172,9 +194,9 @@ def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
     }
 
 
-def _feature(field: pa.Field) -> dict[str, Any]:
+def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
     # `list:` is read by datasets 3.6 (as a Python list) and by 5.x; what 5.x writes.
-    label = {"class_label": {"names": {str(i): name for i, name in enumerate(LABELS)}}}
+    label = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
     if field.name == "label":
         return {"dtype": label}
     if field.name == "annotator_labels":

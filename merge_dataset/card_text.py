@@ -5,24 +5,40 @@ Of each kind of collection, replacements and paraphrases, it speaks where there 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
-from merge_dataset.schema import DATASET_NAME, SPLITS
+from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
 from merge_dataset.source_facts import source_facts
 
 Kinds = Collection[str]
 """`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
 
+Formats = Mapping[str, ProblemFormat]
+"""Collection → the format of its problems."""
 
-def introduction(kinds: Kinds) -> str:
+
+def introduction(kinds: Kinds, formats: Formats) -> str:
     """What the data are for, and what a variant is."""
     if PARAPHRASES not in kinds:
-        return _INTRODUCTION
-    if REPLACEMENTS not in kinds:
-        return _OF_PARAPHRASES + _SCORED
-    return _INTRODUCTION + _PARAPHRASES_TOO
+        text = _INTRODUCTION
+    elif REPLACEMENTS not in kinds:
+        text = _OF_PARAPHRASES + _SCORED
+    else:
+        text = _INTRODUCTION + _PARAPHRASES_TOO
+    return text + _other_formats(formats)
+
+
+def _other_formats(formats: Formats) -> str:
+    """Of problems that are not of NLI."""
+    rows = "".join(
+        f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
+        for name, each in formats.items()
+        if each != NLI
+    )
+    return f"{_OTHER_FORMATS}{rows}" if rows else ""
 
 
 def loading(example: str, kinds: Kinds) -> str:
@@ -46,18 +62,38 @@ data["{variants}"]  # their variants
 {held}"""
 
 
-def columns(kinds: Kinds) -> dict[str, str]:
+def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
     """Column or columns → what they hold."""
     if PARAPHRASES not in kinds:
-        return COLUMNS
-    if REPLACEMENTS not in kinds:
-        return COLUMNS | _COLUMNS_OF_PARAPHRASES
-    return {
-        name: f"{text}; of a paraphrase: {_COLUMNS_OF_PARAPHRASES[name]}"
-        if name in _COLUMNS_OF_PARAPHRASES
-        else text
-        for name, text in COLUMNS.items()
-    }
+        texts = COLUMNS
+    elif REPLACEMENTS not in kinds:
+        texts = COLUMNS | _COLUMNS_OF_PARAPHRASES
+    else:
+        texts = {
+            name: f"{text}; of a paraphrase: {_COLUMNS_OF_PARAPHRASES[name]}"
+            if name in _COLUMNS_OF_PARAPHRASES
+            else text
+            for name, text in COLUMNS.items()
+        }
+    return {_of_fields(name, formats): _of_labels(name, text, formats)
+            for name, text in texts.items()}  # fmt: skip
+
+
+def _of_fields(names: str, formats: Formats) -> str:
+    """Names of columns for premise and hypothesis → those for the fields of each format."""
+    if not (pair := _FIELD_COLUMNS.fullmatch(names)):
+        return names
+    each = dict.fromkeys(one.fields for one in formats.values())
+    return "; ".join(", ".join(f"`{field}{pair[1]}`" for field in fields) for fields in each)
+
+
+def _of_labels(name: str, text: str, formats: Formats) -> str:
+    """The numbers of labels, of each format."""
+    if name != "`label`":
+        return text
+    each = dict.fromkeys(one.labels for one in formats.values())
+    numbers = (", ".join(f"{n} {label}" for n, label in enumerate(labels)) for labels in each)
+    return f"{'; or '.join(numbers)}; a variant has its seed's"
 
 
 def statistics(kinds: Kinds) -> str:
@@ -153,6 +189,16 @@ problems that one NLI model M answers right, and M finds each paraphrase and its
 entail one another.
 """
 
+_OTHER_FORMATS: Final = """\
+
+Other problems than those of NLI have other texts and labels. What is said here of premise and
+hypothesis holds for their texts: a word that these share, or some of them where the settings
+below say so, is replaced in all of them.
+
+| collection | texts | labels |
+| --- | --- | --- |
+"""
+
 _CONFIGURATIONS: Final = {
     REPLACEMENTS: """\
 A configuration `<source>` holds all word classes; `<source>_nouns`, `<source>_verbs`,
@@ -175,7 +221,7 @@ COLUMNS: Final = {
     "`seed_id`": "identifier of the seed: join the splits and group the variants by it",
     "`source`": "where the seed is from, for example `snli`",
     "`premise`, `hypothesis`": "the two sentences, the replacement in place",
-    "`label`": "0 entailment, 1 neutral, 2 contradiction; a variant has its seed's",
+    "`label`": "its number",
     "`word_class`": "`noun`, `verb`, `adjective` or `adverb`",
     "`original`": "the seed's word",
     "`replacement`": "the word that stands in its place",
@@ -210,7 +256,10 @@ COLUMNS: Final = {
     "`subsamples`": "numbers of the random subsamples the variant was drawn into, from 0",
     "`annotator_labels`": "the annotators' single votes on the seed, where the source has them",
 }
-"""Column or columns → what they hold, of replacements."""
+"""Column or columns → what they hold, of replacements; the numbers of labels are put in."""
+
+_FIELD_COLUMNS: Final = re.compile(r"`premise(\w*)`, `hypothesis\1`")
+"""Columns that there are for each field."""
 
 _COLUMNS_OF_PARAPHRASES: Final = {
     "`word_class`": "`paraphrase`",

@@ -30,7 +30,14 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_dataset.schema import DATASET_NAME, PARAPHRASE, arrow_schema, parse_config_name
+from merge_dataset.schema import (
+    DATASET_NAME,
+    PARAPHRASE,
+    ProblemFormat,
+    arrow_schema,
+    format_of,
+    parse_config_name,
+)
 from merge_dataset.statistics import compute_statistics
 
 
@@ -77,19 +84,39 @@ def _schema_findings(folder: Path) -> Iterator[Finding]:
         except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
             yield Finding(file, "a Parquet file", str(error))
             continue
-        for want in arrow_schema():
+        try:
+            problem_format = format_of(schema)
+        except ValueError as error:
+            yield Finding(file, "a format of problems in its metadata", str(error))
+            continue
+        yield from _format_findings(folder, file, problem_format)
+        expected = arrow_schema(problem_format)
+        for want in expected:
             place = schema.get_field_index(want.name)
             got = schema.field(place).type if place >= 0 else "no such column"
             if got != want.type:
                 yield Finding(file, f"column {want.name} of type {want.type}", str(got))
-        if extra := sorted(set(schema.names) - set(arrow_schema().names)):
+        if extra := sorted(set(schema.names) - set(expected.names)):
             yield Finding(file, "only the columns of the contract", f"also {extra}")
-        elif list(schema.names) != arrow_schema().names and len(schema) == len(arrow_schema()):
-            yield Finding(
-                file, f"the columns in the order {arrow_schema().names}", f"{schema.names}"
-            )
+        elif list(schema.names) != expected.names and len(schema) == len(expected):
+            yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
         if b"huggingface" in (schema.metadata or {}):
             yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
+
+
+def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
+    """Whether a file's problems are of the format that its collection was made with."""
+    collection = file.partition("/")[0]
+    path = folder / collection / PROVENANCE
+    if not path.is_file():
+        return
+    try:
+        made = provenance.format_of_run(provenance.read(path))
+    except ValueError:
+        return  # a finding of its own
+    if made != problem_format:
+        expected = f"problems with the {made.described}, as in {collection}/{PROVENANCE}"
+        yield Finding(file, expected, problem_format.described)
 
 
 def _stray_findings(folder: Path) -> Iterator[Finding]:
@@ -111,7 +138,9 @@ def _row_findings(folder: Path) -> Iterator[Finding]:
             yield from paraphrase_findings(folder, collection)
             continue
         made = provenance.read(folder / collection / PROVENANCE)
-        yield from replacement_findings(folder, collection, made["config"].get("subsamples"))
+        sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
+        subsamples = made["config"].get("subsamples")
+        yield from replacement_findings(folder, collection, subsamples, sharing=sharing)
 
 
 def _card_findings(folder: Path) -> Iterator[Finding]:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.findings import Finding
-from merge_dataset.schema import LABELS, REPLACEMENT_COLUMNS, parse_config_name
+from merge_dataset.schema import (
+    ProblemFormat,
+    format_of,
+    parse_config_name,
+    replacement_columns,
+)
 
-FILLED: Final = ("variant_id", "seed_id", "source", "premise", "hypothesis", "label")
-FILLED_IN_VARIANTS: Final = (*FILLED, "word_class", "original", "replacement")
+
+def filled(problem_format: ProblemFormat) -> tuple[str, ...]:
+    """Columns with a value in every row."""
+    return "variant_id", "seed_id", "source", *problem_format.fields, "label"
+
+
+def filled_in_variants(problem_format: ProblemFormat) -> tuple[str, ...]:
+    """The same in the split `variants`."""
+    return *filled(problem_format), "word_class", "original", "replacement"
 
 
 def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
     """Findings in the split `seeds`: values, ids, nothing replaced."""
-    yield from value_findings(where, seeds, source, FILLED)
+    problem_format = format_of(seeds.schema)
+    yield from value_findings(where, seeds, source, filled(problem_format))
     yield from duplicates(where, seeds["seed_id"])
     yield from row_findings(
         where,
@@ -26,7 +38,7 @@ def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding
         pc.not_equal(seeds["variant_id"], seeds["seed_id"]),
         "variant_id",
     )
-    for column in REPLACEMENT_COLUMNS:
+    for column in replacement_columns(problem_format):
         expected = f"{column} to be empty in seeds"
         yield from row_findings(where, expected, seeds, _filled(seeds[column]), column)
 
@@ -36,7 +48,9 @@ def variants_findings(
 ) -> Iterator[Finding]:
     """Findings in the split `variants`: values, class, seed, and its label."""
     source, variant_class = parse_config_name(config)
-    yield from value_findings(where, variants, source, FILLED_IN_VARIANTS)
+    yield from value_findings(
+        where, variants, source, filled_in_variants(format_of(variants.schema))
+    )
     expected = f"word_class to be {variant_class!r}"
     other_class = pc.not_equal(variants["word_class"], variant_class)
     yield from row_findings(where, expected, variants, other_class, "word_class")
@@ -62,9 +76,9 @@ def value_findings(
         yield from row_findings(where, f"a value for {column}", table, missing, column)
     foreign = pc.not_equal(table["source"], source)
     yield from row_findings(where, f"the source {source!r}", table, foreign, "source")
-    label = table["label"]
-    outside = pc.or_(pc.less(label, 0), pc.greater_equal(label, len(LABELS)))
-    yield from row_findings(where, f"a label of 0 to {len(LABELS) - 1}", table, outside, "label")
+    label, count = table["label"], len(format_of(table.schema).labels)
+    outside = pc.or_(pc.less(label, 0), pc.greater_equal(label, count))
+    yield from row_findings(where, f"a label of 0 to {count - 1}", table, outside, "label")
 
 
 def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset.check_columns import (
-    FILLED_IN_VARIANTS,
     duplicates,
+    filled_in_variants,
     row_findings,
     seeds_findings,
     unused_findings,
@@ -21,21 +21,26 @@ from merge_dataset.check_columns import (
 )
 from merge_dataset.findings import Finding
 from merge_dataset.layout import configurations, split_files
-from merge_dataset.schema import CONFIG_SUFFIXES, SIGNALS, arrow_schema, parse_config_name
+from merge_dataset.schema import (
+    CONFIG_SUFFIXES,
+    NLI,
+    ProblemFormat,
+    arrow_schema,
+    format_of,
+    parse_config_name,
+)
 
-_PLL_CHANGES: Final = ("premise_pll_change", "hypothesis_pll_change")
-_CHECKED_SIGNALS: Final = ("mlm_count", *_PLL_CHANGES)
-_UNCHECKED: Final = {"source", "label", "log_odds", *SIGNALS} - {*_CHECKED_SIGNALS}
-"""Columns of which a row alone does not show whether they are right."""
 
-
-def replacement_findings(folder: Path, source: str, subsamples: int | None) -> Iterator[Finding]:
+def replacement_findings(
+    folder: Path, source: str, subsamples: int | None, *, sharing: Collection[str]
+) -> Iterator[Finding]:
     """Findings in all rows of a source's replacements, whose files have the right columns.
 
     Args:
         folder: The dataset folder.
         source: Name of the source.
         subsamples: How many subsamples there are, where known.
+        sharing: The fields that share the words replaced.
     """
     name_of_all, *names = configurations(folder, source)
     everywhere = split_files(folder, name_of_all)
@@ -52,7 +57,7 @@ def replacement_findings(folder: Path, source: str, subsamples: int | None) -> I
         yield from _subset_findings(class_seeds_file, class_seeds, seeds)
         variants = pq.ParquetFile(folder / variants_file)
         yield from _class_findings(variants_file, variants, class_seeds, name)
-        yield from _substitution_findings(variants_file, variants, class_seeds, subsamples)
+        yield from _substitution_findings(variants_file, variants, class_seeds, subsamples, sharing)
     yield from unused_findings(
         seeds_file, seeds, pa.chunked_array(c for u in used for c in u.chunks)
     )
@@ -76,7 +81,7 @@ def _class_findings(
     where: str, file: pq.ParquetFile, seeds: pa.Table, config: str
 ) -> Iterator[Finding]:
     source, word_class = parse_config_name(config)
-    variants = file.read([*FILLED_IN_VARIANTS])
+    variants = file.read([*filled_in_variants(format_of(seeds.schema))])
     yield from variants_findings(where, variants, seeds, config)
     expected = "original and replacement to differ"
     same = pc.equal(variants["original"], variants["replacement"])
@@ -87,43 +92,56 @@ def _class_findings(
 
 
 def _substitution_findings(
-    where: str, file: pq.ParquetFile, seeds: pa.Table, subsamples: int | None
+    where: str,
+    file: pq.ParquetFile,
+    seeds: pa.Table,
+    subsamples: int | None,
+    sharing: Collection[str],
 ) -> Iterator[Finding]:
-    ids, premises, hypotheses = (
-        seeds[column].to_pylist() for column in ("seed_id", "premise", "hypothesis")
-    )
+    problem_format = format_of(seeds.schema)
     texts = {
-        i: {"premise": p, "hypothesis": h}
-        for i, p, h in zip(ids, premises, hypotheses, strict=True)
+        row["seed_id"]: row for row in seeds.select(["seed_id", *problem_format.fields]).to_pylist()
     }
-    columns = [name for name in arrow_schema().names if name not in _UNCHECKED]
+    unchecked = {"source", "label", "log_odds", *problem_format.signals}
+    unchecked -= {"mlm_count", *problem_format.pll_changes}  # a row alone shows if they are right
+    columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
     for batch in file.iter_batches(columns=columns):
         for row in batch.to_pylist():
-            for expected, got in row_problems(row, texts.get(row["seed_id"]), subsamples):
+            seed = texts.get(row["seed_id"])
+            for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
                 yield Finding(where, expected, f"{got} ({row['variant_id']})")
 
 
 def row_problems(
-    variant: Mapping[str, Any], seed: Mapping[str, str] | None, subsamples: int | None
+    variant: Mapping[str, Any],
+    seed: Mapping[str, str] | None,
+    subsamples: int | None,
+    problem_format: ProblemFormat = NLI,
+    sharing: Collection[str] = NLI.fields,
 ) -> Iterator[tuple[str, str]]:
     """What is wrong within one variant, as pairs (expected, got).
 
     Args:
         variant: A row of the split `variants`.
-        seed: The seed's `premise` and `hypothesis`; None where it is unknown.
+        seed: The seed's texts by field; None where it is unknown.
         subsamples: How many subsamples there are, where known.
+        problem_format: Of the seed.
+        sharing: The fields that share the word replaced; in the others it need not stand.
     """
-    for side in ("premise", "hypothesis"):
-        yield from _sentence_problems(variant, side, seed)
-    union = sorted({*(variant["premise_mlms"] or ()), *(variant["hypothesis_mlms"] or ())}, key=str)
+    for field in problem_format.fields:
+        yield from _sentence_problems(variant, field, seed, has_word=field in sharing)
+    lists = (variant[name] or () for name in problem_format.mlms)
+    union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
     if variant["mlms"] != union:
-        expected = "mlms to be the sorted union of premise_mlms and hypothesis_mlms"
+        expected = f"mlms to be the sorted union of {' and '.join(problem_format.mlms)}"
         yield expected, str(variant["mlms"])
     if variant["mlm_count"] != len(union):
         yield f"mlm_count to be the number of mlms, {len(union)}", str(variant["mlm_count"])
-    known = [name for name in _PLL_CHANGES if variant[name] is not None]
-    if known and len(known) < len(_PLL_CHANGES):
-        yield f"{' and '.join(_PLL_CHANGES)}, or neither", f"only {known[0]}"
+    columns = zip(problem_format.pll_changes, problem_format.spans, strict=True)
+    changed = [name for name, spans in columns if variant[spans]]
+    known = [name for name in problem_format.pll_changes if variant[name] is not None]
+    if known and known != changed:
+        yield f"{' and '.join(changed)}, or neither", f"only {' and '.join(known)}"
     if not _are_subsamples(variant["subsamples"], subsamples):
         limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
         expected = f"subsamples: at least one number {limit}, ascending, each once"
@@ -131,11 +149,11 @@ def row_problems(
 
 
 def _sentence_problems(
-    variant: Mapping[str, Any], side: str, seed: Mapping[str, str] | None
+    variant: Mapping[str, Any], side: str, seed: Mapping[str, str] | None, *, has_word: bool
 ) -> Iterator[tuple[str, str]]:
     text, spans = variant[side] or "", variant[f"{side}_spans"] or []
     replacement, original = variant["replacement"] or "", variant["original"] or ""
-    if not _are_spans(spans, len(text)):
+    if (spans or has_word) and not _are_spans(spans, len(text)):
         yield f"{side}_spans: at least one [start, end), ascending, inside the text", str(spans)
     elif wrong := {text[start:end] for start, end in spans} - {replacement}:
         yield f"the replacement at {side}_spans", f"{sorted(wrong)}, not {replacement!r}"

@@ -28,11 +28,14 @@ from merge_dataset.layout import (
 from merge_dataset.row_groups import read_row_groups, write_row_groups
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
+    NLI,
     PARAPHRASE,
     SPLITS,
     WORD_CLASSES,
+    ProblemFormat,
     arrow_schema,
     check_source,
+    format_of,
 )
 
 _CLASSES: Final = {
@@ -68,8 +71,10 @@ def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     manifest = _read_manifest(run)
     source = check_source(manifest["source"])
     kind = provenance.kind_of(manifest)
+    is_paraphrases = kind == provenance.PARAPHRASES
+    problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))
     for split in SPLITS:
-        _check_split(run, split, source, _CLASSES[kind])
+        _check_split(run, split, source, _CLASSES[kind], problem_format)
     _require_ours_or_empty(out)
     out.mkdir(parents=True, exist_ok=True)
     collection = provenance.collection_of(manifest)
@@ -77,13 +82,13 @@ def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     with _alone(out):
         _clean(out)
         target = out / collection
-        if kind == provenance.PARAPHRASES and not replace:
+        if is_paraphrases and not replace:
             _require_same_model(target, made)
         partial = partial_path(target)
-        if kind == provenance.PARAPHRASES:
+        if is_paraphrases:
             _write_paraphrases(partial, run)
         else:
-            _write_replacements(partial, run)
+            _write_replacements(partial, run, arrow_schema(problem_format))
         _write_json(partial / PROVENANCE, made)
         _swap(partial, target)
         _write_text(out / CARD, card.render(out))
@@ -100,12 +105,19 @@ def _read_manifest(run: Path) -> dict[str, Any]:
     return provenance.read(run / "manifest.json")
 
 
-def _check_split(run: Path, split: str, source: str, classes: tuple[str, ...]) -> None:
+def _check_split(
+    run: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
+) -> None:
     path = run / f"{split}.parquet"
-    schema = pq.read_schema(path)
-    if not schema.equals(arrow_schema()):
+    schema, expected = pq.read_schema(path), arrow_schema(problem_format)
+    if not schema.equals(expected):
         raise ValueError(
-            f"{path}: expected the columns\n{arrow_schema()}\ngot\n{schema.remove_metadata()}"
+            f"{path}: expected the columns\n{expected.remove_metadata()}\ngot\n"
+            f"{schema.remove_metadata()}"
+        )
+    if (got := format_of(schema)) != problem_format:
+        raise ValueError(
+            f"{path}: expected the labels {problem_format.labels}, got {got.labels}; build again"
         )
     sources = _values(path, "source")
     if not sources:
@@ -193,10 +205,10 @@ def _write_paraphrases(folder: Path, run: Path) -> None:
         write_row_groups(folder / f"{split}.parquet", rows, arrow_schema())
 
 
-def _write_replacements(folder: Path, run: Path) -> None:
+def _write_replacements(folder: Path, run: Path, schema: pa.Schema) -> None:
     seeds, variants = run / "seeds.parquet", run / "variants.parquet"
     folder.mkdir()
-    write_row_groups(folder / seeds.name, read_row_groups(seeds), arrow_schema())
+    write_row_groups(folder / seeds.name, read_row_groups(seeds), schema)
     found = _values(variants, "word_class")
     for word_class in (name for name in WORD_CLASSES if name in found):
         class_folder = folder / CONFIG_SUFFIXES[word_class]
@@ -205,13 +217,13 @@ def _write_replacements(folder: Path, run: Path) -> None:
             table.filter(pc.equal(table["word_class"], word_class))
             for table in read_row_groups(variants)
         )
-        write_row_groups(class_folder / variants.name, of_class, arrow_schema())
+        write_row_groups(class_folder / variants.name, of_class, schema)
         eligible = pa.array(sorted(_values(class_folder / variants.name, "seed_id")), pa.string())
         of_class = (
             table.filter(pc.is_in(table["seed_id"], value_set=eligible))
             for table in read_row_groups(seeds)
         )
-        write_row_groups(class_folder / seeds.name, of_class, arrow_schema())
+        write_row_groups(class_folder / seeds.name, of_class, schema)
 
 
 def _swap(partial: Path, target: Path) -> None:

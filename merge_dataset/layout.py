@@ -14,9 +14,11 @@ from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     PARAPHRASE,
     WORD_CLASSES,
+    ProblemFormat,
     collection_name,
     config_files,
     config_name,
+    format_of,
     is_source,
     parse_config_name,
 )
@@ -67,6 +69,21 @@ def split_files(folder: Path, config: str) -> dict[str, list[str]]:
         split: [name for name in names if (folder / name).is_file()]
         for split, names in config_files(config).items()
     }
+
+
+def format_in(folder: Path, config: str) -> ProblemFormat:
+    """The format of a configuration's problems, as its files record it.
+
+    Raises:
+        FileNotFoundError: it has no file.
+        ValueError: what is recorded is no format.
+    """
+    import pyarrow.parquet as pq
+
+    files = split_files(folder, config)
+    if not files["seeds"]:
+        raise FileNotFoundError(f"{folder}: configuration {config!r} has no file of seeds")
+    return format_of(pq.read_schema(folder / files["seeds"][0]))
 
 
 def parquet_files(folder: Path) -> list[str]:

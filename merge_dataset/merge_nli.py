@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_files, config_name, features
+from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_files, config_name, features, format_of
 
 
 def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
@@ -114,10 +114,24 @@ class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is
     ]
 
     def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(features=features())
+        return datasets.DatasetInfo(features=self._features())
+
+    def _features(self) -> datasets.Features:
+        """Those of the files; without files those of NLI, and their absence is told later."""
+        try:
+            files = find_files(self._root, self.config.name)
+        except FileNotFoundError:
+            return features()
+        filesystem, path = url_to_fs(files["seeds"][0])
+        with filesystem.open(path) as stream:
+            return features(format_of(pq.read_schema(stream)))
+
+    @property
+    def _root(self) -> str:
+        return str(self.config.data_dir or self.base_path or ".")
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        files = find_files(self.config.data_dir or self.base_path or ".", self.config.name)
+        files = find_files(self._root, self.config.name)
         return [
             datasets.SplitGenerator(name=split, gen_kwargs={"files": dl_manager.download(paths)})
             for split, paths in files.items()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-from merge_dataset.schema import PARAPHRASE, collection_name
+from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
 REPLACEMENTS: Final = "replacements"
 PARAPHRASES: Final = "paraphrases"
@@ -106,6 +106,21 @@ def read(path: Path) -> dict[str, Any]:
 def kind_of(made: dict[str, Any]) -> Any:
     """What a manifest or provenance describes: `REPLACEMENTS`, unless it says otherwise."""
     return made.get("kind", REPLACEMENTS)
+
+
+def format_of_run(made: dict[str, Any]) -> ProblemFormat:
+    """The format of the problems that a manifest or provenance is about.
+
+    Raises:
+        ValueError: its settings name none.
+
+    >>> format_of_run({"config": {"labels": ["no", "yes"]}}).fields
+    ('premise', 'hypothesis')
+    """
+    config = made["config"]
+    return ProblemFormat(
+        tuple(config.get("fields", NLI.fields)), tuple(config.get("labels") or NLI.labels)
+    )
 
 
 def collection_of(made: dict[str, Any]) -> str:

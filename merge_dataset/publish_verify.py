@@ -14,9 +14,9 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from merge_dataset.layout import all_configurations, split_files
+from merge_dataset.layout import all_configurations, format_in, split_files
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import arrow_schema, features
+from merge_dataset.schema import ProblemFormat, arrow_schema, features
 
 
 def verify(repository: str, revision: str, folder: Path) -> dict[str, dict[str, int]]:
@@ -34,16 +34,21 @@ def verify(repository: str, revision: str, folder: Path) -> dict[str, dict[str, 
                 f"{config}: expected the splits {sorted(expected)}, got {sorted(loaded)}"
             )
         rows[config] = {
-            split: _compare(f"{config}, split {split}", loaded[split], folder, files)
+            split: _compare(
+                f"{config}, split {split}", loaded[split], folder, files, format_in(folder, config)
+            )
             for split, files in expected.items()
         }
     return rows
 
 
-def _compare(where: str, loaded: Any, folder: Path, files: list[str]) -> int:
+def _compare(
+    where: str, loaded: Any, folder: Path, files: list[str], problem_format: ProblemFormat
+) -> int:
     """The number of rows, where all are as in the files."""
-    if loaded.features != features():
-        raise ValueError(f"{where}: expected the features {features()}, got {loaded.features}")
+    if loaded.features != (expected := features(problem_format)):
+        raise ValueError(f"{where}: expected the features {expected}, got {loaded.features}")
+    schema = arrow_schema(problem_format)
     stored = loaded.with_format("arrow")
     start = 0
     for file in files:
@@ -51,8 +56,8 @@ def _compare(where: str, loaded: Any, folder: Path, files: list[str]) -> int:
             end = start + len(want)
             if end > len(stored):
                 raise ValueError(f"{where}: expected more than {len(stored):,} rows, as in {files}")
-            got = stored[start:end].cast(arrow_schema())
-            if not got.equals(want.cast(arrow_schema())):
+            got = stored[start:end].cast(schema)
+            if not got.equals(want.cast(schema)):
                 raise ValueError(
                     f"{where}: expected the rows of {file}, got others: {_first(want, got)}"
                 )

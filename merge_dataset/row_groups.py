@@ -9,6 +9,8 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merge_dataset.schema import only_ours
+
 ROWS: Final = 100_000
 """Rows of a row group."""
 
@@ -16,13 +18,13 @@ ROWS: Final = 100_000
 class RowGroupWriter:
     """Writes tables one after the other, in row groups of `ROWS`, however they are cut.
 
-    The bytes depend on the rows alone. Without metadata: datasets 3 cannot read what later
-    releases put under the key `huggingface`.
+    The bytes depend on the rows alone. Without metadata of others: datasets 3 cannot read what
+    later releases put under the key `huggingface`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         """Open the file; use as a context manager, which closes it."""
-        self._schema = schema.remove_metadata()
+        self._schema = only_ours(schema)
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
         self._held = self._schema.empty_table()
         self.rows = 0

@@ -1,4 +1,4 @@
-"""The dataset contract: labels, classes of variants, configuration names, columns.
+"""The dataset contract: formats of problems, classes of variants, configuration names, columns.
 
 The other packages meet here and nowhere else, so this module imports nothing of
 ours, and `datasets` and `pyarrow` only when a function that needs them is called.
@@ -6,7 +6,10 @@ ours, and `datasets` and `pyarrow` only when a function that needs them is calle
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ DATASET_NAME: Final = "merge-nli"
 """The name users load: `load_dataset("merge-nli", "snli_nouns")`."""
 
 LABELS: Final = ("entailment", "neutral", "contradiction")
-"""Gold labels; the integer stored in a file is the position here."""
+"""Gold labels of NLI; the integer stored in a file is the position here."""
 
 WORD_CLASSES: Final = ("noun", "verb", "adjective", "adverb")
 """Classes of words that MERE replaces (paper, section 3, footnote 3)."""
@@ -51,33 +54,108 @@ KNOWN_SOURCES: Final = (DEMO_SOURCE, *PAPER_SOURCES, *ANLI_SOURCES)
 
 SPLITS: Final = ("seeds", "variants")
 
-SIGNALS: Final = (
-    "mlm_count",
-    "premise_pll_change",
-    "hypothesis_pll_change",
-    "zipf_frequency",
-    "number_changed",
-    "tense_changed",
-    "article_fits",
-)
-"""What a program can tell of a replacement's quality, beside `log_odds`; null where not known."""
-
-REPLACEMENT_COLUMNS: Final = (
-    "word_class",
-    "original",
-    "replacement",
-    "premise_spans",
-    "hypothesis_spans",
-    "mlms",
-    "premise_mlms",
-    "hypothesis_mlms",
-    "log_odds",
-    *SIGNALS,
-    "subsamples",
-)
-"""Columns that say how a variant came about; empty (null, "" or []) in the split `seeds`."""
-
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_FIELD = re.compile(r"[a-z][a-z0-9_]*")
+
+_METADATA: Final = b"merge-nli"
+"""Key under which a table's metadata holds its format, unless it is `NLI`."""
+
+
+def _columns(fields: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Names of the dataset's columns, and of what type each is: a key in `arrow_schema`."""
+    yield "variant_id", "text"
+    yield "seed_id", "text"
+    yield "source", "text"
+    yield from ((field, "text") for field in fields)
+    yield "label", "label"
+    yield "word_class", "text"
+    yield "original", "text"
+    yield "replacement", "text"
+    yield from ((f"{field}_spans", "spans") for field in fields)
+    yield "mlms", "names"
+    yield from ((f"{field}_mlms", "names") for field in fields)
+    yield "log_odds", "number"
+    yield "mlm_count", "count"
+    yield from ((f"{field}_pll_change", "number") for field in fields)
+    yield "zipf_frequency", "number"
+    yield "number_changed", "flag"
+    yield "tense_changed", "flag"
+    yield "article_fits", "flag"
+    yield "subsamples", "numbers"
+    yield "annotator_labels", "labels"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFormat:
+    """What a problem consists of: texts, and one of some labels.
+
+    >>> ProblemFormat(("context", "question"), ("yes", "no")).spans
+    ('context_spans', 'question_spans')
+    """
+
+    fields: tuple[str, ...]
+    """Names of the texts, which are columns of the dataset."""
+    labels: tuple[str, ...]
+    """The integer stored in a file is the position here."""
+
+    def __post_init__(self) -> None:
+        """Check names; raises ValueError saying what they can be."""
+        if len(self.fields) < 2:
+            raise ValueError(f"fields: expected two or more, got {list(self.fields)}")
+        if odd := [name for name in self.fields if not _FIELD.fullmatch(name)]:
+            raise ValueError(
+                f"fields: expected lower-case letters, digits and underscores, a letter first, "
+                f"got {odd[0]!r}"
+            )
+        names = [name for name, _ in _columns(self.fields)]
+        if clash := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"fields: expected names that differ from each other and from the dataset's "
+                f"columns, got {list(self.fields)}, which makes two columns {clash[0]!r}"
+            )
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise ValueError(
+                f"labels: expected two or more different ones, got {list(self.labels)}"
+            )
+        if odd := [label for label in self.labels if not label or label != label.strip()]:
+            raise ValueError(f"labels: expected text without white space around it, got {odd[0]!r}")
+
+    @property
+    def described(self) -> str:
+        """Its parts, for messages.
+
+        >>> NLI.described
+        'fields premise, hypothesis and the labels entailment, neutral, contradiction'
+        """
+        return f"fields {', '.join(self.fields)} and the labels {', '.join(self.labels)}"
+
+    @property
+    def spans(self) -> tuple[str, ...]:
+        """For each field the column that says where in it a variant was changed."""
+        return tuple(f"{field}_spans" for field in self.fields)
+
+    @property
+    def mlms(self) -> tuple[str, ...]:
+        """For each field the column that says who validated the replacement there."""
+        return tuple(f"{field}_mlms" for field in self.fields)
+
+    @property
+    def pll_changes(self) -> tuple[str, ...]:
+        """For each field the column with the change of its pseudo-log-likelihood."""
+        return tuple(f"{field}_pll_change" for field in self.fields)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """What a program can tell of a replacement's quality; null where not known."""
+        names = [name for name, _ in _columns(self.fields)]
+        return tuple(names[names.index("log_odds") + 1 : names.index("subsamples")])
+
+
+NLI: Final = ProblemFormat(("premise", "hypothesis"), LABELS)
+"""The format of natural language inference, which problems have unless another is named."""
+
+SIGNALS: Final = NLI.signals
+"""The columns `ProblemFormat.signals` of NLI."""
 
 
 def is_source(name: str) -> bool:
@@ -178,62 +256,88 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def arrow_schema() -> pa.Schema:
+def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
+    """Columns that say how a variant came about; empty (null, "" or []) in the split `seeds`.
+
+    >>> replacement_columns()[:4]
+    ('word_class', 'original', 'replacement', 'premise_spans')
+    """
+    names = [name for name, _ in _columns(problem_format.fields)]
+    return tuple(names[names.index("word_class") : names.index("annotator_labels")])
+
+
+def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Columns of both splits as they lie in the Parquet files.
 
     Carries no `huggingface` metadata: with it, `datasets` 3.6 refuses list columns
-    written for 5.x. The label names stand in the card's YAML instead.
+    written for 5.x. The label names stand in the card's YAML instead, and those of another
+    format than NLI also in metadata of our own, for `format_of`.
     """
     import pyarrow as pa
 
-    spans = pa.list_(pa.list_(pa.int32()))
-    names = pa.list_(pa.string())
-    return pa.schema(
-        [
-            ("variant_id", pa.string()),
-            ("seed_id", pa.string()),
-            ("source", pa.string()),
-            ("premise", pa.string()),
-            ("hypothesis", pa.string()),
-            ("label", pa.int64()),
-            ("word_class", pa.string()),
-            ("original", pa.string()),
-            ("replacement", pa.string()),
-            ("premise_spans", spans),
-            ("hypothesis_spans", spans),
-            ("mlms", names),
-            ("premise_mlms", names),
-            ("hypothesis_mlms", names),
-            ("log_odds", pa.float32()),
-            ("mlm_count", pa.int32()),
-            ("premise_pll_change", pa.float32()),
-            ("hypothesis_pll_change", pa.float32()),
-            ("zipf_frequency", pa.float32()),
-            ("number_changed", pa.bool_()),
-            ("tense_changed", pa.bool_()),
-            ("article_fits", pa.bool_()),
-            ("subsamples", pa.list_(pa.int32())),
-            ("annotator_labels", pa.list_(pa.int64())),
-        ]
-    )
+    types = {
+        "text": pa.string(),
+        "label": pa.int64(),
+        "labels": pa.list_(pa.int64()),
+        "spans": pa.list_(pa.list_(pa.int32())),
+        "names": pa.list_(pa.string()),
+        "number": pa.float32(),
+        "count": pa.int32(),
+        "flag": pa.bool_(),
+        "numbers": pa.list_(pa.int32()),
+    }
+    columns = [(name, types[kind]) for name, kind in _columns(problem_format.fields)]
+    return with_format(pa.schema(columns), problem_format)
 
 
-def features() -> datasets.Features:
+def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
+    """A schema that says of what format the problems in a table are."""
+    if problem_format == NLI:
+        return schema
+    return schema.with_metadata({_METADATA: json.dumps(asdict(problem_format))})
+
+
+def format_of(schema: pa.Schema) -> ProblemFormat:
+    """What `with_format` recorded.
+
+    Raises:
+        ValueError: what is recorded is no format.
+    """
+    if _METADATA not in (schema.metadata or {}):
+        return NLI
+    try:
+        recorded = json.loads(schema.metadata[_METADATA])
+        return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"metadata {_METADATA.decode()}: expected fields and labels, got "
+            f"{schema.metadata[_METADATA].decode(errors='replace')}: {error}"
+        ) from error
+
+
+def only_ours(schema: pa.Schema) -> pa.Schema:
+    """The schema without metadata that others put there."""
+    ours = (schema.metadata or {}).get(_METADATA)
+    bare = schema.remove_metadata()
+    return bare if ours is None else bare.with_metadata({_METADATA: ours})
+
+
+def features(problem_format: ProblemFormat = NLI) -> datasets.Features:
     """The same columns as `datasets` features.
 
-    `label` and `annotator_labels` are class labels over `LABELS`. Spans are
+    `label` and `annotator_labels` are class labels over the format's labels. Spans are
     half-open [start, end) character offsets of the replacement in the row's own
-    premise or hypothesis; a paraphrase is the whole hypothesis. `log_odds` and
+    texts; a paraphrase is the whole hypothesis. `log_odds` and
     changes of pseudo-log-likelihood (`*_pll_change`) are in nats.
     In the split `seeds` the replacement columns are empty and `variant_id` equals
     `seed_id`.
     """
     import datasets
 
-    label = datasets.ClassLabel(names=list(LABELS))
+    label = datasets.ClassLabel(names=list(problem_format.labels))
     types = {
         "label": label,
         "annotator_labels": datasets.Sequence(label),
     }
-    arrow = datasets.Features.from_arrow_schema(arrow_schema())
+    arrow = datasets.Features.from_arrow_schema(arrow_schema(problem_format))
     return datasets.Features({name: types.get(name, arrow[name]) for name in arrow})

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset.layout import split_files
+from merge_dataset.layout import format_in, split_files
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import LABELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +31,10 @@ class Statistics:
     """Counts of one configuration (the columns of the paper's Table 2)."""
 
     config: str
+    label_names: tuple[str, ...]
+    """Of the format of its problems."""
     labels: tuple[int, ...]
-    """Seeds with each of `LABELS`."""
+    """Seeds with each of these labels."""
     variants: int
     """Unique variants."""
     subsamples: int
@@ -47,7 +48,7 @@ class Statistics:
 
     @property
     def label_shares(self) -> tuple[float, ...]:
-        """Shares of the seeds with each of `LABELS`, fractions in 0-1."""
+        """Shares of the seeds with each label, fractions in 0-1."""
         return tuple(count / self.seeds for count in self.labels)
 
     @property
@@ -82,9 +83,11 @@ def compute_statistics(folder: Path, config: str) -> Statistics:
             f"{config}: expected seeds, and variants drawn into subsamples, got "
             f"{labels.total()} seeds and {draws.total()} draws"
         )
+    names = format_in(folder, config).labels
     return Statistics(
         config=config,
-        labels=tuple(labels[i] for i in range(len(LABELS))),
+        label_names=names,
+        labels=tuple(labels[i] for i in range(len(names))),
         variants=variants,
         subsamples=len(draws),
         drawn=draws.total(),

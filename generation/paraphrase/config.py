@@ -18,6 +18,7 @@ from generation.settings import (
     to_toml,
     values_of,
 )
+from merge_dataset.schema import NLI
 
 GENERATOR: Final = "google/flan-t5-xl"
 """The generator of Arakelyan et al. (2024), section 4.1."""
@@ -82,6 +83,11 @@ class ParaphraseConfig(ProblemSettings):
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
         check_settings(self)
+        if self.fields != NLI.fields or self.labels not in ((), NLI.labels):
+            raise ValueError(
+                "fields, labels: expected problems of NLI, as it is their hypotheses that are "
+                f"paraphrased, got {list(self.fields)}, {list(self.labels)}"
+            )
         for name in _FLOATS:
             object.__setattr__(self, name, float(getattr(self, name)))
         for name in ("generator", "model"):

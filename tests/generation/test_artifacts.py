@@ -31,10 +31,10 @@ from generation.blocks import read_block
 from generation.records import Exclusion, Seed
 from generation.tables import (
     EXCLUSIONS,
-    PROBLEMS,
-    REPLACEMENTS,
     exclusion_table,
+    problem_schema,
     problem_table,
+    replacement_schema,
     sorted_replacements,
 )
 
@@ -199,8 +199,7 @@ SEEDS = st.builds(
     Seed,
     seed_id=IDS,
     source=TEXT,
-    premise=TEXT,
-    hypothesis=TEXT,
+    texts=st.tuples(TEXT, TEXT),
     label=st.sampled_from(["entailment", "neutral", "contradiction"]),
     annotator_labels=st.lists(st.sampled_from(["entailment", "neutral"]), max_size=5).map(tuple),
 )
@@ -236,7 +235,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
     """As they were, whatever is in them."""
     table = problem_table(seeds)
-    assert table.schema == PROBLEMS
+    assert table.schema == problem_schema()
     write_table(file, table)
     assert (read_block(file, 0) if seeds else []) == seeds
 
@@ -246,11 +245,11 @@ def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
 def test_replacements_read_back_sorted(file: Path, replacements: list[Replacement]) -> None:
     """All of them, log-odds to the bit, by seed, class, word and replacement."""
     halves = table_of(replacements[:2]), table_of(replacements[2:])
-    table = sorted_replacements(*halves)
-    assert table.schema == REPLACEMENTS
+    table = sorted_replacements(pa.concat_tables(halves))
+    assert table.schema == replacement_schema()
     assert all(column.num_chunks <= 1 for column in table.columns)
     write_table(file, table)
-    read = replacements_in(pq.read_table(file, schema=REPLACEMENTS))
+    read = replacements_in(pq.read_table(file, schema=replacement_schema()))
     keys = [(r.seed_id, r.word_class, r.word, r.replacement) for r in read]
     assert keys == sorted(keys)
     assert sorted(map(repr, read)) == sorted(map(repr, replacements))

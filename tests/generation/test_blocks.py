@@ -16,8 +16,7 @@ def seed(number: int) -> Seed:
     return Seed(
         seed_id=f"snli:{number}",
         source="snli",
-        premise=f"Premise {number}.",
-        hypothesis="Hypothesis “é”.",
+        texts=(f"Premise {number}.", "Hypothesis “é”."),
         label="neutral",
         annotator_labels=("neutral", "entailment") if number % 2 else (),
     )

@@ -372,6 +372,10 @@ ORDER = (
 
 LATER: dict[str, Any] = {
     "without_mlms": ("a",),
+    "fields": ("premise", "context", "hypothesis"),
+    "labels": ("no", "yes"),
+    "shared_fields": ("premise", "hypothesis"),
+    "field_columns": {"premise": "text"},
 }
 """Options that are not written unless they are used: name → a value that is not the default."""
 

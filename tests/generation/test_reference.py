@@ -71,7 +71,7 @@ def _load_tagger_once(monkeypatch: pytest.MonkeyPatch, tagger: Tagger) -> None:
 @pytest.fixture(scope="module")
 def seeds() -> list[Seed]:
     return [
-        Seed(seed_id=f"tiny:{name}", source="tiny", premise=p, hypothesis=h, label="neutral")
+        Seed(seed_id=f"tiny:{name}", source="tiny", texts=(p, h), label="neutral")
         for name, (p, h) in PROBLEMS.items()
     ]
 
@@ -135,8 +135,7 @@ def real_seeds(path: Path, source: str, count: int) -> list[Seed]:
         Seed(
             seed_id=f"{source}:{row['pairID']}",
             source=source,
-            premise=row["sentence1"],
-            hypothesis=row["sentence2"],
+            texts=(row["sentence1"], row["sentence2"]),
             label=row["gold_label"],
         )
         for row in rows[:: len(rows) // count][:count]
@@ -148,7 +147,7 @@ def found_in(path: Path) -> dict[Key, Expected]:
     rows = pq.read_table(path).to_pylist()
     found = {
         (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
-            tuple(row["premise_mlms"]), tuple(row["hypothesis_mlms"]), row["log_odds"]
+            tuple(tuple(row[name]) for name in row if name.endswith("_mlms")), row["log_odds"]
         )
         for row in rows
     }
@@ -164,10 +163,7 @@ def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]
     } == {"too many": [], "missing": []}
     for key, there in expected.items():
         here = found[key]
-        assert (here.premise_mlms, here.hypothesis_mlms) == (
-            there.premise_mlms,
-            there.hypothesis_mlms,
-        ), key
+        assert here.mlms == there.mlms, key
         assert here.log_odds == pytest.approx(there.log_odds, abs=1e-3), key
 
 
@@ -237,8 +233,8 @@ def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPat
 def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) -> None:
     """A replacement validated by different MLMs in p and in h counts; each is on record."""
     expected = expected_of_three(seeds)
-    assert any(len(e.premise_mlms) == 3 for e in expected.values())
-    assert any(not set(e.premise_mlms) & set(e.hypothesis_mlms) for e in expected.values())
+    assert any(len(e.mlms[0]) == 3 for e in expected.values())
+    assert any(not set(e.mlms[0]) & set(e.mlms[1]) for e in expected.values())
     alone = [reference(seeds, {kind: tiny_model(kind)}, k=K) for kind in THREE]
     assert expected.keys() > set().union(*alone)
     assert_equal(rebuild(together, tmp_path), expected)
@@ -290,7 +286,7 @@ def test_real_models_on_real_problems(
     some = real_seeds(shared_data / file, source, count)
     expected = reference(some, models, k=200)
     assert len(expected) > 50
-    assert any(len(e.premise_mlms) == 2 for e in expected.values())
+    assert any(len(e.mlms[0]) == 2 for e in expected.values())
     run = tmp_path / "run"
     found = run_pipeline(run, some, models, suggestions_per_occurrence=200, word_classes=PAPER)
     assert_equal(found, expected)

@@ -15,7 +15,7 @@ from helpers.set_algebra import Evidence, Odds, class_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generation.chunks import Substitutions
+from generation.chunks import Place, Substitutions
 from generation.columns import pairs, split
 from generation.config import Config
 from generation.filters import (
@@ -33,9 +33,16 @@ from generation.funnel import KEPT, NOT_IN_VOCABULARY, Funnel, render_funnel
 from generation.lexicon import Lexicon
 from generation.problems import TaggedProblems, masked_queries
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token
-from generation.replacements import Members, Validated, over_mlms, over_occurrences, over_sentences
+from generation.replacements import (
+    Members,
+    Sides,
+    Validated,
+    over_mlms,
+    over_occurrences,
+    over_sentences,
+)
 from generation.shared_words import shared_words
-from generation.tables import REPLACEMENTS
+from generation.tables import replacement_schema
 from generation.validation import find_replacements
 from generation.vocabulary import WHOLE, Vocabulary
 from merge_dataset.schema import WORD_CLASSES
@@ -177,7 +184,8 @@ def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: 
 def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
     """`over_sentences`: two sets per shared word, to shared word → words in order."""
     keys = sorted_members(sides).keys
-    found, places = over_sentences(keys, combine=combine)
+    numbers = np.arange(len(sides))
+    found, places = over_sentences(keys, Sides(numbers // 2, numbers % 2, 2), combine=combine)
     assert (np.diff(found) > 0).all()
     names, result = list(NUMBERS), dict[int, list[str]]()
     rows = zip(*(column.tolist() for column in split(found)), places.tolist(), strict=True)
@@ -196,7 +204,7 @@ def test_over_sentences(sides: list[Odds]) -> None:
     """Equation 1 and its ablation; the intersection lies within the union, p and h are alike."""
     for combine in ("intersection", "union"):
         expected = {
-            n: set_algebra.over_sentences(sides[2 * n], sides[2 * n + 1], combine=combine)
+            n: set_algebra.over_sentences(sides[2 * n : 2 * n + 2], combine=combine)
             for n in range(len(sides) // 2)
         }
         assert combined(sides, combine) == {n: words for n, words in expected.items() if words}
@@ -329,8 +337,7 @@ def found(
     seed = Seed(
         seed_id="snli:1",
         source="snli",
-        premise=premise.text,
-        hypothesis=hypothesis.text,
+        texts=(premise.text, hypothesis.text),
         label="neutral",
     )
     problems = TaggedProblems(
@@ -339,7 +346,7 @@ def found(
     tagger = FakeTagger(tags_of)
     lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
     table, funnel = find_replacements(problems, candidates, lexicon, tagger, config)
-    assert table.schema == REPLACEMENTS
+    assert table.schema == replacement_schema()
     return Outcome(replacements_in(table), funnel, tagger.asked)
 
 
@@ -362,12 +369,12 @@ def run(
             (side, candidate) → its tags; other candidates keep the original's tags.
         settings: Of the configuration.
     """
-    shared = shared_words(premise, hypothesis, word_classes=WORD_CLASSES)
+    shared = shared_words((premise, hypothesis), word_classes=WORD_CLASSES)
     (one,) = (s for s in shared if s.word == word)
     said: Mapping[Any, Any] = tags or {}
 
     def tags_of(side: int, candidate: str) -> Tags:
-        sentence, positions = ((premise, one.premise), (hypothesis, one.hypothesis))[side]
+        sentence, positions = (premise, hypothesis)[side], one.positions[side]
         if (side, candidate) in said:
             return said[side, candidate]
         if candidate in said:
@@ -582,11 +589,11 @@ def test_masked_queries_single_and_joint() -> None:
     """Single masking hides one occurrence at a time, joint masking all of them (D4)."""
     spans = ((2, 6), (23, 27))
     assert [TWICE.text[slice(*span)] for span in spans] == ["girl", "girl"]
-    assert masked_queries(TWICE, (1, 5), masking="single") == [
+    assert masked_queries(Place(TWICE, (1, 5)), masking="single") == [
         MaskedQuery(TWICE.text, spans[0], (spans[0],)),
         MaskedQuery(TWICE.text, spans[1], (spans[1],)),
     ]
-    assert masked_queries(TWICE, (1, 5), masking="joint") == [
+    assert masked_queries(Place(TWICE, (1, 5)), masking="joint") == [
         MaskedQuery(TWICE.text, spans[0], spans),
         MaskedQuery(TWICE.text, spans[1], spans),
     ]
@@ -712,7 +719,7 @@ def random_cases(draw: st.DrawFn) -> Case:
         for side in (0, 1)
         for word in SUGGESTIONS
     }
-    word = SharedWord("boy", "noun", tuple(places[0]), tuple(places[1]))
+    word = SharedWord("boy", "noun", (tuple(places[0]), tuple(places[1])))
     return Case(sentences, word, answers, tags, draw(st.integers(0, 3)))
 
 
@@ -727,7 +734,7 @@ def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
     problem = {token.text.lower() for s in case.sentences for token in s.tokens}
     sets: list[dict[str, tuple[list[str], float]]] = []
     for side, s in enumerate(case.sentences):
-        positions = (case.word.premise, case.word.hypothesis)[side]
+        positions = case.word.positions[side]
         originals = tuple(s.tokens[i].tag for i in positions)
         found: dict[str, tuple[list[str], float]] = {}
         for word in SUGGESTIONS:
@@ -797,20 +804,19 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
     replacements, funnel = found_in(case, config)
     rows = {row["mlm"]: row for row in funnel.rows()}
     assert set(rows) == set(case.answers)
-    occurrences = len(case.word.premise) + len(case.word.hypothesis)
+    in_premise, in_hypothesis = map(len, case.word.positions)
     for mlm, places in case.answers.items():
         row = rows[mlm]
         went_in = sum(len(found) + case.rejected for found in places.values())
         assert row["suggestions"] == went_in
         assert row[KEPT] + sum(row[reason] for reason in REASONS) == went_in
         assert min(row[reason] for reason in (*REASONS, KEPT)) >= 0
-        assert row[NOT_IN_VOCABULARY] == occurrences - len(places)
+        assert row[NOT_IN_VOCABULARY] == in_premise + in_hypothesis - len(places)
         assert row["replacements"] == sum(
             mlm in r.premise_mlms or mlm in r.hypothesis_mlms for r in replacements
         )
         assert row[KEPT] == sum(
-            len(case.word.premise) * (mlm in r.premise_mlms)
-            + len(case.word.hypothesis) * (mlm in r.hypothesis_mlms)
+            in_premise * (mlm in r.premise_mlms) + in_hypothesis * (mlm in r.hypothesis_mlms)
             for r in replacements
         )
 

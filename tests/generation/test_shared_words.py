@@ -35,7 +35,7 @@ def sentence(tagged: str) -> Sentence:
 def shared(
     premise: str, hypothesis: str, word_classes: tuple[str, ...] = WORD_CLASSES
 ) -> list[SharedWord]:
-    return shared_words(sentence(premise), sentence(hypothesis), word_classes=word_classes)
+    return shared_words([sentence(premise), sentence(hypothesis)], word_classes=word_classes)
 
 
 def forms(found: list[SharedWord]) -> list[tuple[str, str]]:
@@ -77,8 +77,8 @@ def test_a_worked_example() -> None:
         "The/DT boy/NN jumps/VBZ high/RB ./.",
     )
     assert found == [
-        SharedWord("boy", "noun", (2,), (1,)),
-        SharedWord("jumps", "verb", (3,), (2,)),
+        SharedWord("boy", "noun", ((2,), (1,))),
+        SharedWord("jumps", "verb", ((3,), (2,))),
     ]
 
 
@@ -150,15 +150,15 @@ def test_every_occurrence_whatever_its_class() -> None:
         "The/DT run/NN was/VBD a/DT run/NN they/PRP run/VBP run/NNP",
         "They/PRP run/VBP that/DT run/NN",
     )
-    assert SharedWord("run", "noun", (1, 4, 6, 7), (1, 3)) in found
-    assert SharedWord("run", "verb", (1, 4, 6, 7), (1, 3)) in found
+    assert SharedWord("run", "noun", ((1, 4, 6, 7), (1, 3))) in found
+    assert SharedWord("run", "verb", ((1, 4, 6, 7), (1, 3))) in found
     assert len(found) == 2
 
 
 def test_occurrences_are_of_the_same_case() -> None:
     """The word "Boys" at the start is no occurrence of "boys"."""
     (word,) = shared("Boys/NNS like/VBP boys/NNS", "Girls/NNS hate/VBP boys/NNS")
-    assert (word.premise, word.hypothesis) == ((2,), (2,))
+    assert word.positions == ((2,), (2,))
 
 
 TOKENS = st.lists(
@@ -184,10 +184,30 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
     assert set(forms(found)) == {pair for pair in expected if pair[1] in WORD_CLASSES}
     assert len(set(forms(found))) == len(found)
     for word in found:
-        assert list(word.premise) == [i for i, t in enumerate(p) if t.text == word.word]
-        assert list(word.hypothesis) == [i for i, t in enumerate(h) if t.text == word.word]
+        for positions, tokens in zip(word.positions, (p, h), strict=True):
+            assert list(positions) == [i for i, t in enumerate(tokens) if t.text == word.word]
     swapped = shared(hypothesis, premise)
-    assert [SharedWord(w.word, w.word_class, w.hypothesis, w.premise) for w in swapped] == found
+    assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == found
+
+
+# --- Other formats than NLI ---
+
+
+def test_three_texts_share_what_stands_in_all() -> None:
+    """A word of two of three is not shared, unless those two are the ones that have to."""
+    context = sentence("A/DT boy/NN feeds/VBZ a/DT dog/NN")
+    question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
+    answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
+    texts = [context, question, answer]
+    assert shared_words(texts, word_classes=WORD_CLASSES) == [
+        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
+    ]
+    assert shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 2)) == [
+        SharedWord("boy", "noun", ((1,), (), (1,))),
+        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
+    ]
+    found = shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 1))
+    assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
 
 
 # --- The real data ---
@@ -219,9 +239,8 @@ def test_seeds_with_a_shared_word_per_class(
     tagged = {s.text: s for s in tagger.tag(texts)}
     found = dict.fromkeys(WORD_CLASSES, 0)
     for row in rows:
-        words = shared_words(
-            tagged[row["sentence1"]], tagged[row["sentence2"]], word_classes=WORD_CLASSES
-        )
+        pair = [tagged[row["sentence1"]], tagged[row["sentence2"]]]
+        words = shared_words(pair, word_classes=WORD_CLASSES)
         for word_class in {word.word_class for word in words}:
             found[word_class] += 1
     assert tuple(found.values()) == counts

@@ -20,7 +20,7 @@ from generation.variants import (
     word_spans,
 )
 from generation.variants import variant_rows as variant_columns
-from merge_dataset.schema import REPLACEMENT_COLUMNS, SIGNALS, arrow_schema
+from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
 modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Examples enough to find what is wrong; a busy machine is no failure."""
@@ -102,16 +102,14 @@ SEEDS = {
         Seed(
             seed_id="snli:2",
             source="snli",
-            premise="A girl sees a girl.",
-            hypothesis="A girl runs.",
+            texts=("A girl sees a girl.", "A girl runs."),
             label="contradiction",
             annotator_labels=("contradiction", "neutral"),
         ),
         Seed(
             seed_id="snli:10",
             source="snli",
-            premise="Small dogs bark.",
-            hypothesis="They are Small dogs.",
+            texts=("Small dogs bark.", "They are Small dogs."),
             label="entailment",
         ),
     )
@@ -174,7 +172,7 @@ def test_seed_rows() -> None:
     )
     assert (two["label"], ten["label"]) == (2, 0)
     assert (two["annotator_labels"], ten["annotator_labels"]) == ([2, 1], [])
-    assert [two[c] for c in REPLACEMENT_COLUMNS] == [
+    assert [two[c] for c in replacement_columns()] == [
         *[None, None, None, [], [], [], [], [], None],
         *[None] * len(SIGNALS),
         [],
@@ -246,7 +244,7 @@ def random_variants(draw: st.DrawFn) -> tuple[list[Variant], dict[str, Seed], An
             places.append(
                 [(s, s + len(w)) for s, w in zip(starts, words, strict=True) if w == word]
             )
-        seed = Seed(seed_id=f"s:{n}", source="s", premise=texts[0], hypothesis=texts[1],
+        seed = Seed(seed_id=f"s:{n}", source="s", texts=tuple(texts),
                     label="neutral")  # fmt: skip
         seeds[seed.seed_id] = seed
         spans[seed.seed_id, word] = (places[0], places[1])
@@ -281,5 +279,5 @@ def test_spans_of_tokens() -> None:
                        Token(",", 5, ","), Token("a", 7, "DT"), Token("boy", 9, "NN")))  # fmt: skip
     hypothesis = Sentence("boy", (Token("boy", 0, "NN"),))
     assert spans_of(premise, (1, 4)) == [(2, 5), (9, 12)]
-    word = SharedWord("boy", "noun", (1, 4), (0,))
-    assert word_spans(premise, hypothesis, word) == ([(2, 5), (9, 12)], [(0, 3)])
+    word = SharedWord("boy", "noun", ((1, 4), (0,)))
+    assert word_spans([premise, hypothesis], word) == [[(2, 5), (9, 12)], [(0, 3)]]

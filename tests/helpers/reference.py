@@ -36,8 +36,8 @@ _TAGS = {
 class Expected:
     """Who validated a replacement, and its smallest log-odds (D14)."""
 
-    premise_mlms: tuple[str, ...]
-    hypothesis_mlms: tuple[str, ...]
+    mlms: tuple[tuple[str, ...], ...]
+    """For each text of the problem."""
     log_odds: float
 
 
@@ -224,13 +224,16 @@ def keeps_class(text: str, word: str, replacement: str, tag_match: str) -> bool:
     return all(word_class(b) == word_class(a) for b, a in tags)
 
 
-def shared(seed: Seed, word_classes: Sequence[str]) -> list[tuple[str, str]]:
-    """D1: the (form, class) pairs of both sentences."""
-    in_premise, in_hypothesis = (
+def shared(
+    seed: Seed, word_classes: Sequence[str], sharing: Sequence[int] | None
+) -> list[tuple[str, str]]:
+    """D1: the (form, class) pairs of all texts that have to share them."""
+    sets = [
         {(token.text, word_class(token.tag)) for token in tag(text) if token.text.isalpha()}
-        for text in (seed.premise, seed.hypothesis)
-    )
-    return sorted((w, c) for w, c in in_premise & in_hypothesis if c in word_classes)
+        for n, text in enumerate(seed.texts)
+        if sharing is None or n in sharing
+    ]
+    return sorted((w, c) for w, c in set.intersection(*sets) if c in word_classes)
 
 
 def reference(
@@ -244,15 +247,17 @@ def reference(
     probability_filter: bool = True,
     class_filter: bool = True,
     masking: str = "single",
+    sharing: Sequence[int] | None = None,
 ) -> dict[Key, Expected]:
     """R_M(⟨p, h⟩, o) of every shared word o of every seed, with its provenance."""
     result: dict[Key, Expected] = {}
     for seed in seeds:
-        texts = (seed.premise, seed.hypothesis)
-        problem = {token.text.lower() for text in texts for token in tag(text)}
-        for word, its_class in shared(seed, word_classes):
+        problem = {token.text.lower() for text in seed.texts for token in tag(text)}
+        for word, its_class in shared(seed, word_classes, sharing):
             validated: list[dict[str, dict[str, float]]] = []
-            """For premise and hypothesis: replacement → MLM → smallest log-odds."""
+            """For each text with the word: replacement → MLM → smallest log-odds."""
+            having = [n for n, t in enumerate(seed.texts) if word in {o.text for o in tag(t)}]
+            texts = [seed.texts[n] for n in having]
             for text in texts:
                 tokens = tag(text)
                 positions = [i for i, token in enumerate(tokens) if token.text == word]  # D2
@@ -274,7 +279,7 @@ def reference(
                             union.setdefault(cased_like(other, word), {})[name] = odds
                 validated.append(union)
 
-            for replacement in validated[0].keys() | validated[1].keys():
+            for replacement in {each for union in validated for each in union}:
                 sides = [union.get(replacement, {}) for union in validated]
                 if combine == "intersection" and not all(sides):
                     continue
@@ -284,9 +289,9 @@ def reference(
                         for side, text in zip(sides, texts, strict=True)
                     ]
                 if all(sides) if combine == "intersection" else any(sides):
+                    by_text = dict(zip(having, sides, strict=True))
                     result[seed.seed_id, word, its_class, replacement] = Expected(
-                        tuple(sorted(sides[0])),
-                        tuple(sorted(sides[1])),
+                        tuple(tuple(sorted(by_text.get(n, ()))) for n in range(len(seed.texts))),
                         min(odds for side in sides for odds in side.values()),
                     )
     return result

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from generation.tables import REPLACEMENTS
+from generation.tables import replacement_schema
 from merge_dataset.schema import SIGNALS
 
 
@@ -39,7 +39,7 @@ def table_of(replacements: Iterable[Replacement]) -> pa.Table:
     rows = [
         asdict(r) | {"mlm_count": len({*r.premise_mlms, *r.hypothesis_mlms})} for r in replacements
     ]
-    return pa.Table.from_pylist(rows, schema=REPLACEMENTS)
+    return pa.Table.from_pylist(rows, schema=replacement_schema())
 
 
 def replacements_in(table: pa.Table) -> list[Replacement]:

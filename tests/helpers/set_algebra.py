@@ -36,13 +36,11 @@ def over_mlms(sets: Mapping[str, Odds]) -> dict[str, Evidence]:
     return found
 
 
-def over_sentences(
-    premise: Collection[str], hypothesis: Collection[str], *, combine: str
-) -> list[str]:
+def over_sentences(sets: Sequence[Collection[str]], *, combine: str) -> list[str]:
     """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), or ∪ in the ablation."""
     if combine == "union":
-        return sorted(set(premise) | set(hypothesis))
-    return sorted(set(premise) & set(hypothesis))
+        return sorted({word for each in sets for word in each})
+    return sorted(word for word in sets[0] if all(word in each for each in sets))
 
 
 def class_verdict(

@@ -153,6 +153,15 @@ def test_values_of_another_type(changes: dict[str, Any], message: str) -> None:
         config(**changes)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"fields": ("question", "answer")}, {"labels": ("entailment", "other")}]
+)
+def test_other_problems_than_those_of_nli(changes: dict[str, Any]) -> None:
+    """Without premise, hypothesis and the three labels there is nothing to paraphrase."""
+    with pytest.raises(ValueError, match="expected problems of NLI"):
+        config(**changes)
+
+
 # --- What decides the outcome ---
 
 RECORDED = {
@@ -169,6 +178,9 @@ RECORDED = {
 }
 """Settings of the machine, or that the manifest records as they came out."""
 
+OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}
+"""Settings of problems that can be of other formats, which have no hypothesis to paraphrase."""
+
 
 def test_what_is_made_does_not_depend_on_the_machine() -> None:
     """Paths and device leave `what_is_made` as it is."""
@@ -178,6 +190,6 @@ def test_what_is_made_does_not_depend_on_the_machine() -> None:
 def test_every_setting_is_recorded_or_decides() -> None:
     """No field is forgotten: each is in `what_is_made` or in the list above."""
     fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
-    assert fields == set(config().what_is_made()) | set(RECORDED)
+    assert fields == set(config().what_is_made()) | set(RECORDED) | OF_NLI
     assert not set(config().what_is_made()) & set(RECORDED)
     assert {"prompt", "k", "max_rounds", "rng_seed", "limit"} <= set(config().what_is_made())

@@ -25,8 +25,8 @@ from merge_dataset.schema import arrow_schema
 
 
 def seed(number: str, hypothesis: str, **changes: object) -> Seed:
-    values = {"seed_id": f"snli:{number}", "source": "snli", "premise": f"Premise {number}.",
-              "hypothesis": hypothesis, "label": "neutral"}  # fmt: skip
+    values = {"seed_id": f"snli:{number}", "source": "snli",
+              "texts": (f"Premise {number}.", hypothesis), "label": "neutral"}  # fmt: skip
     return Seed(**{**values, **changes})  # type: ignore[arg-type]
 
 

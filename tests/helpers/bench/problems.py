@@ -28,8 +28,7 @@ def read_seeds(file: Path) -> list[Seed]:
         Seed(
             seed_id=f"demo:{row['pairID']}",
             source="demo",
-            premise=row["sentence1"],
-            hypothesis=row["sentence2"],
+            texts=(row["sentence1"], row["sentence2"]),
             label=row["gold_label"],
         )
         for row in rows
