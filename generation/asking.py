@@ -5,17 +5,20 @@ What is left in the stores does not depend on how it is dealt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from generation.artifacts import RunFolder, read_json, slug, write_json
 from generation.config import BUNDLED_MLM, Config, bundled_path
 from generation.questions import Questions, Shard
+from generation.records import MaskedQuery, Scores
 from generation.suggestions import StoreIdentity, SuggestionStore
+
+if TYPE_CHECKING:
+    from generation.masked_lm import MaskedLM
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -85,6 +88,7 @@ def _ask(
         suggestions_per_occurrence=config.suggestions_per_occurrence,
         dtype=mlm.dtype,
         device=mlm.device,
+        max_pieces=config.max_pieces,
     )
     _agree(run, identity)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
@@ -98,26 +102,43 @@ def _ask(
 
         store.fill(
             ((shard, questions.of(shard)) for shard in shards),
-            lambda piece: mlm.score(
-                piece,
-                k=config.suggestions_per_occurrence,
-                batch_tokens=config.batch_tokens,
-                on_progress=bar.update,
-            ),
+            lambda part: _score(mlm, part, config, bar.update),
             at_once=mlm.questions_at_once,
             on_answered=skip,
         )
+
+
+def _score(
+    mlm: MaskedLM,
+    queries: Sequence[MaskedQuery],
+    config: Config,
+    on_progress: Callable[[int], object],
+) -> Scores:
+    """Answers of one token each, or of several pieces where the settings want them."""
+    from generation.word_pieces import score_words
+
+    k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
+    if config.max_pieces == 1:
+        return mlm.score(queries, k=k, batch_tokens=batch_tokens, on_progress=on_progress)
+    return score_words(
+        mlm,
+        queries,
+        k=k,
+        max_pieces=config.max_pieces,
+        batch_tokens=batch_tokens,
+        on_progress=on_progress,
+    )
 
 
 def _agree(run: RunFolder, identity: StoreIdentity) -> None:
     """Write down which store a model's answers are in, or find that other tasks did."""
     path = run.stores / f"{slug(identity.name)}.json"
     if not path.is_file():
-        write_json(path, asdict(identity), shared=True)
-    if (there := read_json(path)) != asdict(identity):
+        write_json(path, identity.values, shared=True)
+    if (there := read_json(path)) != identity.values:
         raise ValueError(
             f"{identity.name}: expected the same model, device and dtype in every task, got "
-            f"{there} and {asdict(identity)}; name them with --device, --dtype and @revision"
+            f"{there} and {identity.values}; name them with --device, --dtype and @revision"
         )
 
 
@@ -141,10 +162,10 @@ def _collect(name: str, questions: Questions, run: RunFolder, config: Config) ->
     for shard in questions.shards:
         scores = store.answers(shard, questions.of(shard))
         counts = {
-            "not_in_vocabulary": counts["not_in_vocabulary"] + int((scores.original < 0).sum()),
+            "not_in_vocabulary": counts["not_in_vocabulary"] + int((~scores.answered).sum()),
             "windowed": counts["windowed"] + int(scores.windowed.sum()),
         }
-    return {**asdict(identity), "store": identity.folder, **counts}
+    return {**identity.values, "store": identity.folder, **counts}
 
 
 def store_root(run: RunFolder, config: Config) -> Path:

@@ -7,19 +7,20 @@ in the order of the run's questions, and read from there block by block.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
+from generation.artifacts import read_json, write_json
 from generation.columns import ranges, starts_of
 from generation.filters import CHEAP_REASONS, Survivors, cheap_filters
 from generation.questions import Questions
-from generation.records import MaskedQuery
+from generation.records import MaskedQuery, Scores
 from generation.suggestions import SuggestionStore
-from generation.vocabulary import Vocabulary
+from generation.vocabulary import ATTACHED, OTHER, Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +32,39 @@ _FILES: Final = {
     "log_odds": np.dtype(np.float32),
     "rejected": np.dtype((np.int32, len(CHEAP_REASONS))),
 }
+_WORDS: Final = "words.json"
+"""The candidates of several pieces."""
+
+
+def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
+    """Each word of several pieces as one number past the vocabulary's, and what these read as.
+
+    Args:
+        scores: Where no word may have several, they stay as they are.
+        vocabulary: What the pieces read as.
+    """
+    if scores.tokens.ndim == 2:
+        return scores, vocabulary
+    every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
+    size = len(vocabulary.texts)
+    # Ids past the vocabulary (padding of the output layer) would be taken for words.
+    numbers = np.where(every[..., 0] < size, every[..., 0], _no_text(vocabulary))
+    is_long = every[..., 1] >= 0
+    distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
+    texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    joins_on = vocabulary.kinds[distinct[:, 0]] == ATTACHED
+    of_words = size + 2 * np.array([places[text] for text in texts], np.int32) + joins_on
+    numbers[is_long] = of_words[inverse.ravel()]
+    return (
+        replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
+        vocabulary.with_words(places),
+    )
+
+
+def _no_text(vocabulary: Vocabulary) -> int:
+    """An id that stands for no text."""
+    return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
 
 
 @dataclass(frozen=True)
@@ -57,17 +91,18 @@ class Candidates:
         """
         folder.mkdir(parents=True)
         vocabulary, done = store.vocabulary(), 0
+        words: dict[str, int] = {}
         files = {name: (folder / f"{name}.bin").open("wb") for name in _FILES}
         try:
             _append(files, starts=[0])
             for shard in questions.shards:
-                scores = store.answers(shard, questions.of(shard))
-                left = cheap_filters(scores, vocabulary, probability_filter=probability_filter)
+                scores, known = in_words(store.answers(shard, questions.of(shard)), vocabulary)
+                left = cheap_filters(scores, known, probability_filter=probability_filter)
                 _append(
                     files,
                     starts=left.starts[1:] + done,
                     in_vocabulary=left.in_vocabulary,
-                    tokens=left.tokens,
+                    tokens=_renumbered(left.tokens, known, len(vocabulary.texts), words),
                     log_odds=left.log_odds,
                     rejected=left.rejected,
                 )
@@ -75,12 +110,13 @@ class Candidates:
         finally:
             for file in files.values():
                 file.close()
+        write_json(folder / _WORDS, list(words))
         return cls(folder, questions, store)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What the tokens read as."""
-        return self.store.vocabulary()
+        """What the tokens read as, and the words of several pieces after them."""
+        return self.store.vocabulary().with_words(read_json(self.folder / _WORDS))
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
         """The candidates at some occurrences, in their order.
@@ -106,6 +142,27 @@ class Candidates:
         if not path.stat().st_size:
             return np.empty(0, dtype)
         return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
+
+
+def _renumbered(
+    tokens: NDArray[np.int32], known: Vocabulary, size: int, words: dict[str, int]
+) -> NDArray[np.int32]:
+    """Words of several pieces by numbers that are theirs in all shards.
+
+    Only what the filters leave is numbered, a small part of the words in a store.
+
+    Args:
+        tokens: Numbers in `known`.
+        known: The words of one shard.
+        size: How many tokens there are.
+        words: Word → its place among all; takes the new ones.
+    """
+    of_pieces = tokens >= size
+    distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
+    places = [words.setdefault(known.texts[number], len(words)) for number in distinct.tolist()]
+    renumbered = tokens.copy()
+    renumbered[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
+    return renumbered
 
 
 def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:

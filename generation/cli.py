@@ -150,6 +150,12 @@ def _config(
     masking: Annotated[
         Masking | None, option("One occurrence at a time, or all.", group=_MODELS)
     ] = None,
+    max_pieces: Annotated[
+        int | None,
+        option(
+            "Most word pieces of an original or a replacement; by default 1.", group=_MODELS, min=1
+        ),
+    ] = None,
     device: Device = None,
     dtype: Annotated[DType | None, option("float32 is the reference.", group=MACHINE)] = None,
     batch_tokens: Annotated[
@@ -182,6 +188,7 @@ def _config(
         "limit": limit,
         "mlms": tuple(mlm) if mlm else None,
         "masking": masking and masking.value,
+        "max_pieces": max_pieces,
         "device": device,
         "dtype": dtype and dtype.value,
         "batch_tokens": batch_tokens,
@@ -407,6 +414,9 @@ def suggest(
 
     \b
       merge-nli suggest --source snli --set suggestions_per_occurrence=50
+
+    \b
+      merge-nli suggest --source snli --mlm ./my-mlm --max-pieces 2 --masking joint
 
     \b
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm

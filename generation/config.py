@@ -56,6 +56,8 @@ class Config(ProblemSettings):
     """Masked LMs whose answers a build leaves alone, by their names in the provenance columns."""
     suggestions_per_occurrence: int = 200
     masking: Literal["single", "joint"] = "single"
+    max_pieces: int = later_field(1)
+    """Most word pieces of an original and of a suggestion."""
 
     # Filters (D5, D8, D11) and eq. 1
     word_classes: tuple[str, ...] = ("noun", "verb", "adjective")
@@ -97,8 +99,14 @@ class Config(ProblemSettings):
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
         counts = ("suggestions_per_occurrence", "min_replacements", "subsamples",
-                  "variants_per_class", "workers")  # fmt: skip
+                  "variants_per_class", "workers", "max_pieces")  # fmt: skip
         check_counts(self, *counts, optional=("batch_tokens",))
+        if self.max_pieces > 1 and not self.probability_filter:
+            raise ValueError(
+                "max_pieces: words of several pieces are looked for among those that are more "
+                "probable than the original: expected 1 with probability_filter = false, got "
+                f"{self.max_pieces}"
+            )
 
     @classmethod
     def from_recipe(cls, recipe: str, *, ablation: str | None = None, **settings: Any) -> Self:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import numpy as np
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.vocabulary import Vocabulary, read_vocabulary
@@ -21,8 +23,11 @@ from merge_metric.predict.weights import digest_of_files, resolve_device
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
+
+_Reduced = TypeVar("_Reduced")
 
 _HEADS: Final = {
     "bert": ("cls",),
@@ -53,23 +58,36 @@ _IN_FLIGHT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """One query as the model sees it."""
+class Input:
+    """One text as the model sees it, and the mask in it that is asked about."""
 
     row: int
-    """Index of the query."""
+    """Number of the question, and of the answer's row."""
     ids: tuple[int, ...]
     position: int
     """Index in `ids` of the mask asked about."""
     original: int
+    """The token that is masked there, whose score is wanted beside those of others."""
     windowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """The tokens that are probable enough, a row per input and token, sorted by both."""
+
+    row: NDArray[np.int64]
+    """[n] `Input.row`"""
+    token: NDArray[np.int32]
+    """[n]"""
+    log_prob: NDArray[np.float32]
+    """[n] In nats."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Best:
     """What the model says about some inputs, perhaps still being computed on its device."""
 
-    inputs: list[_Input]
+    inputs: list[Input]
     tokens: torch.Tensor
     """[inputs, k]"""
     logits: torch.Tensor
@@ -113,7 +131,7 @@ class MaskedLM:
         self.name, self.revision = name, revision
         self.architecture = type(model).__name__
         self._model: Any = model.eval()  # type: ignore[no-untyped-call]
-        self._mask_id: int = tokenizer.mask_token_id
+        self.mask_id: int = tokenizer.mask_token_id
         self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self.max_tokens = _max_tokens(model, tokenizer)
@@ -220,58 +238,175 @@ class MaskedLM:
             One row per query, in order. Queries whose word, or whose other masked
             occurrence, is not exactly one token stay empty (D3).
         """
-        k = min(k, int(self._model.config.vocab_size))
-        budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
-        scores = Scores.empty(len(queries), k)
         inputs = [i for i in self._inputs(queries) if i is not None]
         on_progress(len(queries) - len(inputs))
-        rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
-        waiting: deque[_Best] = deque()
-        for group in _groups(_batches(inputs, budget), rows):
-            waiting.append(self._best(group, k, on_progress))
-            if len(waiting) > _IN_FLIGHT:
-                waiting.popleft().write(scores)
-        while waiting:
-            waiting.popleft().write(scores)
-        return scores
-
-    def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[_Input | None]:
-        sentences = list(dict.fromkeys(query.sentence for query in queries))
-        encodings = dict(zip(sentences, self._tokenizer.encode_batch(sentences), strict=True))
-        tokens_at = {s: _token_of_span(s, e) for s, e in encodings.items()}
-        for row, query in enumerate(queries):
-            located = tokens_at[query.sentence]
-            ids = encodings[query.sentence].ids
-            masked = [located.get(span) for span in query.masked]
-            if all(i is not None and self._is_word(ids[i], query, span)
-                   for i, span in zip(masked, query.masked, strict=True)):  # fmt: skip
-                yield self._input(row, encodings[query.sentence], located[query.span], masked)
-            else:
-                yield None
-
-    def _is_word(self, token: int, query: MaskedQuery, span: Span) -> bool:
-        """Whether the token stands for the word: not for "unknown", nor for another text."""
-        word = query.sentence[slice(*span)]
-        return self.vocabulary.is_text(token) and _folded(self.vocabulary.texts[token]) == _folded(
-            word
+        return self.best(
+            inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
         )
 
-    def _input(self, row: int, encoding: Any, position: int, masked: Sequence[Any]) -> _Input:
-        ids = list(encoding.ids)
-        original = ids[position]
-        for i in masked:
-            ids[i] = self._mask_id
+    def best(
+        self,
+        inputs: Sequence[Input],
+        *,
+        rows: int,
+        k: int,
+        batch_tokens: int | None = None,
+        on_progress: Callable[[int], object] = lambda queries: None,
+    ) -> Scores:
+        """The `k` most probable tokens at each input's mask, or all that there are.
+
+        Args:
+            inputs: In any order.
+            rows: How many rows the answer has; those that no input is for stay empty.
+            k: Tokens wanted.
+            batch_tokens: As in `score`, like the next.
+            on_progress: Called with the number of inputs done.
+        """
+        k = min(k, int(self._model.config.vocab_size))
+        scores = Scores.empty(rows, k)
+
+        def best_of(inputs: list[Input], logits: torch.Tensor) -> _Best:
+            return _best(inputs, logits, k)
+
+        for best in self._passes(inputs, best_of, batch_tokens, on_progress):
+            best.write(scores)
+        return scores
+
+    def likely(
+        self,
+        inputs: Sequence[Input],
+        *,
+        floors: NDArray[np.float32],
+        allowed: NDArray[np.bool_],
+        which: NDArray[np.int64],
+        batch_tokens: int | None = None,
+    ) -> Likely:
+        """Every token of certain kinds that is more probable than an input's floor.
+
+        Args:
+            inputs: Their rows are 0, 1, 2, ….
+            floors: [inputs] log P that a token has to exceed, in nats.
+            allowed: [kinds, vocabulary] Which tokens are of each kind.
+            which: [inputs] The kind wanted.
+            batch_tokens: As in `score`.
+        """
+        size = int(self._model.config.vocab_size)
+        fitting = np.zeros((len(allowed), size), np.bool_)
+        fitting[:, : min(size, allowed.shape[1])] = allowed[:, :size]
+        kinds = self._to_device(fitting)
+
+        def likely_of(inputs: list[Input], logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows = [i.row for i in inputs]
+            log_probs = logits.log_softmax(-1)
+            probable = log_probs > self._to_device(floors[rows])[:, None]
+            probable &= kinds[self._to_device(which[rows])]
+            places, tokens = probable.nonzero(as_tuple=True)
+            return self._to_device(rows)[places], tokens, log_probs[places, tokens]
+
+        found = list(self._passes(inputs, likely_of, batch_tokens))
+        row, token, log_prob = (
+            np.concatenate([each[i].cpu().numpy() for each in found] or [np.zeros(0)])
+            for i in range(3)
+        )
+        order = np.lexsort((token, row))
+        return Likely(
+            row[order].astype(np.int64), token[order].astype(np.int32),
+            log_prob[order].astype(np.float32),
+        )  # fmt: skip
+
+    def log_probs(
+        self, inputs: Sequence[Input], *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
+        """[inputs] log P of each input's `original` at its mask, in nats.
+
+        Args:
+            inputs: Their rows are 0, 1, 2, ….
+            batch_tokens: As in `score`.
+        """
+        scores = np.zeros(len(inputs), np.float32)
+
+        def own_of(inputs: list[Input], logits: torch.Tensor) -> tuple[list[int], torch.Tensor]:
+            own = self._to_device([[i.original] for i in inputs])
+            return [i.row for i in inputs], logits.log_softmax(-1).gather(1, own)[:, 0]
+
+        for rows, values in self._passes(inputs, own_of, batch_tokens):
+            scores[rows] = values.cpu().numpy()
+        return scores
+
+    def encode(self, sentences: Sequence[str]) -> list[Any]:
+        """The tokens of some sentences, as `tokenizers.Encoding`."""
+        return list(self._tokenizer.encode_batch(list(sentences)))
+
+    def fitted(
+        self, ids: Sequence[int], position: int, encoding: Any
+    ) -> tuple[tuple[int, ...], int]:
+        """Ids cut to a window around a position, if there are too many; the position in it.
+
+        Args:
+            ids: Of a whole text, perhaps with other pieces in it.
+            position: What the window is around.
+            encoding: The text's, whose special tokens stand around the window too.
+        """
         if len(ids) <= self.max_tokens:
-            return _Input(row, tuple(ids), position, original, False)
+            return tuple(ids), position
         special = encoding.special_tokens_mask
         head = next(i for i, flag in enumerate(special) if not flag)
         tail = next(i for i, flag in enumerate(reversed(special)) if not flag)
         room = self.max_tokens - head - tail
         first = min(max(position - room // 2, head), len(ids) - tail - room)
-        kept = ids[:head] + ids[first : first + room] + ids[len(ids) - tail :]
-        return _Input(row, tuple(kept), position - first + head, original, True)
+        kept = (*ids[:head], *ids[first : first + room], *ids[len(ids) - tail :])
+        return kept, position - first + head
 
-    def _run(self, batch: list[_Input]) -> torch.Tensor:
+    def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[Input | None]:
+        sentences = list(dict.fromkeys(query.sentence for query in queries))
+        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
+        pieces_at = {s: pieces_of_spans(s, e, most=1) for s, e in encodings.items()}
+        for row, query in enumerate(queries):
+            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
+            masked = [located.get(span) for span in query.masked]
+            if all(p is not None and self.is_word([encoding.ids[i] for i in p], query, span)
+                   for p, span in zip(masked, query.masked, strict=True)):  # fmt: skip
+                positions = [place.start for place in masked if place is not None]
+                yield self._input(row, encoding, located[query.span].start, positions)
+            else:
+                yield None
+
+    def is_word(self, tokens: Sequence[int], query: MaskedQuery, span: Span) -> bool:
+        """Whether tokens stand for the word: not for "unknown", nor for another text."""
+        word = query.sentence[slice(*span)]
+        return all(map(self.vocabulary.is_text, tokens)) and _folded(
+            "".join(self.vocabulary.texts[token] for token in tokens)
+        ) == _folded(word)
+
+    def _input(self, row: int, encoding: Any, position: int, masked: Sequence[int]) -> Input:
+        ids = list(encoding.ids)
+        original = ids[position]
+        for i in masked:
+            ids[i] = self.mask_id
+        kept, place = self.fitted(ids, position, encoding)
+        return Input(row, kept, place, original, len(kept) < len(ids))
+
+    def _passes(
+        self,
+        inputs: Sequence[Input],
+        reduce: Callable[[list[Input], torch.Tensor], _Reduced],
+        batch_tokens: int | None,
+        on_progress: Callable[[int], object] = lambda inputs: None,
+    ) -> Iterator[_Reduced]:
+        """What `reduce` makes of the logits [inputs, vocabulary] of some inputs after others.
+
+        The results are handed out late, as they may still be computed on the device.
+        """
+        budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
+        rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
+        waiting: deque[_Reduced] = deque()
+        for group in _groups(_batches(inputs, budget), rows):
+            waiting.append(self._pass(group, reduce, on_progress))
+            if len(waiting) > _IN_FLIGHT:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _run(self, batch: list[Input]) -> torch.Tensor:
         """[batch, width] The trunk's vector at each mask; whole models give logits at once."""
         import torch
 
@@ -283,9 +418,12 @@ class MaskedLM:
         output: torch.Tensor = self._trunk(input_ids=ids)[0]
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
-    def _best(
-        self, batches: list[list[_Input]], k: int, on_progress: Callable[[int], object]
-    ) -> _Best:
+    def _pass(
+        self,
+        batches: list[list[Input]],
+        reduce: Callable[[list[Input], torch.Tensor], _Reduced],
+        on_progress: Callable[[int], object],
+    ) -> _Reduced:
         """Run trunk and head; the results stay on the device, and need not be there yet."""
         import torch
 
@@ -298,18 +436,12 @@ class MaskedLM:
             vectors = torch.cat(found)
             if (few := _FEWEST_ROWS - len(inputs)) > 0:
                 vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
-            logits = self._head(vectors)[: len(inputs)].float()
-            best = logits.topk(k, dim=-1)
-            own = logits.gather(1, self._to_device([[i.original] for i in inputs]))[:, 0]
-            # In place, from the maximum that is known: logits are large, and not needed any more.
-            highest = best.values[:, :1]
-            log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
-            return _Best(inputs, best.indices, best.values, own, log_normalizer)
+            return reduce(inputs, self._head(vectors)[: len(inputs)].float())
 
-    def _to_device(self, numbers: Sequence[Any]) -> torch.Tensor:
+    def _to_device(self, numbers: Any) -> torch.Tensor:
         import torch
 
-        return torch.tensor(numbers).to(self._model.device, non_blocking=True)
+        return torch.as_tensor(numbers).to(self._model.device, non_blocking=True)
 
     @cached_property
     def _trunk(self) -> Callable[..., Any]:
@@ -325,7 +457,20 @@ class MaskedLM:
         return vectors
 
 
-def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
+def _best(inputs: list[Input], logits: torch.Tensor, k: int) -> _Best:
+    """The `k` best of each row; the logits are not needed any more afterwards."""
+    import torch
+
+    best = logits.topk(k, dim=-1)
+    originals = torch.tensor([[i.original] for i in inputs]).to(logits.device, non_blocking=True)
+    own = logits.gather(1, originals)[:, 0]
+    # In place, from the maximum that is known: logits are large.
+    highest = best.values[:, :1]
+    log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+    return _Best(inputs, best.indices, best.values, own, log_normalizer)
+
+
+def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
     """Inputs of equal length, at most `budget` tokens together.
 
     Short and long batches come in random order, so that the speed seen so far is an
@@ -341,9 +486,9 @@ def _batches(inputs: Sequence[_Input], budget: int) -> list[list[_Input]]:
     return batches
 
 
-def _groups(batches: Iterable[list[_Input]], rows: int) -> Iterator[list[list[_Input]]]:
+def _groups(batches: Iterable[list[Input]], rows: int) -> Iterator[list[list[Input]]]:
     """Batches in groups of at least so many rows: the head wants more than the trunk."""
-    group: list[list[_Input]] = []
+    group: list[list[Input]] = []
     for batch in batches:
         group.append(batch)
         if sum(map(len, group)) >= rows:
@@ -353,12 +498,17 @@ def _groups(batches: Iterable[list[_Input]], rows: int) -> Iterator[list[list[_I
         yield group
 
 
-def _token_of_span(sentence: str, encoding: Any) -> dict[Span, int]:
-    """Half-open character span → index of the one token that covers just that (D3).
+def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
+    """Half-open character span → indices of the tokens that cover just that (D3).
 
     Tokenizers that count the space before a word as part of its token are put right.
     Tokens that overlap (a lone "▁" over its word's first letter, the bytes of one
-    character) are several tokens for one word, and left out.
+    character) are pieces of nothing, and left out.
+
+    Args:
+        sentence: The text.
+        encoding: Its tokens.
+        most: How many tokens a span may have.
     """
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
@@ -369,11 +519,21 @@ def _token_of_span(sentence: str, encoding: Any) -> dict[Span, int]:
             spans.append((start, end, i))
     before = [0, *(end for _, end, _ in spans)]
     after = [*(start for start, _, _ in spans[1:]), len(sentence)]
-    return {
-        (start, end): i
-        for (start, end, i), last, following in zip(spans, before, after, strict=False)
-        if last <= start and end <= following
-    }
+    found: dict[Span, range] = {}
+    open_spans: list[tuple[int, range]] = []
+    """Where a word may have begun, and its tokens so far: up to the token before."""
+    for (start, end, i), last, following in zip(spans, before, after, strict=False):
+        if not (last <= start and end <= following):
+            open_spans = []
+            continue
+        joined = start == last
+        open_spans = [
+            (first, range(tokens.start, i + 1))
+            for first, tokens in open_spans
+            if joined and tokens.stop == i and len(tokens) < most
+        ] + [(start, range(i, i + 1))]
+        found |= {(first, end): tokens for first, tokens in open_spans}
+    return found
 
 
 def _folded(text: str) -> str:

@@ -380,9 +380,10 @@ def _stores(
     wanted = {
         "masking": config.masking,
         "suggestions_per_occurrence": config.suggestions_per_occurrence,
+        "max_pieces": config.max_pieces,
     }
     for record in suggested["mlms"]:
-        there = {key: record[key] for key in wanted}
+        there = {key: {"max_pieces": 1, **record}[key] for key in wanted}
         if there != wanted:
             raise ValueError(
                 f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "

@@ -94,34 +94,44 @@ class MaskedQuery:
 class Scores:
     """What a masked LM says about n queries; row i answers query i.
 
-    `k` is the number of suggestions, at most the size of the model's output.
+    `k` is the number of suggestions, at most the size of the model's output. Where words may
+    have up to m > 1 pieces, a word is m ids, the last ones −1 if it has fewer, and takes a
+    dimension more; its "logit" is its log-probability, and `log_normalizer` 0.
     """
 
     original: NDArray[np.int32]
-    """[n] Token id of the original word, −1 where it is not one token (D3)."""
+    """[n] or [n, m] Token id of the original word, −1 where it is not one token (D3), or not
+    m at most."""
     original_logit: NDArray[np.float32]
-    """[n] Its logit; nan where `original` is −1, as in the next three."""
+    """[n] Its logit; nan where there is no original, as in the next three."""
     log_normalizer: NDArray[np.float32]
     """[n] log Σ exp(logits): log P = logit − log_normalizer, in nats."""
     tokens: NDArray[np.int32]
-    """[n, k] Ids of the most probable tokens, most probable first; −1 if none."""
+    """[n, k] or [n, k, m] Ids of the most probable ones, most probable first; −1 if none."""
     logits: NDArray[np.float32]
     """[n, k] Their logits."""
     windowed: NDArray[np.bool_]
     """[n] Whether the sentence was cut to a window around the mask."""
 
     @classmethod
-    def empty(cls, n: int, k: int) -> Self:
+    def empty(cls, n: int, k: int, *, max_pieces: int = 1) -> Self:
         """Room for `n` queries, all of them marked as not in the vocabulary."""
         nan = np.float32(np.nan)
+        word = (max_pieces,) if max_pieces > 1 else ()
         return cls(
-            original=np.full(n, -1, np.int32),
+            original=np.full((n, *word), -1, np.int32),
             original_logit=np.full(n, nan, np.float32),
             log_normalizer=np.full(n, nan, np.float32),
-            tokens=np.full((n, k), -1, np.int32),
+            tokens=np.full((n, k, *word), -1, np.int32),
             logits=np.full((n, k), nan, np.float32),
             windowed=np.zeros(n, np.bool_),
         )
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """[n] Whether the original is one token, or as many as a word may have (D3)."""
+        first: NDArray[np.int32] = self.original if self.original.ndim == 1 else self.original[:, 0]
+        return first >= 0
 
     @classmethod
     def concatenate(cls, pieces: Sequence[Self]) -> Self:

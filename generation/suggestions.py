@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 import numpy as np
@@ -30,6 +30,9 @@ from generation.artifacts import (
 from generation.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.records import MaskedQuery, Scores
 from generation.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +53,20 @@ class StoreIdentity:
     suggestions_per_occurrence: int
     dtype: str
     device: str
+    max_pieces: int = 1
 
     @property
     def folder(self) -> str:
         """Name of the store's folder: readable, and different for every identity."""
-        return f"{slug(self.name)}-{digest_of({**asdict(self), 'layout': _LAYOUT})[:12]}"
+        return f"{slug(self.name)}-{digest_of({**self.values, 'layout': _LAYOUT})[:12]}"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As files have it: `max_pieces` only where words may have several."""
+        values = asdict(self)
+        if self.max_pieces == 1:
+            del values["max_pieces"]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ class SuggestionStore:
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
-            write_json(header, asdict(identity), shared=True)
+            write_json(header, identity.values, shared=True)
         if not any(_is_sound(path) for path in store._vocabulary_paths()):
             _write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)
@@ -133,7 +145,7 @@ class SuggestionStore:
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[Part]:
         """All sound parts that may answer questions of a shard, in the order of their names."""
         for path in self._sound_paths(shard):
-            yield _read_part(path)
+            yield _read_part(path, self.identity.max_pieces)
 
     def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
         """Of the questions answered so far, and perhaps of some in neighbouring shards."""
@@ -264,31 +276,37 @@ def _shard_of(path: Path) -> Shard:
 
 
 def _part_table(queries: Sequence[MaskedQuery], scores: Scores) -> pa.Table:
-    k = scores.tokens.shape[1]
     return pa.table(
         {
             **question_columns(queries),
-            "original": pa.array(scores.original),
-            "original_logit": pa.array(scores.original_logit),
-            "log_normalizer": pa.array(scores.log_normalizer),
-            "windowed": pa.array(scores.windowed),
-            "tokens": pa.FixedSizeListArray.from_arrays(pa.array(scores.tokens.ravel()), k),
-            "logits": pa.FixedSizeListArray.from_arrays(pa.array(scores.logits.ravel()), k),
+            "original": _column(scores.original),
+            "original_logit": _column(scores.original_logit),
+            "log_normalizer": _column(scores.log_normalizer),
+            "windowed": _column(scores.windowed),
+            "tokens": _column(scores.tokens),
+            "logits": _column(scores.logits),
         }
     )
 
 
-def _read_part(path: Path) -> Part:
+def _column(values: NDArray[Any]) -> pa.Array:
+    """Rows of any shape, flat."""
+    if values.ndim == 1:
+        return pa.array(values)
+    width = int(np.prod(values.shape[1:]))
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), width)
+
+
+def _read_part(path: Path, max_pieces: int) -> Part:
     table = pq.read_table(path).combine_chunks()
-    columns = {
-        name: table[name].to_numpy()
-        for name in ("original", "original_logit", "log_normalizer", "windowed")
-    }
-    matrices = {
-        name: table[name].chunk(0).flatten().to_numpy().reshape(len(table), -1)
-        for name in ("tokens", "logits")
-    }
-    return Part(table["key"].to_pylist(), Scores(**columns, **matrices))
+    word = (max_pieces,) if max_pieces > 1 else ()
+    shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
+    columns = {}
+    for name in ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits"):
+        column, shape = table[name], shapes.get(name, ())
+        values = column.chunk(0).flatten() if shape else column
+        columns[name] = values.to_numpy(zero_copy_only=False).reshape(len(table), *shape)
+    return Part(table["key"].to_pylist(), Scores(**columns))
 
 
 def _vocabulary_table(vocabulary: Vocabulary) -> pa.Table:

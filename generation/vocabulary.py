@@ -5,7 +5,7 @@ Found by decoding, not by looking for "##", "Ġ" or "▁", so any tokenizer will
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +57,16 @@ class Vocabulary:
         """[len(texts)] Whether some `WHOLE` token reads the same."""
         whole = {t for t, kind in zip(self.texts, self.kinds, strict=True) if kind == WHOLE}
         return np.array([text in whole for text in self.texts], np.bool_)
+
+    def with_words(self, words: Iterable[str]) -> Vocabulary:
+        """The same with words of several pieces, numbered after the tokens.
+
+        The i-th has number `len(texts) + 2 i` where it begins with a `WHOLE` piece, and the next
+        one where it joins on to what stands before.
+        """
+        texts = [word for word in words for _ in (WHOLE, ATTACHED)]
+        kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
+        return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
 
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Which suggestions are whole words where an original stands (D4).

@@ -371,6 +371,7 @@ ORDER = (
 
 
 LATER: dict[str, Any] = {
+    "max_pieces": 2,
     "without_mlms": ("a",),
     "fields": ("premise", "context", "hypothesis"),
     "labels": ("no", "yes"),

@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.masked_queries import ask, ask_all, assert_identical, seen_inputs
 from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
 from safetensors.torch import load_file
@@ -41,21 +40,6 @@ K = 50
 @cache
 def tiny_mlm(kind: str) -> MaskedLM:
     return MaskedLM.load(tiny_model(kind), device="cpu")
-
-
-def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
-    """What may stand in place of an occurrence of `word`?"""
-    span = [m.span() for m in re.finditer(rf"\b{re.escape(word)}\b", sentence)][occurrence]
-    return MaskedQuery(sentence, span, (span,))
-
-
-def ask_all(texts: list[str]) -> list[MaskedQuery]:
-    """One question for every word of every sentence."""
-    return [
-        MaskedQuery(text, match.span(), (match.span(),))
-        for text in texts
-        for match in re.finditer(r"\w+", text)
-    ]
 
 
 def full_forward(kind: str, query: MaskedQuery) -> tuple[int, torch.Tensor] | None:
@@ -95,27 +79,6 @@ def assert_empty(scores: Scores, row: int) -> None:
     for column in (scores.original_logit, scores.log_normalizer, scores.logits):
         assert np.all(np.isnan(column[row]))
     assert not scores.windowed[row]
-
-
-def assert_identical(here: Scores, there: Scores) -> None:
-    """Bit by bit the same."""
-    for field in fields(Scores):
-        one, other = getattr(here, field.name), getattr(there, field.name)
-        assert one.dtype == other.dtype
-        assert one.tobytes() == other.tobytes(), field.name
-
-
-@contextmanager
-def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
-    """Collects the batches of token ids that a model is run on."""
-    seen: list[list[list[int]]] = []
-
-    def look(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen.append(kwargs.get("input_ids", *args).tolist())
-
-    hook = mlm._model.base_model.register_forward_pre_hook(look, with_kwargs=True)
-    yield seen
-    hook.remove()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -373,7 +336,7 @@ def test_joint_masking_hides_every_occurrence(kind: str) -> None:
     mlm = tiny_mlm(kind)
     with seen_inputs(mlm) as inputs:
         scores = mlm.score(jointly, k=K)
-    assert {row.count(mlm._mask_id) for row in inputs[0]} == {3}
+    assert {row.count(mlm.mask_id) for row in inputs[0]} == {3}
     for row, query in enumerate(jointly):
         expected = full_forward(kind, query)
         assert expected is not None

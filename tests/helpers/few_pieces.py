@@ -1,0 +1,45 @@
+"""A tiny masked LM whose vocabulary is so small that all words of three pieces can be listed."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from transformers import BertConfig, BertTokenizer
+
+from helpers.tiny_models import MAX_TOKENS, randomised, save
+
+WORDS = "a the and near sees red dog cat man snow foot dogs".split()
+PIECES = "##s ##man ##ball ##like ##cat".split()
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@lru_cache
+def few_pieces(sharpness: float = 1.0, seed: int = 0) -> Path:
+    """Its folder.
+
+    Args:
+        sharpness: What the embeddings that logits are products with are multiplied by.
+        seed: Of the weights.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="few-pieces-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    tokenizer = BertTokenizer(
+        vocab={piece: number for number, piece in enumerate([*SPECIAL, *WORDS, *PIECES, "."])}
+    )
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=MAX_TOKENS,
+        initializer_range=0.3,
+    )
+    model = randomised(config, seed)
+    model.get_output_embeddings().weight.data.mul_(sharpness)
+    save(model, tokenizer, folder)
+    return folder

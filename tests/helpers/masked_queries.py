@@ -1,0 +1,56 @@
+"""Questions to masked LMs, what the models are run on, and how answers are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from generation.masked_lm import MaskedLM
+from generation.records import MaskedQuery, Scores
+
+
+def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
+    """What may stand in place of an occurrence of `word`?"""
+    span = [m.span() for m in re.finditer(rf"\b{re.escape(word)}\b", sentence)][occurrence]
+    return MaskedQuery(sentence, span, (span,))
+
+
+def ask_all(texts: list[str]) -> list[MaskedQuery]:
+    """One question for every word of every sentence."""
+    return [
+        MaskedQuery(text, match.span(), (match.span(),))
+        for text in texts
+        for match in re.finditer(r"\w+", text)
+    ]
+
+
+def jointly(sentence: str, word: str) -> list[MaskedQuery]:
+    """A question for each occurrence of `word`, all of them masked."""
+    spans = tuple(match.span() for match in re.finditer(rf"\b{re.escape(word)}\b", sentence))
+    return [MaskedQuery(sentence, span, spans) for span in spans]
+
+
+def assert_identical(here: Scores, there: Scores) -> None:
+    """Bit by bit the same."""
+    for field in fields(Scores):
+        one, other = getattr(here, field.name), getattr(there, field.name)
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes(), field.name
+
+
+@contextmanager
+def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
+    """Collects the batches of token ids that a model is run on."""
+    seen: list[list[list[int]]] = []
+
+    def look(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.append(kwargs.get("input_ids", *args).tolist())
+
+    hook = mlm._model.base_model.register_forward_pre_hook(look, with_kwargs=True)
+    yield seen
+    hook.remove()
