@@ -120,7 +120,9 @@ def test_foreign_questions_are_an_error(
 
 # --- Words of several pieces ---
 
-GIRL, BOY, DOG, S, STOP = (VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", "."))
+GIRL, BOY, DOG, S, STOP = (
+    VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", ".")
+)
 
 
 def test_words_of_pieces_by_hand() -> None:

@@ -206,6 +206,12 @@ def test_an_unknown_key_like_no_other_lists_all() -> None:
         ({"min_replacements": 0}, "min_replacements: expected at least 1, got 0"),
         ({"subsamples": -1}, "subsamples: expected at least 1, got -1"),
         ({"variants_per_class": 0}, "variants_per_class: expected at least 1, got 0"),
+        ({"max_pieces": 0}, "max_pieces: expected at least 1, got 0"),
+        (
+            {"max_pieces": 2, "probability_filter": False},
+            "max_pieces: words of several pieces .*: expected 1 with probability_filter = false, "
+            "got 2",
+        ),
         ({"workers": 0}, "workers: expected at least 1, got 0"),
         ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
         ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),

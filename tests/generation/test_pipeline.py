@@ -13,8 +13,10 @@ from generation import Config, blocks, build, generate, suggest
 from generation import suggestions as store_module
 from generation.artifacts import RunFolder, digest_of_file, read_json
 from generation.blocks import block_sizes, read_block, sorted_problems
+from generation.config import bundled_path
 from generation.filters import REASONS
 from generation.funnel import KEPT, render_funnel
+from generation.masked_lm import MaskedLM
 from generation.paraphrase.config import ParaphraseConfig
 from merge_dataset.schema import SIGNALS
 
@@ -211,6 +213,69 @@ def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path)
         build(other.path, masking="joint")
     generate(demo_config(other.path, masking="joint"))
     assert len(list(other.store.iterdir())) == 2
+
+
+@pytest.fixture(scope="module")
+def run_of_pieces(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Half of the problems with words of up to two pieces."""
+    return generate(pieces_config(tmp_path_factory.mktemp("pieces") / "run"))
+
+
+def pieces_config(run: Path, **settings: object) -> Config:
+    return demo_config(run, max_pieces=2, **settings).overlaid(None, {"limit": 6})
+
+
+def test_words_of_several_pieces_are_among_the_replacements(
+    run: RunFolder, run_of_pieces: RunFolder
+) -> None:
+    """More words than the vocabulary has, each more probable than the original."""
+    mlm = MaskedLM.load(bundled_path("demo/bert-tiny-mlm"), device="cpu")
+    tokens = set(mlm.vocabulary.texts)
+    replacements = pq.read_table(run_of_pieces.replacements).to_pylist()
+    longer = [r for r in replacements if r["replacement"].lower() not in tokens]
+    assert longer
+    assert all(r["replacement"].isalpha() and r["log_odds"] > 0 for r in longer)
+    # Those of one piece keep their log-odds, but for rounding; some lose their place among 200.
+    tables = (pq.read_table(run.replacements).to_pylist(), replacements)
+    before, now = (
+        {(r["seed_id"], r["word"], r["replacement"]): r["log_odds"] for r in rows}
+        for rows in tables
+    )
+    before = {key: odds for key, odds in before.items() if key[0] in {key[0] for key in now}}
+    both = before.keys() & now.keys()
+    assert len(both) > 0.9 * len(before)
+    assert all(abs(before[key] - now[key]) < 1e-4 for key in both)
+    settings = run_of_pieces.config.read_text()
+    assert "max_pieces = 2" in settings
+    assert "max_pieces" not in run.config.read_text()
+    assert read_json(run_of_pieces.manifest)["mlms"][0]["max_pieces"] == 2
+    assert "max_pieces" not in run.manifest.read_text()
+
+
+def test_words_of_several_pieces_make_the_same_bytes(
+    run_of_pieces: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the size of a batch or a block, and the number of workers."""
+    made = generate(pieces_config(tmp_path / "other", batch_tokens=64))
+    assert bytes_made(made) == bytes_made(run_of_pieces)
+    monkeypatch.setattr(blocks, "BLOCK", 4)
+    with sorted_problems(made.problems) as add:
+        for seed in read_block(run_of_pieces.problems, 0):
+            add(seed)
+    build(made.path, workers=2)
+    assert bytes_made(made) == bytes_made(run_of_pieces)
+
+
+def test_other_numbers_of_pieces_have_stores_of_their_own(
+    run: RunFolder, run_of_pieces: RunFolder, tmp_path: Path
+) -> None:
+    """Nor does `build` take one for the other; nor is there an ablation that needs more."""
+    with pytest.raises(ValueError, match=r"expected suggestions .*pieces': 2.*found .*pieces': 1"):
+        build(copy_of(run, tmp_path / "one").path, max_pieces=2)
+    with pytest.raises(ValueError, match=r"expected suggestions .*pieces': 1.*found .*pieces': 2"):
+        build(copy_of(run_of_pieces, tmp_path / "two").path, max_pieces=1)
+    with pytest.raises(ValueError, match="expected 1 with probability_filter = false, got 2"):
+        build(run_of_pieces.path, ablation="pos")
 
 
 def ablated(run: RunFolder, name: str, to: Path) -> list[dict[str, object]]:

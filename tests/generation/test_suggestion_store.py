@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.few_pieces import few_pieces
+from helpers.masked_queries import ask_all, assert_identical, jointly
 from helpers.tiny_models import sentences, tiny_model
 from threadpoolctl import threadpool_limits
 
@@ -25,6 +27,7 @@ from generation.questions import EVERYTHING, KEY, Shard, key_of
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import StoreIdentity, SuggestionStore
 from generation.vocabulary import Vocabulary
+from generation.word_pieces import score_words
 
 K = 4
 PART_SIZE = 5
@@ -360,13 +363,61 @@ def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
     """A store whose store.json says something else than its folder is not opened."""
     store = filled(tmp_path)
     header = store.path / "store.json"
-    values = json.loads(header.read_text())
-    assert values[field] == getattr(IDENTITY, field)
-    header.write_text(json.dumps({**values, field: values[field] * 2}))
+    values, value = json.loads(header.read_text()), getattr(IDENTITY, field)
+    assert values.get(field, 1) == value
+    header.write_text(json.dumps({**values, field: value * 2}))
     with pytest.raises(ValueError, match=r"store.json: expected the suggestions of"):
         SuggestionStore.open(tmp_path, store.path.name)
     with pytest.raises(ValueError, match="move the folder away"):
         store_in(tmp_path)
+
+
+def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) -> None:
+    """Where words have one piece, neither the folder's name nor its header says so."""
+    assert IDENTITY.folder == "org--a-model-580f4d1c9fba"
+    header = json.loads((store_in(tmp_path).path / "store.json").read_text())
+    assert list(header) == [
+        "name", "revision", "architecture", "masking", "suggestions_per_occurrence", "dtype",
+        "device",
+    ]  # fmt: skip
+    longer = dataclasses.replace(IDENTITY, max_pieces=2)
+    assert store_in(tmp_path, longer).identity == longer
+    assert json.loads((tmp_path / longer.folder / "store.json").read_text())["max_pieces"] == 2
+
+
+@pytest.mark.parametrize("max_pieces", [2, 3])
+def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_path: Path) -> None:
+    """From a masked LM; also after a crash, and into the same files in one go or in steps."""
+    identity = dataclasses.replace(IDENTITY, max_pieces=max_pieces)
+    mlm = MaskedLM.load(few_pieces(3.0), device="cpu")
+    queries = ask_all(["The snowman sees a zebra."])
+    queries += jointly("The catman sees a catman.", "catman")
+
+    def score(piece: Sequence[MaskedQuery]) -> Scores:
+        with threadpool_limits(1):
+            return score_words(mlm, piece, k=K, max_pieces=max_pieces)
+
+    whole = SuggestionStore.create(tmp_path / "whole", identity, mlm.vocabulary)
+    fill(whole, queries, score)
+    assert_identical(whole.answers(EVERYTHING, queries), expected := score(queries))
+    assert expected.tokens.shape == (len(queries), K, max_pieces)
+    assert {True, False} == set(expected.answered.tolist())
+    assert (expected.tokens[:, :, 1] >= 0).any()
+
+    done: list[object] = []
+
+    def killed(piece: Sequence[MaskedQuery]) -> Scores:
+        if done:
+            raise Killed
+        done.append(piece)
+        return score(piece)
+
+    steps = SuggestionStore.create(tmp_path / "steps", identity, mlm.vocabulary)
+    with pytest.raises(Killed):
+        fill(steps, queries, killed)
+    assert len(parts_of(steps)) == 1
+    fill(steps, queries, score)
+    assert files_of(steps) == files_of(whole)
 
 
 def test_a_renamed_store_is_refused(tmp_path: Path) -> None:
