@@ -46,6 +46,7 @@ from merge_dataset.annotation.cli import annotate_command
 from merge_dataset.cli import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
 from merge_metric.cli import (
+    agreement_command,
     analyse_command,
     baseline_app,
     compare_command,
@@ -73,6 +74,7 @@ app.command("compare")(compare_command)
 app.command("annotate")(annotate_command)
 app.command("analyse")(analyse_command)
 app.command("report")(report_command)
+app.command("agreement")(agreement_command)
 app.add_typer(export_app, name="export")
 app.add_typer(publish_app, name="publish")
 app.command("paraphrase")(paraphrase_command)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from merge_dataset.cli import OutputFormat, user_errors
+from merge_metric.agreement.cli import agreement_command
 from merge_metric.analyses.cli import analyse_command, compare_command
 from merge_metric.exports.cli import export_app
 from merge_metric.predict.cli import baseline_app, predict_command
@@ -16,6 +17,7 @@ from merge_metric.publish_cli import publish_app
 from merge_metric.report.cli import report_command
 
 __all__ = [
+    "agreement_command",
     "analyse_command",
     "baseline_app",
     "compare_command",

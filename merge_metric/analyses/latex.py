@@ -256,6 +256,7 @@ _COMMANDS: Final = {
     "Δ": r"$\Delta$",
     "α": r"$\alpha$",
     "κ": r"$\kappa$",
+    "ρ": r"$\rho$",
     "σ": r"$\sigma$",
 }
 

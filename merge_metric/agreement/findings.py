@@ -1,0 +1,155 @@
+"""All that judgements say, one table after the other, and what to do next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merge_metric.agreement.judgements import FLUENCY, Judgements
+from merge_metric.agreement.mlms import drop_table, dropped
+from merge_metric.agreement.provided import Provided, provided, shared_table
+from merge_metric.agreement.reading import read, variant_files
+from merge_metric.agreement.scores import score_table
+from merge_metric.agreement.shares import share_table
+from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
+from merge_metric.analyses.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What `merge-nli agreement` writes."""
+
+    judgements: Judgements
+    provided: Provided | None
+    tables: tuple[Table, ...]
+    remarks: tuple[str, ...]
+    drop: tuple[str, ...]
+    """Masked LMs to drop."""
+    command: str | None
+    """What drops them."""
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        return self._joined([table.to_text() for table in self.tables], "\n\n\n")
+
+    def to_markdown(self) -> str:
+        """Pipe tables."""
+        return self._joined([table.to_markdown() for table in self.tables], "\n\n")
+
+    def to_latex(self) -> str:
+        """Floating tables, see `merge_metric.analyses.latex`."""
+        return "\n\n".join(table.to_latex() for table in self.tables)
+
+    def to_json(self) -> str:
+        """Everything; shares as fractions of 1."""
+        judgements = self.judgements
+        counts = (judgements.codes[FLUENCY] > 0).sum(axis=1).tolist()
+        whole: dict[str, Any] = {
+            "annotators": dict(zip(judgements.annotators, counts, strict=True)),
+            "variants": len(judgements.variant_ids),
+            "remarks": list(self.remarks),
+            "tables": {table.name: table.as_dict() for table in self.tables},
+            "drop": list(self.drop),
+            "command": self.command,
+        }
+        return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+
+    def table(self, name: str) -> Table:
+        """The table of a name; raises KeyError where there is none."""
+        return {table.name: table for table in self.tables}[name]
+
+    def _joined(self, parts: Sequence[str], gap: str) -> str:
+        after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
+        return gap.join(filter(None, ["\n".join(self.remarks), *parts, after]))
+
+
+def agreement(
+    files: Sequence[Path],
+    *,
+    sessions: Sequence[Path] = (),
+    dataset: Path | None = None,
+    run: Path | None = None,
+    without: Sequence[str] = (),
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Findings:
+    """What annotators' answers say of each other, of the variants and of the masked LMs.
+
+    Args:
+        files: Session folders, annotators' files (.jsonl) and tables (.csv).
+        sessions: Session folders that know the variants, beside those among `files`.
+        dataset: A dataset folder: knows variants too, and what each masked LM provides.
+        run: A run folder: knows the latter before sampling.
+        without: Look at the answers as if these masked LMs had not been asked.
+        n_bootstrap: Replicates for intervals; 0 for none.
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such file or folder.
+        ValueError: one is malformed, or they do not fit each other.
+    """
+    answers = read(files, sessions, dataset)
+    judgements = answers.judgements.without(without)
+    options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+    found = _provided(judgements, dataset, run, without)
+    tables = []
+    if len(judgements.annotators) > 1:
+        tables += [pair_table(judgements, **options), alpha_table(judgements, **options)]
+        tables += confusion_tables(judgements)
+    tables += [
+        share_table(judgements, answers.seeds, **options),
+        score_table(judgements, answers.seeds),
+    ]
+    drop: tuple[str, ...] = ()
+    if any(item.mlms for item in judgements.items or ()):
+        tables.append(drop_table(judgements, found))
+        drop = tuple(dropped(tables[-1]))
+    if found is not None:
+        tables.append(shared_table(found))
+    remarks = _remarks(judgements, without)
+    command = _command(run, [*without, *drop]) if drop else None
+    return Findings(judgements, found, tuple(tables), remarks, drop, command)
+
+
+def _provided(
+    judgements: Judgements, dataset: Path | None, run: Path | None, without: Sequence[str]
+) -> Provided | None:
+    sources = {item.source for item in judgements.items or ()}
+    if run is not None:
+        path = run / "replacements.parquet"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
+                f"--run {run}"
+            )
+        return provided(
+            [path], what=str(run), unit="replacements", sources=sources, without=without
+        )
+    if dataset is None:
+        return None
+    files = variant_files(dataset)
+    return provided(files, what=str(dataset), unit="variants", sources=sources, without=without)
+
+
+def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
+    counts = (judgements.codes[FLUENCY] > 0).sum(axis=1).tolist()
+    who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
+    remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
+    if without:
+        remarks.append(f"As if these masked LMs had not been asked: {', '.join(without)}.")
+    if len(judgements.annotators) == 1:
+        remarks.append("One annotator: how far others would agree cannot be told.")
+    if judgements.items is None:
+        remarks.append(
+            "Nothing is known of the variants: give --session or --dataset for classes, sources "
+            "and masked LMs."
+        )
+    return tuple(remarks)
+
+
+def _command(run: Path | None, mlms: Sequence[str]) -> str:
+    options = " ".join(f"--without-mlm {mlm}" for mlm in mlms)
+    return f"merge-nli build --run {run or 'RUN'} {options}"

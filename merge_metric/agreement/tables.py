@@ -1,0 +1,312 @@
+"""Agreement of annotators, as tables: pairs, all of them together, and who said what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+
+from merge_metric.agreement.coefficients import (
+    LEVELS,
+    WEIGHTINGS,
+    Codes,
+    Floats,
+    Weighting,
+    alpha,
+    alphas,
+    coincidences,
+    confusions,
+    kappa,
+    kappas,
+    resampled,
+)
+from merge_metric.agreement.judgements import FLUENCY, GOOD, REASONING, SCORES, Judgements
+from merge_metric.analyses.tables import Column, Table
+from merge_metric.seed_variant_accuracy.resampling import interval
+
+MEAN: Final = "(mean)"
+"""In place of the second annotator in the row of all pairs."""
+
+_ENOUGH_DEFINED: Final = 0.95
+"""Of the replicates: where more are undefined, an interval of the others would leave out just
+those samples that show how little is known."""
+
+_INTERVALS: Final = (
+    "In brackets 95 % intervals: percentiles over {n:,} resamplings of the variants; none where "
+    "more than one resampling in twenty leaves the figure undefined."
+)
+_UNDEFINED: Final = "undefined: every answer is "
+
+
+def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
+    """Cohen's κ of each pair of annotators, by class and score, and averaged over pairs.
+
+    Args:
+        judgements: Of one annotator or more.
+        n_bootstrap: Replicates for intervals; 0 for none.
+        rng_seed: Of the bootstrap.
+    """
+    rows = [
+        {"class": name, "score": score, **row}
+        for name, part in judgements.by_class()
+        for score in SCORES
+        for row in _pair_rows(part, score, _draws(part, n_bootstrap, rng_seed))
+    ]
+    return Table(
+        name="kappa",
+        title="Agreement of two annotators: Cohen's κ",
+        columns=(
+            Column("class", "class"),
+            Column("score", "score"),
+            Column("a", "one"),
+            Column("b", "other"),
+            Column("n_both", "both", "count"),
+            Column("agreement", "agree", "share", "agreement_ci"),
+            *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic")),
+            *_note_column(rows),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Both: variants that both judged; agree: with the same score, in percent. Linear and "
+            "quadratic: a disagreement weighs its distance or the square of it, which between "
+            "good and not good is the same.",
+            *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
+        ),
+    )
+
+
+def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
+    """Krippendorff's α of all annotators, who may have judged different variants.
+
+    Args:
+        judgements: Of one annotator or more.
+        n_bootstrap: Replicates for intervals; 0 for none.
+        rng_seed: Of the bootstrap.
+    """
+    rows = [
+        {
+            "class": name,
+            "score": score,
+            **_alpha_row(part.codes[score], score, _draws(part, n_bootstrap, rng_seed)),
+        }
+        for name, part in judgements.by_class()
+        for score in SCORES
+    ]
+    return Table(
+        name="alpha",
+        title="Agreement of all annotators: Krippendorff's α",
+        columns=(
+            Column("class", "class"),
+            Column("score", "score"),
+            Column("n_items", "variants", "count"),
+            Column("n_answers", "answers", "count"),
+            *_figure_columns("alpha", LEVELS, ("α nominal", "α ordinal", "α interval")),
+            *_note_column(rows),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Variants that two annotators or more judged, and the answers to them. Nominal: scores "
+            "are the same or not; ordinal: they are ranks; interval: they differ by the square of "
+            "their distance, which between good and not good is the same.",
+            *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
+        ),
+    )
+
+
+def confusion_tables(judgements: Judgements) -> list[Table]:
+    """Of each pair of annotators which scores one gave where the other gave which.
+
+    Returns:
+        A table for each pair with F and R, and one with a row per pair: good or not.
+    """
+    numbers = range(1, SCORES[FLUENCY] + 1)
+    tables, rows = [], []
+    for one, other in _pairs(judgements):
+        a, b = judgements.annotators[one], judgements.annotators[other]
+        counts = {score: confusion(judgements, score, one, other) for score in SCORES}
+        tables.append(
+            Table(
+                name=f"confusion {a} {b}",
+                title=f"What {a} said (rows) where {b} said what (columns)",
+                columns=(
+                    Column("answer", ""),
+                    *(Column(f"F{n}", f"F {n}", "count") for n in numbers),
+                    *(Column(f"R{n}", f"R {n}", "count") for n in numbers),
+                ),
+                rows=tuple(
+                    {
+                        "answer": str(n),
+                        **{
+                            f"{score}{m}": int(counts[score][n - 1, m - 1])
+                            for score in (FLUENCY, REASONING)
+                            for m in numbers
+                        },
+                    }
+                    for n in numbers
+                ),
+            )
+        )
+        (neither, only_b), (only_a, both) = counts[GOOD].astype(int).tolist()
+        rows.append(
+            {"a": a, "b": b, "both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
+        )
+    headings = {"both": "both", "a_only": "only one", "b_only": "only other", "neither": "neither"}
+    good = Table(
+        name="confusion good",
+        title="Which of two annotators found variants good",
+        columns=(
+            Column("a", "one"),
+            Column("b", "other"),
+            *(Column(key, heading, "count") for key, heading in headings.items()),
+        ),
+        rows=tuple(rows),
+    )
+    return [*tables, good] if rows else []
+
+
+def confusion(judgements: Judgements, score: str, one: int, other: int) -> Floats:
+    """(k, k) how often one annotator gave an answer (rows) where the other gave which (columns)."""
+    codes = judgements.codes[score]
+    return np.asarray(confusions(codes[one], codes[other], SCORES[score]).sum(axis=0))
+
+
+# --- Rows ---
+
+
+def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
+    """A row for each pair of annotators, and one for their mean where there are several."""
+    weightings = WEIGHTINGS if score != GOOD else WEIGHTINGS[:1]
+    rows: list[dict[str, Any]] = []
+    replicates: list[dict[str, Floats]] = []
+    for one, other in _pairs(part):
+        a, b = part.codes[score][one], part.codes[score][other]
+        both = (a > 0) & (b > 0)
+        figures, samples = _pair(a, b, SCORES[score], weightings, draws)
+        rows.append(
+            {
+                "a": part.annotators[one],
+                "b": part.annotators[other],
+                "n_both": int(both.sum()),
+                **_with_intervals(figures, samples),
+                "note": _note(np.concatenate([a[both], b[both]]), score, "both judged none"),
+            }
+        )
+        replicates.append(samples)
+    yield from rows
+    if len(rows) > 1:
+        yield {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None, **_mean(rows, replicates)}
+
+
+def _pair(
+    a: Codes, b: Codes, k: int, weightings: Sequence[Weighting], draws: Floats | None
+) -> tuple[dict[str, float], dict[str, Floats]]:
+    """Figures of a pair, and their replicates."""
+    each = confusions(a, b, k)
+    names = [_key("kappa", weighting) for weighting in weightings]
+    figures = {"agreement": float(_agreement(each.sum(axis=0)[None])[0])}
+    for name, weighting in zip(names, weightings, strict=True):
+        figures[name] = kappa(a, b, k, weighting)
+    if draws is None:
+        return figures, {}
+    matrices = np.tensordot(draws, each, axes=1)
+    samples = {"agreement": _agreement(matrices)}
+    for name, weighting in zip(names, weightings, strict=True):
+        samples[name] = kappas(matrices, weighting)
+    return figures, samples
+
+
+def _agreement(matrices: Floats) -> Floats:
+    """(B,) share on the diagonal of confusion matrices (B, k, k); NaN of empty ones."""
+    total = matrices.sum(axis=(1, 2))
+    equal = np.trace(matrices, axis1=1, axis2=2)
+    return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
+
+
+def _mean(
+    rows: Sequence[Mapping[str, Any]], replicates: Sequence[Mapping[str, Floats]]
+) -> dict[str, Any]:
+    """Averages over the pairs that have a figure; a replicate counts where all of these have it."""
+    figures: dict[str, float] = {}
+    samples: dict[str, Floats] = {}
+    for key in (key for key in rows[0] if f"{key}_ci" in rows[0]):
+        have = [i for i, row in enumerate(rows) if row[key] is not None]
+        figures[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
+        if have and key in replicates[0]:
+            samples[key] = np.mean([replicates[i][key] for i in have], axis=0)
+    defined = sum(row["kappa"] is not None for row in rows)
+    note = "" if defined == len(rows) else f"κ: of the {defined} pairs that have one"
+    return {**_with_intervals(figures, samples), "note": note}
+
+
+def _alpha_row(codes: Codes, score: str, draws: Floats | None) -> dict[str, Any]:
+    k = SCORES[score]
+    levels = LEVELS if score != GOOD else LEVELS[:1]
+    pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
+    said = pairable[pairable > 0]
+    figures = {_key("alpha", level): alpha(codes, k, level) for level in levels}
+    samples: dict[str, Floats] = {}
+    if draws is not None:
+        matrices = np.tensordot(draws, coincidences(codes, k), axes=1)
+        samples = {_key("alpha", level): alphas(matrices, level) for level in levels}
+    return {
+        "n_items": pairable.shape[1],
+        "n_answers": len(said),
+        **_with_intervals(figures, samples),
+        "note": _note(said, score, "no two judged the same"),
+    }
+
+
+def _note(said: Codes, score: str, none: str) -> str:
+    """Why there is no κ or α; empty where there is one."""
+    answers = np.unique(said)
+    if len(answers) > 1:
+        return ""
+    if not len(answers):
+        return none
+    return _UNDEFINED + (("not good", "good")[answers[0] - 1] if score == GOOD else f"{answers[0]}")
+
+
+def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
+    return list(combinations(range(len(judgements.annotators)), 2))
+
+
+def _draws(part: Judgements, n_bootstrap: int, rng_seed: int) -> Floats | None:
+    # Of each part anew, so that its intervals do not depend on what other parts there are.
+    return resampled(len(part.variant_ids), n_bootstrap, rng_seed) if n_bootstrap else None
+
+
+def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:
+    """Figures with their intervals; None in place of NaN."""
+    row: dict[str, Any] = {}
+    for key, value in figures.items():
+        row[key] = None if np.isnan(value) else value
+        row[f"{key}_ci"] = None
+        replicates = samples.get(key)
+        if row[key] is not None and replicates is not None:
+            defined = float(np.mean(~np.isnan(replicates)))
+            if defined >= _ENOUGH_DEFINED:
+                row[f"{key}_ci"] = interval(replicates).tolist()
+    return row
+
+
+# --- Columns ---
+
+
+def _key(coefficient: str, kind: str) -> str:
+    return coefficient if kind == "plain" else f"{coefficient}_{kind}"
+
+
+def _figure_columns(
+    coefficient: str, kinds: Sequence[str], headings: Sequence[str]
+) -> list[Column]:
+    keys = [_key(coefficient, kind) for kind in kinds]
+    return [
+        Column(key, heading, "fraction", f"{key}_ci")
+        for key, heading in zip(keys, headings, strict=True)
+    ]
+
+
+def _note_column(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    return [Column("note", "")] if any(row["note"] for row in rows) else []

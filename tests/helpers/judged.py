@@ -1,0 +1,110 @@
+"""A dataset in which one masked LM is bad, a sample of it, and what annotators say of that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.annotation.answers import Answer, answers_path, append
+from merge_dataset.annotation.session import Session, open_session
+from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+
+BAD: Final = "y/bart"
+MLMS: Final = (BAD, "x/albert", "x/bert", "x/roberta")
+SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
+"""Class → seeds, each with twelve variants."""
+
+_TEXTS: Final = ("premise", "hypothesis")
+
+
+def write_dataset(folder: Path) -> Path:
+    """Every variant is validated by one or two masked LMs in each text."""
+    rng = random.Random(1)
+    (folder / "snli").mkdir(parents=True)
+    (folder / "snli" / "provenance.json").write_text("{}", encoding="utf-8")
+    every = []
+    for word_class, n in SEEDS.items():
+        seeds = [_row(f"snli:{word_class}{number}") for number in range(n)]
+        variants = [
+            _variant(seed["seed_id"], word_class, letter, rng)
+            for seed in seeds
+            for letter in "abcdefghijkl"
+        ]
+        path = folder / "snli" / CONFIG_SUFFIXES[word_class]
+        path.mkdir()
+        write_rows(path / "seeds.parquet", seeds)
+        write_rows(path / "variants.parquet", variants)
+        every += seeds
+    write_rows(folder / "snli" / "seeds.parquet", every)
+    return folder
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """In the columns of a dataset, those that a row lacks empty."""
+    schema = arrow_schema()
+    empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
+    pq.write_table(pa.Table.from_pylist([empty | {**row} for row in rows], schema=schema), path)
+
+
+def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Session:
+    """A session over such a dataset, with the answers of ann to all, of ben to most of it."""
+    session = open_session(folder, dataset, per_class=per_class)
+    rng = random.Random(2)
+    answers: dict[str, list[Answer]] = {"ann": [], "ben": []}
+    for variant, item in session.items.items():
+        bad = any(mlms == [BAD] for mlms in item.mlms_by_field.values())
+        truth = rng.choice([(2, 3), (3, 3), (1, 5)]) if bad else rng.choice([(5, 5), (5, 4)])
+        for name in answers:
+            if name == "ann" or rng.random() < 0.8:
+                answers[name].append(Answer(variant, *(_noisy(score, rng) for score in truth)))
+    for name, said in answers.items():
+        append(answers_path(folder, name), said)
+    return session
+
+
+def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:
+    """Annotator, variant, F and R, as `read_answers` has them."""
+    names = ("annotator", "variant_id", "fluency", "reasoning")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+
+
+def run_with(folder: Path, rows: Iterable[tuple[str, list[str], list[str]]]) -> Path:
+    """A run folder with nothing but replacements: seed, who validated it in p, and in h."""
+    folder.mkdir()
+    table = [
+        {"seed_id": seed, "source": "snli", "premise_mlms": p, "hypothesis_mlms": h}
+        for seed, p, h in rows
+    ]
+    pq.write_table(pa.Table.from_pylist(table), folder / "replacements.parquet")
+    return folder
+
+
+def _row(seed_id: str) -> dict[str, Any]:
+    texts = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
+    return {"variant_id": seed_id, "seed_id": seed_id, "source": "snli", "label": 0, **texts}
+
+
+def _variant(seed_id: str, word_class: str, word: str, rng: random.Random) -> dict[str, Any]:
+    validated = [sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for _ in _TEXTS]
+    row = _row(seed_id) | {
+        "variant_id": f"{seed_id}/{word_class}/girl/{word}",
+        "word_class": word_class,
+        "original": "girl",
+        "replacement": word,
+        "mlms": sorted({mlm for mlms in validated for mlm in mlms}),
+        "subsamples": [0],
+    }
+    for text, mlms in zip(_TEXTS, validated, strict=True):
+        row[text] = row[text].replace("girl", word)
+        row[f"{text}_spans"] = [[2, 2 + len(word)]]
+        row[f"{text}_mlms"] = mlms
+    return row
+
+
+def _noisy(score: int, rng: random.Random) -> int:
+    return min(5, max(1, score + rng.choice([0, 0, 0, 0, 1, -1])))

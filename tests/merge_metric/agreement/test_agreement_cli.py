@@ -1,0 +1,176 @@
+"""The command: what it prints, in which formats, its plots, and its errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from helpers.judged import BAD, MLMS, run_with, write_dataset, write_session
+from matplotlib.image import imread
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_dataset.annotation.answers import read_answers
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with merge-nli, and study, a session over it with two annotators."""
+    folder = tmp_path_factory.mktemp("made")
+    write_session(folder / "study", write_dataset(folder / "merge-nli"))
+    return folder
+
+
+@pytest.fixture
+def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Runs the command in that folder."""
+    monkeypatch.chdir(made)
+
+    def run(*arguments: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(app, ["agreement", *arguments, "--n-bootstrap", "50"])
+        assert result.exit_code == status, result.output
+        return result
+
+    return run
+
+
+def test_text_has_everything(ask: Ask) -> None:
+    """In the order of questions: do they agree, is it good, who is to go."""
+    text = ask("study", "--dataset", "merge-nli").stdout
+    assert text.startswith("543 answers to 300 variants: ann 300, ben 243.\n")
+    titles = [
+        "Agreement of two annotators: Cohen's κ",
+        "Agreement of all annotators: Krippendorff's α",
+        "What ann said (rows) where ben said what (columns)",
+        "Which of two annotators found variants good",
+        "Good variants",
+        "Scores of fluency (F) and reasoning (R)",
+        "Which masked LM to drop",
+        "Variants of a problem that two masked LMs have in common",
+    ]
+    places = [text.index(f"\n{title}\n") for title in titles]
+    assert places == sorted(places)
+    assert text.endswith(f"To drop {BAD}:\n    merge-nli build --run RUN --without-mlm {BAD}\n")
+    assert "nan" not in text
+
+
+def test_json_has_the_same(ask: Ask) -> None:
+    """Also what the tables do not show; and the command to run."""
+    found = json.loads(ask("study", "--format", "json").stdout)
+    assert found["annotators"] == {"ann": 300, "ben": 243}
+    assert found["drop"] == [BAD]
+    assert list(found["tables"])[:2] == ["kappa", "alpha"]
+    (row,) = [r for r in found["tables"]["mlms"]["rows"] if r["mlm"] == BAD]
+    assert row["n_good_goes"] == 0
+    assert "shared" not in found["tables"]
+
+
+def test_markdown_and_latex(ask: Ask) -> None:
+    assert "| class | score |" in ask("study", "--format", "markdown").stdout
+    latex = ask("study", "--format", "latex").stdout
+    assert r"Cohen's $\kappa$" in latex
+    assert "[U+" not in latex
+
+
+def test_after_dropping_it(ask: Ask, made: Path) -> None:
+    """What needs it is gone, from what each provides too; the command goes on from there."""
+    found = json.loads(
+        ask("study", "--dataset", "merge-nli", "--without-mlm", BAD, "--format", "json").stdout
+    )
+    assert found["remarks"][1] == f"As if these masked LMs had not been asked: {BAD}."
+    assert found["variants"] < 300
+    assert [row["mlm"] for row in found["tables"]["shared"]["rows"]] == sorted({*MLMS} - {BAD})
+    assert (found["drop"], found["command"]) == ([], None)
+
+
+def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
+    """Alone it says how far annotators agree; with the session all the rest."""
+    rows = read_answers([made / "study"]).to_pylist()
+    path = tmp_path / "answers.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    alone = ask(str(path)).stdout
+    assert "Nothing is known of the variants: give --session or --dataset" in alone
+    assert "Which masked LM to drop" not in alone
+    assert ask(str(path), "--session", "study").stdout == ask("study").stdout
+
+
+def test_one_annotator(ask: Ask) -> None:
+    text = ask("study/answers/ann.jsonl", "--session", "study").stdout
+    assert "One annotator: how far others would agree cannot be told." in text
+    assert "κ" not in text.replace("resamplings", "")
+
+
+def test_a_run_knows_what_there_was_before_sampling(ask: Ask, tmp_path: Path) -> None:
+    """It is counted instead, and named in the command."""
+    run = run_with(tmp_path / "run", [("s1", [BAD], [BAD]), ("s1", ["x/bert"], ["x/bert"])])
+    text = ask("study", "--run", str(run)).stdout
+    assert "replacements lost" in text
+    assert "Replacements of a problem that two masked LMs have in common" in text
+    assert f"merge-nli build --run {run} --without-mlm {BAD}" in text
+
+
+def test_plots_are_drawn(ask: Ask, tmp_path: Path) -> None:
+    """Each as PNG, of some size and not blank, and as SVG; the files are named on stderr."""
+    folder = tmp_path / "plots"
+    result = ask("study", "--dataset", "merge-nli", "--plots", str(folder))
+    names = ["confusion", "scores", "scores-by-mlm", "shared-replacements"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"{name}{suffix}" for name in names for suffix in (".png", ".svg")
+    )
+    for name in names:
+        pixels = imread(folder / f"{name}.png")
+        assert min(pixels.shape[:2]) > 200
+        assert pixels[..., :3].std() > 0.05
+        assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
+        assert str(folder / f"{name}.png") in result.stderr
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    ask("study", "--dataset", "merge-nli", "--plots", str(folder))
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_plots_of_what_little_is_known(ask: Ask, tmp_path: Path) -> None:
+    """No masked LMs, no pairs of annotators: the scores."""
+    ask("study/answers/ann.jsonl", "--plots", str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.png", "scores.svg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: expected a session folder or a file of answers, found nothing"),
+        (["study", "--session", "merge-nli"], "merge-nli: expected a session folder with"),
+        (["study", "--dataset", "study"], "study: expected a dataset folder, with <source>/"),
+        (["study", "--run", "study"], "study: expected a run folder with replacements.parquet"),
+        (["study", "--without-mlm", "x/brt"], "(x/albert, x/bert, x/roberta, y/bart), got x/brt"),
+    ],
+)
+def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> None:
+    result = ask(*arguments, status=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_sessions_of_other_data_do_not_mix(ask: Ask, made: Path, tmp_path: Path) -> None:
+    """Their numbers of seeds, which are weighed by, differ."""
+    description = json.loads((made / "study/session.json").read_text("utf-8"))
+    description["population"][0]["seeds"] += 1
+    (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
+    (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
+    result = ask("study", "--session", str(tmp_path), status=2)
+    assert "expected sessions of the same data, got 40 seeds of snli noun in study" in result.stderr
+
+
+def test_the_extra_is_named_where_it_is_missing(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "krippendorff", None)
+    result = ask("study", status=2)
+    assert "needs krippendorff; run: pip install 'merge-nli[annotation]'" in result.stderr

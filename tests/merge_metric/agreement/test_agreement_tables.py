@@ -1,0 +1,168 @@
+"""Tables of agreement: pairs, all annotators, confusion, and what is said where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.judged import answers_table
+
+from merge_metric.agreement.judgements import Item, Judgements
+from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
+from merge_metric.analyses.tables import Table
+
+NONE = {"n_bootstrap": 0, "rng_seed": 0}
+
+
+def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
+    items = {
+        variant: Item(source="snli", word_class=word_class, validated=())
+        for variant, word_class in classes.items()
+    }
+    return Judgements.of(answers_table(rows), items or None)
+
+
+def row(table: Table, **wanted: Any) -> dict[str, Any]:
+    (found,) = [r for r in table.rows if all(r[key] == value for key, value in wanted.items())]
+    return dict(found)
+
+
+TWO = (
+    ("ann", "a", 5, 5), ("ben", "a", 5, 4),
+    ("ann", "b", 4, 4), ("ben", "b", 5, 4),
+    ("ann", "c", 1, 2), ("ben", "c", 1, 3),
+    ("ann", "d", 5, 5),
+)  # fmt: skip
+"""Good to ann: a and d; to ben: a and b."""
+
+
+def test_good_is_judged_by_each_annotator() -> None:
+    """Of a, b and c, ann finds a good, ben a and b: agreement 2/3, by chance 1/3·2/3 + 2/3·1/3.
+
+    κ = (2/3 − 4/9) / (1 − 4/9) = 0.4.
+    """
+    found = row(pair_table(judgements(*TWO), **NONE), score="good")
+    assert (found["a"], found["b"], found["n_both"]) == ("ann", "ben", 3)
+    assert found["agreement"] == pytest.approx(2 / 3)
+    assert found["kappa"] == pytest.approx(0.4)
+    assert "kappa_linear" not in found
+
+
+def test_each_class_by_itself() -> None:
+    """And all together first."""
+    found = judgements(*TWO, a="noun", b="noun", c="verb", d="verb")
+    table = pair_table(found, **NONE)
+    assert [(r["class"], r["score"], r["n_both"]) for r in table.rows] == [
+        (name, score, n)
+        for name, n in (("all", 3), ("noun", 2), ("verb", 1))
+        for score in ("F", "R", "good")
+    ]
+    assert row(alpha_table(found, **NONE), **{"class": "noun", "score": "F"})["n_answers"] == 4
+
+
+def test_what_is_undefined_is_said() -> None:
+    """Not as nan, and not as perfect agreement either."""
+    table = pair_table(
+        judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), **NONE
+    )
+    same, apart = row(table, a="ann", b="ben", score="F"), row(table, a="ann", b="eve", score="F")
+    assert (same["kappa"], same["agreement"], same["note"]) == (
+        None,
+        1,
+        "undefined: every answer is 5",
+    )
+    assert (apart["kappa"], apart["agreement"], apart["n_both"]) == (None, None, 0)
+    assert apart["note"] == "both judged none"
+    assert row(table, a="ann", b="ben", score="good")["note"] == "undefined: every answer is good"
+    assert "nan" not in table.to_text() + table.to_json()
+    alphas = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "a", 1, 2)), **NONE)
+    assert row(alphas, score="F")["note"] == "undefined: every answer is 1"
+    assert row(alphas, score="good")["note"] == "undefined: every answer is not good"
+    assert row(alphas, score="R")["note"] == ""
+    none = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "b", 1, 2)), **NONE)
+    assert {r["note"] for r in none.rows} == {"no two judged the same"}
+
+
+def test_notes_stand_in_the_table_only_where_there_are_any() -> None:
+    assert "note" not in {column.key for column in pair_table(judgements(*TWO), **NONE).columns}
+
+
+def test_the_mean_is_over_pairs_that_have_a_kappa() -> None:
+    """Of three pairs: ann and ben 0.4, ann and eve 1, ben and eve none, as they share only c."""
+    table = pair_table(
+        judgements(*TWO, ("eve", "c", 1, 1), ("eve", "d", 5, 5)), n_bootstrap=0, rng_seed=0
+    )
+    mean = row(table, b="(mean)", score="good")
+    assert mean["a"] == "3 pairs"
+    assert mean["kappa"] == pytest.approx((0.4 + 1) / 2)
+    assert mean["agreement"] == pytest.approx((2 / 3 + 1 + 1) / 3)
+    assert mean["note"] == "κ: of the 2 pairs that have one"
+
+
+def many(n: int, rng: np.random.Generator) -> list[tuple[str, str, int, int]]:
+    truth = rng.integers(1, 6, n)
+    return [
+        (name, f"v{i}", *np.clip(truth[i] + rng.integers(-1, 2, 2), 1, 5).tolist())
+        for name in ("ann", "ben", "eve")
+        for i in range(n)
+    ]
+
+
+def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
+    """Of pairs, of their mean, and of α; the same each time, others with another seed."""
+    wide = judgements(*many(30, np.random.default_rng(0)))
+    narrow = judgements(*many(400, np.random.default_rng(0)))
+    for make, keys in (
+        (pair_table, ("agreement", "kappa", "kappa_linear", "kappa_quadratic")),
+        (alpha_table, ("alpha_nominal", "alpha_ordinal", "alpha_interval")),
+    ):
+        few, much = (make(j, n_bootstrap=500, rng_seed=0) for j in (wide, narrow))
+        assert few.rows == make(wide, n_bootstrap=500, rng_seed=0).rows
+        assert few.rows != make(wide, n_bootstrap=500, rng_seed=1).rows
+        for one, other in zip(few.rows, much.rows, strict=True):
+            for key in keys:
+                if key in one:
+                    (low, high), (low2, high2) = one[f"{key}_ci"], other[f"{key}_ci"]
+                    assert low < one[key] < high
+                    assert (high2 - low2) < (high - low) / 2
+
+
+def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
+    """One variant in a hundred differs: a third of the resamplings have none, and no κ."""
+    rows = [(name, f"v{i}", 5, 5 if i else 1) for name in ("ann", "ben") for i in range(100)]
+    table = pair_table(judgements(*rows), n_bootstrap=200, rng_seed=0)
+    found = row(table, score="R")
+    assert (found["kappa"], found["kappa_ci"]) == (1, None)
+    assert found["agreement_ci"] == [1, 1]
+
+
+def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
+    """Of a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good both, ben alone, neither."""
+    scores, good = confusion_tables(judgements(*TWO))
+    assert scores.title == "What ann said (rows) where ben said what (columns)"
+    counts = {(r["answer"], key): r[key] for r in scores.rows for key in r if key != "answer"}
+    assert {place: n for place, n in counts.items() if n} == {
+        ("5", "F5"): 1,
+        ("4", "F5"): 1,
+        ("1", "F1"): 1,
+        ("5", "R4"): 1,
+        ("4", "R4"): 1,
+        ("2", "R3"): 1,
+    }
+    expected = {"a": "ann", "b": "ben", "both": 1, "a_only": 0, "b_only": 1, "neither": 1}
+    assert good.rows == (expected,)
+
+
+def test_one_annotator_has_no_tables_of_agreement() -> None:
+    alone = judgements(("ann", "a", 1, 1))
+    assert pair_table(alone, **NONE).rows == ()
+    assert confusion_tables(alone) == []
+
+
+def test_answers_have_to_be_there_and_known() -> None:
+    with pytest.raises(ValueError, match="expected answers of annotators, got none that count"):
+        Judgements.of(pa.table({"annotator": pa.array([], pa.string())}))
+    with pytest.raises(ValueError, match="got 2 to others, such as 'c'"):
+        judgements(*TWO, a="noun", b="noun")

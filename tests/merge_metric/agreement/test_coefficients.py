@@ -1,0 +1,207 @@
+"""κ and α: by hand, against slow definitions on random answers, and of resampled samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from merge_metric.agreement.coefficients import (
+    LEVELS,
+    WEIGHTINGS,
+    Codes,
+    Level,
+    Weighting,
+    alpha,
+    alphas,
+    coincidences,
+    confusions,
+    kappa,
+    kappas,
+    resampled,
+)
+
+# --- By hand ---
+
+ONE = np.array([5, 5, 5, 5, 4, 4, 4, 2, 2, 1], np.int8)
+OTHER = np.array([5, 5, 5, 4, 4, 4, 2, 2, 2, 1], np.int8)
+"""Ten variants, of which two are judged differently: 5 and 4, and 4 and 2. One says 5 four times,
+4 three times, 2 twice, 1 once; the other 5, 4 and 2 three times and 1 once. Nobody says 3."""
+
+
+def test_plain_kappa_by_hand() -> None:
+    """8 of 10 are the same; by chance (4·3 + 3·3 + 2·3 + 1·1) / 100 = 0.28 would be.
+
+    κ = (0.8 − 0.28) / (1 − 0.28) = 0.52 / 0.72 = 13 / 18.
+    """
+    assert kappa(ONE, OTHER, 5, "plain") == pytest.approx(13 / 18)
+
+
+def test_linear_kappa_by_hand() -> None:
+    """Observed: distances 1 and 2 over 10 variants, 0.3.
+
+    By chance, for each answer of one: how often it is given × distances to the ten answers of
+    the other. 5: 4 × (3·1 + 3·3 + 1·4) = 64; 4: 3 × (3·1 + 3·2 + 1·3) = 36;
+    2: 2 × (3·3 + 3·2 + 1·1) = 32; 1: 1 × (3·4 + 3·3 + 3·1) = 24; together 156 / 100.
+    κ = 1 − 0.3 / 1.56 = 21 / 26. If nobody's 3 did not count as a step between 2 and 4, it
+    would be another.
+    """
+    assert kappa(ONE, OTHER, 5, "linear") == pytest.approx(21 / 26)
+
+
+def test_quadratic_kappa_by_hand() -> None:
+    """Observed: 1 and 4 over 10 variants, 0.5.
+
+    By chance. 5: 4 × (3·1 + 3·9 + 1·16) = 184; 4: 3 × (3·1 + 3·4 + 1·9) = 72;
+    2: 2 × (3·9 + 3·4 + 1·1) = 80; 1: 1 × (3·16 + 3·9 + 3·1) = 78; together 414 / 100.
+    κ = 1 − 0.5 / 4.14 = 182 / 207.
+    """
+    assert kappa(ONE, OTHER, 5, "quadratic") == pytest.approx(182 / 207)
+
+
+THREE = np.array([[5, 4, 2, 0], [5, 5, 2, 0], [5, 0, 1, 3]], np.int8)
+"""Three annotators, four variants: 5 5 5, 4 5 –, 2 2 1, and – – 3, which is compared with nothing.
+
+Eight answers can be compared. Coincidences: of the first variant 6 pairs over (3 − 1), 5–5: 3; of
+the second 4–5: 1 and 5–4: 1; of the third 2–2: 1, 2–1: 1 and 1–2: 1. So 5 counts 4 times, 4 once,
+2 twice, 1 once.
+"""
+
+
+def test_nominal_alpha_by_hand() -> None:
+    """Off the diagonal 4 of 8 coincidences; by chance (8·8 − 4·4 − 1 − 2·2 − 1) / (8·7) = 42 / 56.
+
+    α = 1 − 0.5 / 0.75 = 1 / 3.
+    """
+    assert alpha(THREE, 5, "nominal") == pytest.approx(1 / 3)
+
+
+def test_interval_alpha_by_hand() -> None:
+    """Observed: four coincidences one apart, 4 / 8.
+
+    By chance, each pair of answers twice: 5 and 4: 4·1·1; 5 and 2: 4·2·9; 5 and 1: 4·1·16;
+    4 and 2: 1·2·4; 4 and 1: 1·1·9; 2 and 1: 2·1·1; together 159, so 318 / 56.
+    α = 1 − 0.5 / (318 / 56) = 1 − 28 / 318.
+    """
+    assert alpha(THREE, 5, "interval") == pytest.approx(1 - 28 / 318)
+
+
+def test_ordinal_alpha_by_hand() -> None:
+    """The distance of two answers: how many of the eight lie from one to the other, half of both.
+
+    1–2: (1 + 2 − 1.5)² = 2.25; 2–4: (2 + 1 − 1.5)² = 2.25; 4–5: (1 + 4 − 2.5)² = 6.25;
+    1–4: (1 + 2 + 1 − 1)² = 9; 2–5: (2 + 1 + 4 − 3)² = 16; 1–5: (8 − 2.5)² = 30.25.
+    Observed: (2·6.25 + 2·2.25) / 8 = 17 / 8. By chance: 2 × (4·1·6.25 + 4·2·16 + 4·1·30.25
+    + 1·2·2.25 + 1·1·9 + 2·1·2.25) / 56 = 584 / 56. α = 1 − (17 / 8) / (584 / 56).
+    """
+    assert alpha(THREE, 5, "ordinal") == pytest.approx(1 - 17 * 7 / 584)
+
+
+# --- Against slow definitions ---
+
+
+def slow_kappa(a: Codes, b: Codes, weighting: Weighting) -> float:
+    """1 less the mean distance of pairs, over the mean distance of any answers of the two."""
+    power = {"plain": 0, "linear": 1, "quadratic": 2}[weighting]
+
+    def distance(x: int, y: int) -> float:
+        return 0.0 if x == y else float(abs(x - y)) ** power
+
+    pairs = [(int(x), int(y)) for x, y in zip(a, b, strict=True) if x and y]
+    observed = sum(distance(x, y) for x, y in pairs) / len(pairs)
+    every = [distance(x, y) for x, _ in pairs for _, y in pairs]
+    return 1 - observed / (sum(every) / len(every)) if sum(every) else np.nan
+
+
+def slow_alpha(codes: Codes, level: Level) -> float:
+    """1 less the mean distance within variants, over that of any two answers (Krippendorff)."""
+    units = [[int(x) for x in column if x] for column in codes.T]
+    units = [unit for unit in units if len(unit) > 1]
+    answers = [x for unit in units for x in unit]
+    counts = Counter(answers)
+
+    def distance(x: int, y: int) -> float:
+        if level == "nominal":
+            return float(x != y)
+        if level == "interval":
+            return float((x - y) ** 2)
+        low, high = sorted((x, y))
+        between = sum(counts[g] for g in range(low, high + 1))
+        return float((between - (counts[x] + counts[y]) / 2) ** 2)
+
+    within = sum(distance(x, y) / (len(u) - 1) for u in units for x, y in permutations(u, 2))
+    any_two = sum(distance(x, y) for x, y in permutations(answers, 2))
+    if not any_two:
+        return np.nan
+    return 1 - (within / len(answers)) / (any_two / (len(answers) * (len(answers) - 1)))
+
+
+def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> Codes:
+    """Answers near a common truth, a fifth of them missing."""
+    truth = rng.integers(1, k + 1, n)
+    codes = np.clip(truth + rng.integers(-1, 2, (annotators, n)), 1, k)
+    return np.where(rng.random((annotators, n)) < 0.2, 0, codes).astype(np.int8)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_libraries_and_replicates_are_the_definitions(number: int) -> None:
+    """Of random answers of two to five annotators, also where answers are missing or few."""
+    rng = np.random.default_rng(number)
+    k = int(rng.choice([2, 5]))
+    codes = random_codes(rng, int(rng.integers(2, 6)), int(rng.integers(4, 30)), k)
+    a, b = codes[:2]
+    for weighting in WEIGHTINGS:
+        expected = slow_kappa(a, b, weighting)
+        assert kappa(a, b, k, weighting) == pytest.approx(expected, nan_ok=True)
+        (replicate,) = kappas(confusions(a, b, k).sum(axis=0)[None], weighting)
+        assert replicate == pytest.approx(expected, nan_ok=True)
+    for level in LEVELS:
+        expected = slow_alpha(codes, level)
+        assert alpha(codes, k, level) == pytest.approx(expected, nan_ok=True)
+        (replicate,) = alphas(coincidences(codes, k).sum(axis=0)[None], level)
+        assert replicate == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
+    """As if those drawn twice stood there twice."""
+    codes = random_codes(np.random.default_rng(3), 3, 25, 5)
+    draws = resampled(25, 40, rng_seed=7)
+    assert draws.shape == (40, 25)
+    assert set(draws.sum(axis=1)) == {25.0}
+    of_kappa = kappas(np.tensordot(draws, confusions(codes[0], codes[1], 5), axes=1), "linear")
+    of_alpha = alphas(np.tensordot(draws, coincidences(codes, 5), axes=1), "ordinal")
+    for draw, each_kappa, each_alpha in zip(draws.astype(int), of_kappa, of_alpha, strict=True):
+        drawn = np.repeat(codes, draw, axis=1)
+        assert each_kappa == pytest.approx(slow_kappa(drawn[0], drawn[1], "linear"))
+        assert each_alpha == pytest.approx(slow_alpha(drawn, "ordinal"))
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    assert (resampled(9, 5, 1) == resampled(9, 5, 1)).all()
+    assert (resampled(9, 5, 1) != resampled(9, 5, 2)).any()
+
+
+# --- Where there is none ---
+
+
+def test_undefined_where_nothing_differs() -> None:
+    """Always the same answer, no variant in common, no answer at all."""
+    fives, none = np.full(4, 5, np.int8), np.zeros(4, np.int8)
+    half = np.array([5, 4, 0, 0], np.int8)
+    for a, b in ((fives, fives), (half, half[::-1]), (fives, none)):
+        for weighting in WEIGHTINGS:
+            assert np.isnan(kappa(a, b, 5, weighting))
+            assert np.isnan(kappas(confusions(a, b, 5).sum(axis=0)[None], weighting)).all()
+        for level in LEVELS:
+            codes = np.stack([a, b])
+            assert np.isnan(alpha(codes, 5, level))
+            assert np.isnan(alphas(coincidences(codes, 5).sum(axis=0)[None], level)).all()
+
+
+def test_agreement_below_chance_is_negative() -> None:
+    """And where one always says the same, κ is 0, as it is no better than chance."""
+    a, b = np.array([1, 2, 1, 2], np.int8), np.array([2, 1, 2, 1], np.int8)
+    assert kappa(a, b, 2, "plain") == -1
+    assert kappa(a, np.ones(4, np.int8), 2, "plain") == 0

@@ -1,0 +1,205 @@
+"""Which masked LM to drop, and what each provides: by hand, and on data in which one is bad."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.judged import BAD, MLMS, answers_table, run_with, write_dataset, write_session
+
+from merge_metric.agreement.judgements import Item, Judgements
+from merge_metric.agreement.mlms import DROP, KEEP, UNKNOWN, drop_table, dropped, newcombe
+from merge_metric.agreement.provided import provided, shared_table
+from merge_metric.agreement.reading import read, variant_files
+from merge_metric.agreement.shares import wilson
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("made") / "merge-nli")
+
+
+@pytest.fixture(scope="module")
+def study(dataset: Path) -> Path:
+    return write_session(dataset.parent / "study", dataset).folder
+
+
+def item(*validated: str) -> Item:
+    """Masked LMs of one letter each, by text."""
+    return Item(source="snli", word_class="noun", validated=tuple(map(frozenset, validated)))
+
+
+def judged(*variants: tuple[Item, bool]) -> Judgements:
+    rows = [("ann", str(i), 5, 5 if good else 1) for i, (_, good) in enumerate(variants)]
+    items = {str(i): each for i, (each, _) in enumerate(variants)}
+    return Judgements.of(answers_table(rows), items)
+
+
+def of(judgements: Judgements, mlm: str, **more: Any) -> dict[str, Any]:
+    (row,) = [row for row in drop_table(judgements, **more).rows if row["mlm"] == mlm]
+    return dict(row)
+
+
+# --- By hand ---
+
+
+def test_what_goes_with_a_masked_lm() -> None:
+    """What it alone validated in some text, whoever did in the other."""
+    found = judged(
+        (item("a", "ab"), False),  # needs a
+        (item("ab", "ab"), True),  # needs none
+        (item("a", "b"), False),  # needs both
+        (item("b", "b"), True),  # needs b
+    )
+    a, b = of(found, "a"), of(found, "b")
+    assert (a["n_validated"], a["n_goes"], a["n_stays"]) == (3, 2, 2)
+    assert (a["goes"], a["stays"], a["difference"]) == (0, 1, -1)
+    assert (b["n_validated"], b["n_goes"], b["goes"], b["stays"]) == (4, 2, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("counts", [(0, 3, 9, 10), (5, 10, 5, 10), (7, 7, 1, 40)])
+def test_newcombe_by_its_formula(counts: tuple[int, int, int, int]) -> None:
+    """D − √((p₁ − l₁)² + (u₂ − p₂)²) and d + √((u₁ − p₁)² + (p₂ − l₂)²), l and u by Wilson."""
+    count1, n1, count2, n2 = counts
+    p1, p2 = count1 / n1, count2 / n2
+    (l1, u1), (l2, u2) = wilson(count1, n1), wilson(count2, n2)
+    expected = [
+        p1 - p2 - sqrt((p1 - l1) ** 2 + (u2 - p2) ** 2),
+        p1 - p2 + sqrt((u1 - p1) ** 2 + (p2 - l2) ** 2),
+    ]
+    assert newcombe(*counts) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_bad", "n_good", "verdict"),
+    [(1, 4, UNKNOWN), (9, 50, UNKNOWN), (10, 9, UNKNOWN), (10, 50, DROP), (0, 50, KEEP)],
+)
+def test_few_bad_variants_are_no_verdict(n_bad: int, n_good: int, verdict: str) -> None:
+    """By Newcombe's interval one bad variant beside four good ones would be worse already."""
+    bad, good = (item("a", "a"), False), (item("b", "b"), True)
+    if not n_bad:
+        bad, n_bad = (item("a", "a"), True), 12
+    row = of(judged(*n_bad * [bad], *n_good * [good]), "a")
+    assert row["verdict"] == verdict
+    assert (row["difference_ci"][1] < 0) == (row["difference"] < 0)
+
+
+def test_nothing_to_judge_by() -> None:
+    """A masked LM whose variants others validated too, and one without which nothing is left."""
+    found = judged((item("ab", "ab"), True), (item("b", "b"), True))
+    assert of(found, "a")["verdict"] == UNKNOWN
+    assert (of(found, "a")["goes"], of(found, "a")["goes_ci"]) == (None, None)
+    alone = judged((item("a", "a"), True))
+    assert (of(alone, "a")["verdict"], of(alone, "a")["difference"]) == (UNKNOWN, None)
+    assert "nan" not in drop_table(alone).to_text()
+
+
+def test_variants_have_to_be_known() -> None:
+    with pytest.raises(ValueError, match="expected what is known of the variants, got answers"):
+        drop_table(Judgements.of(answers_table([("ann", "a", 5, 5)])))
+
+
+def test_without_a_masked_lm() -> None:
+    """Variants that need it go; of the others it is forgotten."""
+    found = judged((item("a", "ab"), False), (item("ab", "ab"), True), (item("b", "bc"), True))
+    left = found.without(["a"])
+    assert left.variant_ids == ("1", "2")
+    assert left.items == (item("b", "b"), item("b", "bc"))
+    assert left.good.tolist() == [True, True]
+    assert found.without([]) is found
+    with pytest.raises(ValueError, match=r"expected masked LMs of .* \(a, b, c\), got d"):
+        found.without(["d"])
+    with pytest.raises(ValueError, match="variants to be left without a, b, got none"):
+        found.without(["a", "b"])
+
+
+# --- On data in which one is bad ---
+
+
+def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
+    """Its verdict alone; and once it is dropped, nobody else's."""
+    judgements = read([study]).judgements
+    table = drop_table(judgements)
+    assert [row["mlm"] for row in table.rows] == sorted(MLMS)
+    assert dropped(table) == [BAD]
+    assert {row["verdict"] for row in table.rows if row["mlm"] != BAD} == {KEEP}
+    assert dropped(drop_table(judgements.without([BAD]))) == []
+
+
+def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
+    """The same items, but how likely they were to be drawn; the same weights."""
+    files = sorted(study.glob("answers/*.jsonl"))
+    from_session, from_dataset = read([study]), read(files, dataset=dataset)
+    assert from_session.seeds == from_dataset.seeds
+    assert from_session.judgements.items is not None
+    assert from_dataset.judgements.items is not None
+    for one, other in zip(
+        from_session.judgements.items, from_dataset.judgements.items, strict=True
+    ):
+        assert (one.cell, one.validated) == (other.cell, other.validated)
+    assert read(files, [study]).judgements.items == from_session.judgements.items
+
+
+# --- What each provides ---
+
+
+RUN = [
+    ("s1", ["a"], ["a", "b"]),  # needs a; shared by a and b
+    ("s1", ["a", "b"], ["a", "b"]),  # shared
+    ("s1", ["a"], ["a"]),  # a's alone
+    ("s2", ["b"], ["b"]),  # b's alone
+    ("s2", ["b"], ["c"]),  # needs both; shared by b and c
+]
+
+
+def test_shared_and_lost_by_hand(tmp_path: Path) -> None:
+    """Two problems: a and b share two of five, b and c one; a and b have one alone."""
+    run = run_with(tmp_path / "run", RUN)
+    found = provided([run / "replacements.parquet"], what="run", unit="replacements")
+    assert found.mlms == ("a", "b", "c")
+    assert found.n_problems == 2
+    assert found.shared.tolist() == [[0.5, 1, 0], [1, 0.5, 0.5], [0, 0.5, 0]]
+    assert found.lost == {"a": (2, 0), "b": (2, 1), "c": (1, 0)}
+    table = shared_table(found)
+    assert [column.heading for column in table.columns] == ["", "masked LM", "1", "2", "3"]
+    assert table.rows[1] == {"number": "2", "mlm": "b", "a": 1, "b": 0.5, "c": 0.5}
+
+
+def test_what_is_left_without_some(tmp_path: Path) -> None:
+    """Without b, s2 has nothing; of s1 all is a's alone."""
+    run = run_with(tmp_path / "run", RUN)
+    paths = [run / "replacements.parquet"]
+    found = provided(paths, what="run", unit="replacements", without=["b"])
+    assert (found.mlms, found.n_problems) == (("a", "c"), 1)
+    assert found.shared.tolist() == [[3, 0], [0, 0]]
+    assert found.lost["a"] == (3, 1)
+    with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
+        provided(paths, what="run", unit="replacements", without=["a", "b", "c"])
+    with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
+        provided(paths, what="run", unit="replacements", sources=["mnli-m"])
+
+
+def test_shared_and_lost_against_sets(dataset: Path) -> None:
+    """Row by row, of several files."""
+    files = variant_files(dataset)
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    random.Random(0).shuffle(rows)
+    found = provided(files, what="merge-nli", unit="variants")
+    problems = {row["seed_id"] for row in rows}
+    assert found.n_problems == len(problems)
+    for one, other in combinations(range(len(MLMS)), 2):
+        both = [r for r in rows if {found.mlms[one], found.mlms[other]} <= {*r["mlms"]}]
+        assert found.shared[one, other] == pytest.approx(len(both) / len(problems))
+    for number, mlm in enumerate(found.mlms):
+        alone = [r for r in rows if r["mlms"] == [mlm]]
+        assert found.shared[number, number] == pytest.approx(len(alone) / len(problems))
+        needs = [r for r in rows if [mlm] in (r["premise_mlms"], r["hypothesis_mlms"])]
+        left = {r["seed_id"] for r in rows if r not in needs}
+        assert found.lost[mlm] == (len(needs), len(problems - left))
+    row = of(read(list(dataset.parent.glob("study"))).judgements, BAD, provided=found)
+    assert (row["variants_lost"], row["seeds_lost"]) == found.lost[BAD]

@@ -1,0 +1,177 @@
+"""Shares of good variants: groups, combined annotators, weights and intervals by hand."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.judged import answers_table
+
+from merge_metric.agreement.judgements import Cell, Item, Judgements
+from merge_metric.agreement.scores import score_table
+from merge_metric.agreement.shares import item_weights, share_table, wilson
+
+Z = 1.959963984540054
+"""Of 95 %."""
+
+
+def item(word_class: str, *mlms: str, source: str = "snli", chance: float = 1.0) -> Item:
+    validated = (frozenset(mlms),) if mlms else ()
+    return Item(source=source, word_class=word_class, validated=validated, chance=chance)
+
+
+def judged(scores: dict[str, tuple[int, int]], items: dict[str, Item]) -> Judgements:
+    """By one annotator."""
+    rows = [("ann", variant, f, r) for variant, (f, r) in scores.items()]
+    return Judgements.of(answers_table(rows), items)
+
+
+def shares(
+    judgements: Judgements, seeds: dict[Cell, int] | None = None, n_bootstrap: int = 0
+) -> dict[tuple[str, str], dict[str, Any]]:
+    table = share_table(judgements, seeds, n_bootstrap=n_bootstrap, rng_seed=0)
+    return {(row["by"], row["group"]): dict(row) for row in table.rows}
+
+
+NOUNS_AND_VERBS = judged(
+    {"a": (5, 5), "b": (5, 4), "c": (1, 5), "d": (4, 4), "e": (5, 4), "f": (2, 2)},
+    {
+        "a": item("noun", "x/one"),
+        "b": item("noun", "x/one", "x/two"),
+        "c": item("noun", "x/two"),
+        "d": item("noun", "x/one", "x/two"),
+        "e": item("verb", "x/two"),
+        "f": item("verb", "x/one"),
+    },
+)
+"""Good are a, b and e: two of four nouns, one of two verbs."""
+
+
+def test_groups_by_hand() -> None:
+    """A variant of two masked LMs is one of each."""
+    found = shares(NOUNS_AND_VERBS)
+    counts = {key: (row["n_good"], row["n"]) for key, row in found.items()}
+    assert counts == {
+        ("all", ""): (3, 6),
+        ("class", "noun"): (2, 4),
+        ("class", "verb"): (1, 2),
+        ("source", "snli"): (3, 6),
+        ("MLM", "x/one"): (2, 4),
+        ("MLM", "x/two"): (2, 4),
+        ("number of MLMs", "1"): (2, 4),
+        ("number of MLMs", "2"): (1, 2),
+    }
+    nouns = found["class", "noun"]
+    assert (nouns["fluency"], nouns["reasoning"]) == (15 / 4, 18 / 4)
+
+
+def test_weighted_shares_by_hand() -> None:
+    """Nouns 30 seeds, verbs 10, in halves both: 1/2. F: 0.75 · 15/4 + 0.25 · 7/2; R likewise."""
+    found = shares(NOUNS_AND_VERBS, {("snli", "noun"): 30, ("snli", "verb"): 10})
+    every = found["all", ""]
+    assert every["good_weighted"] == pytest.approx(0.5)
+    assert every["fluency_weighted"] == pytest.approx(0.75 * 15 / 4 + 0.25 * 7 / 2)
+    assert every["reasoning_weighted"] == pytest.approx(0.75 * 18 / 4 + 0.25 * 6 / 2)
+    # x/one validated a, b and d, each a quarter of the nouns, and f, half of the verbs.
+    weights = {"noun": 30 / 4, "verb": 10 / 2}
+    expected = 2 * weights["noun"] / (3 * weights["noun"] + weights["verb"])
+    assert found["MLM", "x/one"]["good_weighted"] == pytest.approx(expected)
+
+
+def test_classes_weigh_what_they_have_seeds() -> None:
+    """A good noun and two bad verbs, three times as many seeds with nouns: 3/4, not 1/3."""
+    few = judged(
+        {"a": (5, 5), "b": (1, 1), "c": (1, 2)},
+        {"a": item("noun"), "b": item("verb"), "c": item("verb")},
+    )
+    row = shares(few, {("snli", "noun"): 75, ("snli", "verb"): 25})["all", ""]
+    assert (row["good"], row["good_weighted"]) == (1 / 3, 0.75)
+
+
+def test_within_a_class_the_unlikely_weigh_more() -> None:
+    """Of two nouns one came in with certainty, the other one time in four: 1 and 4 of 5."""
+    items = {"a": item("noun"), "b": item("noun", chance=0.25)}
+    found = judged({"a": (1, 1), "b": (5, 5)}, items)
+    assert shares(found, {("snli", "noun"): 7})["all", ""]["good_weighted"] == pytest.approx(0.8)
+    assert item_weights(list(items.values()), {("snli", "noun"): 7}).tolist() == [7 / 5, 28 / 5]
+
+
+def test_annotators_are_averaged_before_it_is_decided() -> None:
+    """5+5 and 4+4 make 9: good. 5+5, 5+5 and 3+3 are 26 / 3: not. Thirds of 27 are exactly 9."""
+    rows = [("ann", "a", 5, 5), ("ben", "a", 4, 4)]
+    rows += [("ann", "b", 5, 5), ("ben", "b", 5, 5), ("eve", "b", 3, 3)]
+    rows += [("ann", "c", 5, 5), ("ben", "c", 5, 5), ("eve", "c", 4, 3)]
+    found = Judgements.of(answers_table(rows))
+    assert found.good.tolist() == [True, False, True]
+    rows_of = shares(found)
+    assert (rows_of["all", ""]["n_good"], rows_of["all", ""]["fluency"]) == (
+        2,
+        pytest.approx((9 / 2 + 13 / 3 + 14 / 3) / 3),
+    )
+    by_one = {name: rows_of["annotator", name]["good"] for name in ("ann", "ben", "eve")}
+    assert by_one == {"ann": 1, "ben": pytest.approx(2 / 3), "eve": 0}
+    assert rows_of["annotator", "eve"]["n"] == 2
+    assert "annotator" not in {by for by, _ in shares(NOUNS_AND_VERBS)}
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 5), (3, 10), (10, 10), (91, 100)])
+def test_wilson_by_its_formula(count: int, n: int) -> None:
+    """(p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
+    p = count / n
+    middle = p + Z**2 / (2 * n)
+    half = Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    expected = [(middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
+    assert wilson(count, n) == pytest.approx(expected)
+
+
+def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
+    """In some 95 of 100 samples, of classes of different shares and unequal chances."""
+    rng = np.random.default_rng(5)
+    truth = {"noun": 0.9, "verb": 0.5}
+    seeds = {("snli", "noun"): 60, ("snli", "verb"): 40}
+    whole = 0.6 * 0.9 + 0.4 * 0.5
+    covered = 0
+    for _ in range(100):
+        good = {f"{c}{i}": rng.random() < share for c, share in truth.items() for i in range(80)}
+        scores = {name: (5, 5) if is_good else (1, 1) for name, is_good in good.items()}
+        items = {name: item(name[:4], chance=rng.choice([0.5, 1.0])) for name in good}
+        low, high = shares(judged(scores, items), seeds, 200)["all", ""]["good_weighted_ci"]
+        covered += low <= whole <= high
+    assert 89 <= covered <= 99
+
+
+def test_what_was_not_judged_is_said() -> None:
+    """A class with seeds but without answers cannot be weighted."""
+    seeds = {("snli", "noun"): 30, ("snli", "verb"): 10, ("snli", "adjective"): 5}
+    table = share_table(NOUNS_AND_VERBS, seeds, n_bootstrap=0, rng_seed=0)
+    assert "snli noun 30, snli verb 10;" in table.notes[1]
+    assert table.notes[2] == (
+        "Not judged, and so not counted in what is weighted: snli adjective 5."
+    )
+
+
+def test_without_items_or_weights_there_is_less() -> None:
+    """Nothing that would have to be made up."""
+    bare = Judgements.of(answers_table([("ann", "a", 5, 5)]))
+    table = share_table(bare, n_bootstrap=0, rng_seed=0)
+    assert [(row["by"], row["n"]) for row in table.rows] == [("all", 1)]
+    assert not any("weighted" in column.key for column in table.columns)
+
+
+def test_scores_are_shared_among_the_annotators_of_a_variant() -> None:
+    """F of a: half 5, half 4; of b: 1. Nouns and verbs weigh 3 to 1."""
+    rows = [("ann", "a", 5, 5), ("ben", "a", 4, 5), ("ann", "b", 1, 2)]
+    found = Judgements.of(answers_table(rows), {"a": item("noun"), "b": item("verb", "x/one")})
+    table = score_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
+    rows_of = {(r["score"], r["by"], r["group"]): r for r in table.rows}
+
+    def f(by: str, group: str) -> list[float]:
+        return [rows_of["F", by, group][str(n)] for n in range(1, 6)]
+
+    assert f("all", "") == [0.5, 0, 0, 0.25, 0.25]
+    assert f("all", "weighted") == [0.25, 0, 0, 0.375, 0.375]
+    assert f("class", "noun") == [0, 0, 0, 0.5, 0.5]
+    assert f("MLM", "x/one") == [1, 0, 0, 0, 0]
+    assert rows_of["R", "all", ""]["5"] == 0.5
