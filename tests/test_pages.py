@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "CONTRIBUTING.md",
     "THIRD-PARTY.md",
+    "generation/beyond.md",
     "generation/your-own-data.md",
     "generation/your-own-mlm.md",
     "merge_metric/your-own-model.md",
@@ -178,6 +179,23 @@ def test_your_own_mlm(
     assert alone < both == by_recipe, "another masked LM takes no replacement away"
     names = pq.read_table("runs/mine/replacements.parquet")["premise_mlms"].to_pylist()
     assert set().union(*names) == {"bert-tiny-mlm", "my-mlm"}
+
+
+def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
+    """Each option changes what the page says it changes."""
+    pieces, joint = run_page("generation/beyond.md", tmp_path)
+    assert re.search(r"^all +\d[\d,]* +[\d,]+ +[1-9]\d*$", pieces, flags=re.MULTILINE)
+    plain, longer = (
+        replacements(f"runs/{run}/replacements.parquet") for run in ("plain", "pieces")
+    )
+    vocabulary = MaskedLM.load(ROOT / "generation/demo/bert-tiny-mlm").vocabulary
+    assert {word for *_, word in plain} <= {*vocabulary.texts}
+    assert {word for *_, word in longer} - {*vocabulary.texts}
+    single, together = (
+        replacements(f"runs/{run}/replacements.parquet") for run in ("single", "joint")
+    )
+    assert single != together
+    assert "another [cook →" in joint
 
 
 @pytest.fixture

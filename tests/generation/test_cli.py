@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from generation.cli import app
+from generation.config import Config
 from generation.executors import Resources
 
 
@@ -78,6 +79,19 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
             address="auto",
         ),
     }
+
+
+@pytest.mark.parametrize("command", ["suggest", "generate"])
+def test_what_is_asked_reaches_the_settings(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Masking and the length of words; without the options they are the recipe's."""
+    asked: list[Config] = []
+    monkeypatch.setattr(f"generation.pipeline.{command}", lambda config, **_: asked.append(config))
+    arguments = [command, "--recipe", "demo", "--run", str(tmp_path)]
+    CliRunner().invoke(app, [*arguments, "--masking", "joint", "--max-pieces", "3"])
+    CliRunner().invoke(app, arguments)
+    assert [(c.masking, c.max_pieces) for c in asked] == [("joint", 3), ("single", 1)]
 
 
 def test_generate_as_json(tmp_path: Path) -> None:
