@@ -165,7 +165,7 @@ def _shown(value: Value, kind: Kind) -> str:
     if kind == "p_value":
         return "<0.001" if value < 0.001 else f"{value:.3f}"
     if kind in ("fraction", "number"):
-        return f"{value:.{3 if kind == 'fraction' else 2}f}"
+        return _minus(f"{value:.{3 if kind == 'fraction' else 2}f}")
     if kind == "correlation":
         return _minus(f"{round(value, 2) + 0.0:+.2f}")
     if kind == "count":

@@ -14,8 +14,13 @@ from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session
 from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
 
-BAD: Final = "y/bart"
-MLMS: Final = (BAD, "x/albert", "x/bert", "x/roberta")
+BAD: Final = "facebook/bart-base"
+MLMS: Final = (
+    BAD,
+    "FacebookAI/roberta-base",
+    "albert/albert-base-v2",
+    "google-bert/bert-base-cased",
+)
 SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
 """Class → seeds, each with twelve variants."""
 
@@ -52,10 +57,10 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Session:
-    """A session over such a dataset, with the answers of ann to all, of ben to most of it."""
+    """A session over such a dataset, with the answers of ann to all, of bo to most of it."""
     session = open_session(folder, dataset, per_class=per_class)
     rng = random.Random(2)
-    answers: dict[str, list[Answer]] = {"ann": [], "ben": []}
+    answers: dict[str, list[Answer]] = {"ann": [], "bo": []}
     for variant, item in session.items.items():
         bad = any(mlms == [BAD] for mlms in item.mlms_by_field.values())
         truth = rng.choice([(2, 3), (3, 3), (1, 5)]) if bad else rng.choice([(5, 5), (5, 4)])

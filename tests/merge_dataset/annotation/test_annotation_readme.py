@@ -49,6 +49,8 @@ def as_label_studio(tasks: Path, path: Path) -> None:
 def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All commands in order, in the directory of a dataset, and the code after them."""
     for line in "".join(blocks("sh")).splitlines():
+        if not line.startswith("merge-nli annotate"):
+            continue  # what is done with answers: tests/merge_metric/agreement
         if "--import label-studio.json" in line:
             as_label_studio(here / "tasks.json", here / "label-studio.json")
         done = CliRunner().invoke(app, shlex.split(line)[1:])
