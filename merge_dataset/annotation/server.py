@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 from merge_dataset.annotation.desk import Desk, Elsewhere
 from merge_dataset.annotation.session import Session, alone
@@ -72,7 +73,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
         server = _bound(port, old_port)
         server.desk, server.token = desk, token
         _remember(remembered, server.server_port, token)
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
             yield desk, f"http://{LOOPBACK}:{server.server_port}/#{token}"
@@ -113,6 +114,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     desk: Desk
     token: str
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a tab that was closed before it was answered."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Refused(Exception):

@@ -173,6 +173,14 @@ def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     return tmp_path / "merge-nli"
 
 
+@pytest.fixture(scope="session")
+def same_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `dataset` gives, once for all that only read it."""
+    place = tmp_path_factory.mktemp("same")
+    export(write_run(place / "run"), place / "merge-nli")
+    return place / "merge-nli"
+
+
 @pytest.fixture
 def paraphrases(tmp_path: Path) -> Path:
     """A dataset folder with the paraphrases of `snli` and nothing else."""

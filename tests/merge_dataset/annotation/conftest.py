@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from merge_dataset.annotation.session import Session, open_session
+from merge_dataset.annotation.session import Session, open_session, read_session
+
+
+@pytest.fixture(scope="session")
+def same_session(same_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session's folder, to be copied."""
+    return open_session(tmp_path_factory.mktemp("session") / "study", same_dataset).folder
 
 
 @pytest.fixture
-def session(dataset: Path, tmp_path: Path) -> Session:
-    """All ten variants of `snli`: six nouns, three verbs, two adjectives less one."""
-    return open_session(tmp_path / "study", dataset)
+def session(same_session: Path, tmp_path: Path) -> Session:
+    """All eleven variants of `snli`: six nouns, three verbs, two adjectives."""
+    return read_session(Path(shutil.copytree(same_session, tmp_path / "study")))

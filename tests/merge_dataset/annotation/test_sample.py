@@ -10,6 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.annotation.sample import (
@@ -21,6 +23,7 @@ from merge_dataset.annotation.sample import (
     spread,
 )
 from merge_dataset.export import export
+from merge_dataset.schema import ProblemFormat, arrow_schema
 
 # --- Spreading over masked LMs ---
 
@@ -227,6 +230,47 @@ def test_a_broken_dataset_is_an_error(
     edit_dataset("snli/nouns/variants.parquet", spoil)
     with pytest.raises(ValueError, match=message):
         draw(dataset)
+
+
+# --- Problems of other formats ---
+
+
+def test_other_problems_than_nli(tmp_path: Path) -> None:
+    """Any fields and labels; a field in which nothing changed has no marks."""
+    quiz = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
+    texts = {"context": "A cat sat.", "question": "Who sat?", "answer": "The cat."}
+    seed = {"variant_id": "quiz:1", "seed_id": "quiz:1", "source": "quiz", "label": 1, **texts}
+    variant = seed | {
+        "variant_id": "quiz:1/noun/cat/owl",
+        "context": "A owl sat.",
+        "answer": "The owl.",
+        "word_class": "noun",
+        "original": "cat",
+        "replacement": "owl",
+        "context_spans": [[2, 5]],
+        "question_spans": [],
+        "answer_spans": [[4, 7]],
+        "mlms": ["a/bert"],
+        "context_mlms": ["a/bert"],
+        "question_mlms": [],
+        "answer_mlms": ["a/bert"],
+    }
+    folder = tmp_path / "merge-quiz/quiz"
+    for path, row in (
+        (folder / "seeds.parquet", seed),
+        (folder / "nouns/seeds.parquet", seed),
+        (folder / "nouns/variants.parquet", variant),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema(quiz)), path)
+    (folder / "provenance.json").write_text("{}")
+    (item,) = draw(folder.parent).items
+    assert item.label == "right"
+    assert item.seed_texts == texts
+    assert item.variant_texts["answer"] == "The owl."
+    assert item.variant_spans == {"context": [[2, 5]], "question": [], "answer": [[4, 7]]}
+    assert item.seed_spans == item.variant_spans
+    assert item.mlms_by_field == {"context": ["a/bert"], "question": [], "answer": ["a/bert"]}
 
 
 # --- Marks in the original ---

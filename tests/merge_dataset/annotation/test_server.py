@@ -6,6 +6,7 @@ import errno
 import json
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,19 @@ def test_scripts_make_no_markup_of_texts() -> None:
 def test_nothing_else_is_served(client: Client, path: str) -> None:
     assert client.ask("GET", path).status == 404
     assert client.ask("POST", path, b"{}").status == 404
+
+
+def test_a_tab_that_is_closed_is_no_error(
+    client: Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before it has its answer; the next one gets it."""
+    port = int(client.url.split(":")[2].split("/")[0])
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", port)) as tab:
+            tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            tab.sendall(f"GET /page.js HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    assert client.session()["position"] == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_a_second_process_is_told(session: Session) -> None:

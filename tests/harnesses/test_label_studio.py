@@ -1,0 +1,93 @@
+"""Label Studio's own code takes our tasks, and we take what it exports; `make test-harnesses`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.harness import python_of, run
+
+from merge_dataset.annotation.answers import Answer
+from merge_dataset.annotation.label_studio import read
+from merge_dataset.annotation.sample import Item
+from merge_dataset.annotation.session import Session
+from merge_dataset.annotation.transfer import export_items
+
+pytestmark = pytest.mark.harness
+
+READER = Path(__file__).with_name("read_label_studio.py")
+TEXTS = {"premise": "A <b> dog.", "hypothesis": "A dog."}
+SPANS = {"premise": [[6, 9]], "hypothesis": [[2, 5]]}
+
+
+def items(count: int) -> dict[str, Item]:
+    """Items of which only texts and marks matter."""
+    made = [
+        Item(
+            variant_id=f"snli:{number}:noun:cat:dog",
+            seed_id=f"snli:{number}",
+            source="snli",
+            word_class="noun",
+            label="neutral",
+            mlms=[],
+            mlms_by_field={},
+            stratum={},
+            chance=1.0,
+            original="cat",
+            replacement="dog",
+            seed_texts=TEXTS,
+            variant_texts=TEXTS,
+            seed_spans=SPANS,
+            variant_spans=SPANS,
+        )
+        for number in range(count)
+    ]
+    return {item.variant_id: item for item in made}
+
+
+def annotation(number: int, comments: list[str]) -> dict[str, Any]:
+    """As Label Studio keeps one, by two users."""
+    choices = {"fluency": str(1 + number), "reasoning": str(5 - number)}
+    results: list[dict[str, Any]] = [
+        {"id": name, "from_name": name, "to_name": "problem", "type": "choices",
+         "value": {"choices": [score]}}
+        for name, score in choices.items()
+    ]  # fmt: skip
+    if comments:
+        results.append(
+            {"id": "c", "from_name": "comment", "to_name": "problem", "type": "textarea",
+             "value": {"text": comments}}
+        )  # fmt: skip
+    times = dict.fromkeys(("created_at", "updated_at"), "2026-01-31T12:00:00Z")
+    user: object = {"id": 1, "email": "ann@example.org"} if number % 2 else 7
+    return {"id": number, "completed_by": user, "was_cancelled": False, "lead_time": 3.5,
+            "result": results, **times}  # fmt: skip
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    """The same answers from an export in JSON and from Label Studio's JSON-MIN of it."""
+    session = Session(tmp_path, items(4), {})
+    tasks, config = export_items(session, tmp_path / "tasks.json")
+    comments: list[list[str]] = [[], ["one"], ["one", "two"], []]
+    exported = [
+        task | {"id": number, "annotations": [annotation(number, comments[number])]}
+        for number, task in enumerate(json.loads(tasks.read_text(encoding="utf-8")))
+    ]
+    export = tmp_path / "export.json"
+    export.write_text(json.dumps(exported), encoding="utf-8")
+    words = [READER, config, tasks, export, tmp_path / "min"]
+    found = json.loads(
+        run([python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)], tmp_path)
+    )
+    assert found == {"controls": ["fluency", "reasoning", "comment"], "objects": ["problem"]}
+    expected = [
+        (
+            "ann@example.org" if number % 2 else "label-studio-7",
+            Answer(task["data"]["variant_id"], 1 + number, 5 - number, "\n".join(comments[number])),
+        )
+        for number, task in enumerate(exported)
+    ]
+    assert read(export) == expected
+    assert read(tmp_path / "min/result.json") == expected
