@@ -82,6 +82,18 @@ def test_the_number_of_tasks_changes_no_byte(
 
 
 @pytest.mark.distributed
+def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> None:
+    """They are searched for side by side, and found as if alone."""
+    one, two = (
+        config(tmp_path / name, max_pieces=2).overlaid(None, {"limit": 8})
+        for name in ("one", "two")
+    )
+    files = made(suggest(one).path)
+    assert sum("/parts/" in name for name in files) > 1
+    assert made(suggest(two, executor="local", tasks=2).path) == files
+
+
+@pytest.mark.distributed
 def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """Relative paths are those of the caller, wherever the tasks run."""
     command = ["suggest", "--recipe", "demo", "--limit", str(LIMIT), "--run", "run"]
