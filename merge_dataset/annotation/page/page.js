@@ -91,7 +91,7 @@ function remember() {
 
 // Whether it is saved, and this page still the one to go on in.
 async function send(event) {
-  saving = true;
+  saving = $("comment").readOnly = true;
   $("state").textContent = "Saving …";
   try {
     session.position = await save(session.position, event, (why) =>
@@ -104,7 +104,7 @@ async function send(event) {
     await refused(error);
     return false;
   } finally {
-    saving = false;
+    saving = $("comment").readOnly = false;
   }
 }
 
@@ -114,7 +114,7 @@ async function refused(error) {
     refresh();
     return;
   }
-  await start();
+  await start().catch(() => {}); // what is saved is shown where the server still answers
   const why = error.status === 409 ? "answers were given in another place" : error.message;
   showTrouble(`Not saved: ${why}. What you see now is what is saved; please answer once more.`);
 }
@@ -156,6 +156,7 @@ async function undo() {
   const before = answerTo(last.variant_id) ?? BLANK;
   const to = session.items.findIndex((item) => item.id === last.variant_id);
   go(to, { start: { ...before, comment: last.comment } });
+  remember();
   $("state").textContent = "Answer taken back";
   say("Answer taken back");
 }

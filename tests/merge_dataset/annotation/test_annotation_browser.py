@@ -200,8 +200,8 @@ def test_undoing(opened: Chrome, session: Session) -> None:
     press(opened, "u")
     assert (item(opened), chosen(opened), comment(opened)) == (1, (None, None), "why not")
     assert saved(session) == {}
-    press(opened, "u")
-    assert item(opened) == 1
+    press(opened, "u", Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    assert (item(opened), comment(opened)) == (1, "why not")
     press(opened, "5", "5", Keys.ENTER)
     assert saved(session) == {first: Answer(first, 5, 5, "why not")}
 
@@ -375,7 +375,8 @@ def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> Non
     ActionChains(browser).send_keys(Keys.ENTER).perform()
     until(browser, lambda: "Not saved yet. The server does not answer" in text(browser, "#trouble"))
     ActionChains(browser).send_keys("1", Keys.ARROW_LEFT).perform()
-    assert (item(browser), chosen(browser)) == (4, (2, 3))
+    browser.find_element(By.ID, "comment").send_keys("too late")
+    assert (item(browser), chosen(browser), comment(browser)) == (4, (2, 3), "")
     with command(session.folder) as (process, again):
         assert again == url
         until(browser, lambda: item(browser) == 5)
