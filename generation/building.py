@@ -7,7 +7,7 @@ theirs one after the other, whoever worked on them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from generation.adaptation import adapt, keys_of, with_pairs, with_signals
 from generation.blocks import block_sizes, read_block
 from generation.candidates import Candidates
+from generation.changes import Fate, Variation
 from generation.config import Config
 from generation.exclusions import without_replacement
 from generation.funnel import Funnel
@@ -25,9 +27,11 @@ from generation.parallel import in_order
 from generation.problems import TaggedProblems, tag_problems
 from generation.records import Exclusion
 from generation.sampling import draw, eligible, eligible_pairs, of_pairs
+from generation.several_words import Drawn, draw_several
+from generation.tables import sorted_replacements
 from generation.tagging import Tagger
 from generation.validation import find_replacements
-from generation.variants import seed_rows, variant_rows, word_spans
+from generation.variants import Edits, edits_of, seed_rows, variant_rows, word_spans
 from merge_dataset.row_groups import read_row_groups
 
 
@@ -46,10 +50,26 @@ class Outcome:
     seeds: pa.Table
     variants: pa.Table
     funnel: Funnel
+    changes: Counter[Fate]
+    """What became of that which changes more than one word."""
     eligible: dict[str, int]
     """Word class → seeds."""
     tagger: str
     """Name and version of the tagger."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Replacements and the variants drawn from them."""
+
+    replacements: pa.Table
+    """All of them."""
+    variants: pa.Table
+    """Those drawn; they are of eligible seeds."""
+    edits: list[list[Edits]]
+    """Of each variant, for each text."""
+    exclusions: list[Exclusion]
+    changes: Counter[Fate]
 
 
 @dataclass(frozen=True)
@@ -82,23 +102,76 @@ class Builder:
         problems = tag_problems(
             read_block(self.problems, block), self._tagger, config.word_classes, config.sharing
         )
+        unscrambled = replace(config, scramble=False) if config.changes_more else config
         found, funnel = find_replacements(
-            problems, self.candidates, self._lexicon, self._tagger, config
+            problems, self.candidates, self._lexicon, self._tagger, unscrambled
         )
-        kept, too_few = self._select(found)
-        excluded = without_replacement(problems.seeds, problems.words, found)
-        seeds, variants = _rows(problems, kept, config)
+        make = self._with_more if config.changes_more else self._word_for_word
+        made = make(problems, found)
+        ids = set(made.variants["seed_id"].unique().to_pylist())
+        seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
         return Outcome(
             last=problems.seeds[-1].seed_id,
             is_last=block == self._blocks - 1,
             problems=len(problems.seeds),
-            replacements=found,
-            exclusions=[*excluded, *too_few],
-            seeds=seeds,
-            variants=variants,
+            replacements=made.replacements,
+            exclusions=made.exclusions,
+            seeds=seed_rows(seeds.values(), config.problem_format),
+            variants=variant_rows(made.variants, seeds, made.edits, config.problem_format),
             funnel=funnel,
-            eligible=dict(Counter(eligible_pairs(kept)["word_class"].to_pylist())),
+            changes=made.changes,
+            eligible=dict(Counter(eligible_pairs(made.variants)["word_class"].to_pylist())),
             tagger=self._tagger.name,
+        )
+
+    def _word_for_word(self, problems: TaggedProblems, found: pa.Table) -> _Made:
+        """Variants that put one word for another."""
+        kept, too_few = self._select(found)
+        variants = self._draw(kept)
+        ids = set(variants["seed_id"].unique().to_pylist())
+        spans = {
+            (seed.seed_id, word.word): word_spans(problems.of(seed), word)
+            for seed in problems.seeds
+            if seed.seed_id in ids
+            for word in problems.words[seed.seed_id]
+        }
+        excluded = without_replacement(problems.seeds, problems.words, found)
+        return _Made(found, variants, edits_of(variants, spans), [*excluded, *too_few], Counter())
+
+    def _with_more(self, problems: TaggedProblems, found: pa.Table) -> _Made:
+        """Variants that may change more: families, articles, several words."""
+        adapted = adapt(problems, found, self._tagger, self.config)
+        left = adapted.replacements
+        of_left = [adapted.variations[key] for key in keys_of(left)]
+        if self.config.words_at_once > 1:
+            pairs = None if self.unablated is None else self._eligible_pairs
+            drawn = draw_several(left, of_left, self._tagger, self.config, pairs=pairs)
+        else:
+            kept, too_few = self._select(left)
+            variants = self._draw(kept)
+            mine = [adapted.variations[key] for key in keys_of(variants)]
+            drawn = Drawn(variants, mine, too_few, Counter())
+        in_families = {(e.seed_id, e.word_class, e.word) for e in adapted.exclusions}
+        excluded = [
+            exclusion
+            for exclusion in without_replacement(problems.seeds, problems.words, left)
+            if (exclusion.seed_id, exclusion.word_class, exclusion.word) not in in_families
+        ]
+        return _Made(
+            replacements=sorted_replacements(_with_all(left, of_left)),
+            variants=_with_all(drawn.variants, drawn.variations),
+            edits=[variation.edits() for variation in drawn.variations],
+            exclusions=[*adapted.exclusions, *excluded, *drawn.exclusions],
+            changes=adapted.fates + drawn.fates,
+        )
+
+    def _draw(self, kept: pa.Table) -> pa.Table:
+        """The subsamples (D10)."""
+        return draw(
+            kept,
+            subsamples=self.config.subsamples,
+            size=self.config.variants_per_class,
+            rng_seed=self.config.rng_seed,
         )
 
     @cached_property
@@ -132,22 +205,6 @@ class Builder:
         return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
 
 
-def _rows(problems: TaggedProblems, kept: pa.Table, config: Config) -> tuple[pa.Table, pa.Table]:
-    """Draw the subsamples (D10): rows of seeds, rows of variants."""
-    variants = draw(
-        kept,
-        subsamples=config.subsamples,
-        size=config.variants_per_class,
-        rng_seed=config.rng_seed,
-    )
-    ids = set(kept["seed_id"].unique().to_pylist())
-    seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
-    spans = {
-        (seed.seed_id, word.word): word_spans(problems.of(seed), word)
-        for seed in seeds.values()
-        for word in problems.words[seed.seed_id]
-    }
-    return (
-        seed_rows(seeds.values(), config.problem_format),
-        variant_rows(variants, seeds, spans, config.problem_format),
-    )
+def _with_all(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
+    """Replacements or variants by all that changes, not by their word alone."""
+    return with_signals(with_pairs(table, variations), variations)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Word = tuple[str, str | None]
 """A token's text, and its norm as in `Token.norm`."""
-Pattern = tuple[tuple[str | None, ...], bool]
-"""A chunk's tokens, None where the word is put, and whether a space follows."""
+Pattern = tuple[tuple[str | int, ...], bool]
+"""A chunk's tokens, where a word is put its number, and whether a space follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,15 @@ class Place:
 
     sentence: Sentence
     positions: tuple[int, ...]
+    """In order."""
+    several: bool = False
+    """Whether each position gets a word of its own, and not all the same."""
+
+    def put_at(self, position: int) -> int | None:
+        """Which of the words is put in place of a token, None where none is."""
+        if position not in self.positions:
+            return None
+        return self.positions.index(position) if self.several else 0
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -45,11 +54,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Substitutions:
-    """n words, each put in a place."""
+    """n words, each put in a place; or several, as many as the place has positions."""
 
     places: Sequence[Place]
-    forms: Sequence[str]
-    """Words as they stand in a text."""
+    forms: Sequence[str | tuple[str, ...]]
+    """Words as they stand in a text; where a place takes several, these in order."""
     place: NDArray[np.int64]
     """[n] Number of the place."""
     form: NDArray[np.int64]
@@ -152,9 +161,12 @@ def spaces_after(sentence: Sentence) -> tuple[bool, ...]:
 
 
 def _fill(
-    texts: Sequence[str | None], form: str, retokenise: Callable[[str], tuple[Word, ...]]
+    texts: Sequence[str | int],
+    form: str | tuple[str, ...],
+    retokenise: Callable[[str], tuple[Word, ...]],
 ) -> tuple[Word, ...] | None:
-    words = [form if text is None else text for text in texts]
+    put = (form,) if isinstance(form, str) else form
+    words = [put[text] if isinstance(text, int) else text for text in texts]
     found = retokenise("".join(words))
     return found if [text for text, _ in found] == words else None
 
@@ -180,6 +192,7 @@ def _touch(token: Token, following: Token) -> bool:
 
 
 def _pattern(place: Place, first: int, last: int) -> Pattern:
-    tokens, positions = place.sentence.tokens, place.positions
-    texts = tuple(None if i in positions else tokens[i].text for i in range(first, last))
+    tokens = place.sentence.tokens
+    put = (place.put_at(i) for i in range(first, last))
+    texts = tuple(tokens[i].text if n is None else n for i, n in enumerate(put, first))
     return texts, last < len(tokens) or tokens[-1].span[1] < len(place.sentence.text)

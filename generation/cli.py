@@ -21,6 +21,7 @@ from generation.options import (
     DatasetConfig,
     Device,
     DType,
+    FamiliesOption,
     FieldColumn,
     Fields,
     Format,
@@ -32,10 +33,12 @@ from generation.options import (
     Limit,
     Out,
     PremiseColumn,
+    RepairArticles,
     Revision,
     SharedFields,
     Source,
     Split,
+    WordsAtOnce,
     option,
     read_field_columns,
     read_label_map,
@@ -158,6 +161,9 @@ def _config(
             "Most word pieces of an original or a replacement; by default 1.", group=_MODELS, min=1
         ),
     ] = None,
+    families: FamiliesOption = None,
+    words_at_once: WordsAtOnce = None,
+    repair_articles: RepairArticles = None,
     device: Device = None,
     dtype: Annotated[DType | None, option("float32 is the reference.", group=MACHINE)] = None,
     batch_tokens: Annotated[
@@ -191,6 +197,9 @@ def _config(
         "mlms": tuple(mlm) if mlm else None,
         "masking": masking and masking.value,
         "max_pieces": max_pieces,
+        "families": families and families.value,
+        "words_at_once": words_at_once,
+        "repair_articles": repair_articles,
         "device": device,
         "dtype": dtype and dtype.value,
         "batch_tokens": batch_tokens,
@@ -461,6 +470,9 @@ def build(
     ] = None,
     min_replacements: Annotated[int | None, option("For a seed to be eligible.", min=1)] = None,
     scope: Annotated[Scope | None, option("Over what they are counted.")] = None,
+    families: FamiliesOption = None,
+    words_at_once: WordsAtOnce = None,
+    repair_articles: RepairArticles = None,
     rng_seed: Annotated[int | None, option("Of the subsamples.")] = None,
     workers: Workers = None,
     settings: Settings = None,
@@ -484,6 +496,9 @@ def build(
 
     \b
       merge-nli build --run runs/snli --without-mlm google-bert/bert-base-cased
+
+    \b
+      merge-nli build --run runs/snli --families inflect --repair-articles --into grammar
     """
     from generation.pipeline import build as run_build
 
@@ -493,6 +508,9 @@ def build(
             "without_mlms": tuple(without_mlm) if without_mlm else None,
             "min_replacements": min_replacements,
             "min_replacements_scope": scope and scope.value,
+            "families": families and families.value,
+            "words_at_once": words_at_once,
+            "repair_articles": repair_articles,
             "rng_seed": rng_seed,
             "workers": workers,
         }

@@ -71,6 +71,14 @@ class Config(ProblemSettings):
     scramble: bool = False
     """Shuffle the replacement's letters."""
 
+    # Beyond the paper's limits (beyond.md)
+    families: Literal["ignore", "reject", "inflect"] = later_field("ignore")
+    """What becomes of a word of which another form stands in the problem."""
+    words_at_once: int = later_field(1)
+    """How many shared words of a class a variant replaces."""
+    repair_articles: bool = later_field(False)
+    """Let "a" and "an" before a word that changes fit what stands there afterwards."""
+
     # Eligibility and sampling (D9, D10)
     min_replacements: int = 20
     min_replacements_scope: Literal["class", "problem", "word"] = "class"
@@ -99,7 +107,7 @@ class Config(ProblemSettings):
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
         counts = ("suggestions_per_occurrence", "min_replacements", "subsamples",
-                  "variants_per_class", "workers", "max_pieces")  # fmt: skip
+                  "variants_per_class", "workers", "max_pieces", "words_at_once")  # fmt: skip
         check_counts(self, *counts, optional=("batch_tokens",))
         if self.max_pieces > 1 and not self.probability_filter:
             raise ValueError(
@@ -155,6 +163,11 @@ class Config(ProblemSettings):
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
         return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})
+
+    @property
+    def changes_more(self) -> bool:
+        """Whether variants may change more than the occurrences of one word."""
+        return self.families != "ignore" or self.words_at_once > 1 or self.repair_articles
 
     def located(self) -> Self:
         """The same with whole paths to models and store, for processes started elsewhere."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from generation.artifacts import RunFolder
 from generation.tables import REPLACEMENT_KEY
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.schema import WORD_CLASSES, changed_words
 
 _SEED: Final = ("seed_id", "word_class")
 _KEY: Final = list(REPLACEMENT_KEY)
@@ -165,7 +165,7 @@ def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> li
 
 def _marked(row: dict[str, Any], field: str) -> str:
     """A text with each changed word as [old → new]."""
-    old = dict(zip(row["replacement"].split(), row["original"].split(), strict=True))
+    old = changed_words(row["original"], row["replacement"])
     text = row[field]
     for start, end in reversed(row[field + _SPANS]):
         new = text[start:end]

@@ -7,8 +7,9 @@ from importlib.metadata import version
 from typing import Any
 
 from generation.artifacts import RunFolder, digest_of, digests
+from generation.changes import Fate
 from generation.config import Config
-from generation.funnel import Funnel
+from generation.funnel import KEPT, Funnel
 
 _PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
 
@@ -20,6 +21,7 @@ def manifest_of(
     *,
     tagger: str,
     funnel: Funnel,
+    changes: Mapping[Fate, int] | None,
     eligible: Mapping[str, int],
     variants: int,
 ) -> dict[str, Any]:
@@ -31,6 +33,7 @@ def manifest_of(
         suggested: What `suggest` left in `suggested.json`.
         tagger: Its name and version.
         funnel: What became of the suggestions.
+        changes: What became of that which changes more than one word, where that may be.
         eligible: Word class → eligible seeds.
         variants: How many were drawn.
     """
@@ -55,6 +58,7 @@ def manifest_of(
         },
         "questions": suggested["questions"],
         "funnel": funnel.rows(),
+        **({} if changes is None else {"changes": change_rows(changes)}),
         "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
         "variants": variants,
         "files": digests(
@@ -64,6 +68,15 @@ def manifest_of(
             }
         ),
     }
+
+
+def change_rows(changes: Mapping[Fate, int]) -> list[dict[str, Any]]:
+    """One record per kind and word class: how many were kept, and how many rejected for what."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for (what, word_class, fate), count in sorted(changes.items()):
+        row = rows.setdefault((what, word_class), {"what": what, "word_class": word_class, KEPT: 0})
+        row[fate] = count
+    return list(rows.values())
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import typer
 from merge_dataset.cli import OutputFormat
 
 PROBLEMS, MACHINE = "Problems", "Machine"
+BEYOND = "Beyond the paper's limits"
 
 
 class DType(StrEnum):
@@ -19,6 +20,14 @@ class DType(StrEnum):
     float32 = "float32"
     bfloat16 = "bfloat16"
     float16 = "float16"
+
+
+class Families(StrEnum):
+    """What becomes of a word of which another form stands in the problem."""
+
+    ignore = "ignore"
+    reject = "reject"
+    inflect = "inflect"
 
 
 def option(text: str, *names: str, group: str | None = None, **more: Any) -> Any:
@@ -59,6 +68,20 @@ FieldColumn = Annotated[
 ]
 Limit = Annotated[int | None, option("Only the first so many problems.", group=PROBLEMS, min=1)]
 Device = Annotated[str | None, option("auto, cpu, cuda, cuda:1, mps.", group=MACHINE)]
+FamiliesOption = Annotated[
+    Families | None,
+    option(
+        "Other forms of a word: left alone, reason to leave the word out, or inflected like it.",
+        "--families",
+        group=BEYOND,
+    ),
+]
+WordsAtOnce = Annotated[
+    int | None, option("Shared words of a class that a variant replaces.", group=BEYOND, min=1)
+]
+RepairArticles = Annotated[
+    bool | None, option('"a" becomes "an" where the replacement wants it.', group=BEYOND)
+]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
 Format = Annotated[OutputFormat, option("How to write the summary.", "--format")]
 

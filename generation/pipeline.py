@@ -30,9 +30,11 @@ from generation.asking import ask, collect, mlm_names, store_root, units_of
 from generation.blocks import block_sizes, read_block, sorted_problems
 from generation.building import Builder
 from generation.candidates import Candidates
+from generation.changes import Fate
 from generation.config import Config
 from generation.exclusions import unlabelled
 from generation.executors import Executor, Resources, run_units
+from generation.families import require_library
 from generation.funnel import Funnel
 from generation.manifest import manifest_of
 from generation.problems import tag_problems
@@ -147,6 +149,12 @@ def _require_ours(run: RunFolder) -> None:
         )
 
 
+def _require_libraries(config: Config) -> None:
+    """Raise ValueError where an option wants a library that is not there, before the long work."""
+    if config.families != "ignore":
+        require_library()
+
+
 def _ask_all(
     run: RunFolder,
     config: Config,
@@ -223,6 +231,7 @@ def build(
             f"{base.path}"
         )
     config = _overlaid(base, ablation, settings)
+    _require_libraries(config)
     suggested = read_json(base.suggested)
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
     out.manifest.unlink(missing_ok=True)
@@ -243,6 +252,7 @@ def build(
         suggested,
         tagger=total.tagger,
         funnel=total.funnel,
+        changes=total.changes if config.changes_more else None,
         eligible=total.eligible,
         variants=total.variants,
     )
@@ -293,6 +303,7 @@ class _Total:
     """What a build comes to over all blocks."""
 
     funnel: Funnel = field(default_factory=Funnel)
+    changes: Counter[Fate] = field(default_factory=Counter)
     replacements: int = 0
     variants: int = 0
     eligible: Counter[str] = field(default_factory=Counter)
@@ -330,6 +341,7 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
             seeds.write(outcome.seeds)
             variants.write(outcome.variants)
             total.funnel.merge(outcome.funnel)
+            total.changes.update(outcome.changes)
             total.eligible.update(outcome.eligible)
             total.tagger = outcome.tagger
             total.most = max([total.most, *(e.replacements or 0 for e in outcome.exclusions)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
 from generation.artifacts import RunFolder, read_json
-from generation.funnel import render_funnel
+from generation.funnel import KEPT, render_funnel
 from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
 
@@ -43,6 +44,7 @@ def summarise(
         f"{problems['kept']:,} problems, {problems['unlabelled']:,} without a label left out",
         "",
         render_funnel(manifest["funnel"]),
+        *_change_lines(manifest.get("changes", ())),
         f"{'':<12}{'eligible seeds':>16}{'unique variants':>18}{'per seed':>10}",
         *(
             f"{name:<12}{seeds:>16,}{variants:>18,}{variants / seeds:>10.1f}"
@@ -69,6 +71,22 @@ def summarise(
             "HF_EVALUATE_OFFLINE=1.",
         ]
     return "\n".join(lines)
+
+
+def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What became of that which changes more than one word, a line per kind and class."""
+    if rows:
+        yield "Where more than one word changes:"
+    for row in rows:
+        counts = [f"{row[KEPT]:,} kept"]
+        counts += [
+            f"{count:,} {reason.replace('_', ' ')}"
+            for reason, count in row.items()
+            if reason not in ("what", "word_class", KEPT)
+        ]
+        yield f"  {row['word_class']} {row['what']}: {', '.join(counts)}"
+    if rows:
+        yield ""
 
 
 def _per_class(folder: RunFolder) -> dict[str, tuple[int, int]]:

@@ -12,27 +12,35 @@ import pyarrow.compute as pc
 from generation.records import Seed, Sentence, SharedWord, Span
 from merge_dataset.schema import NLI, ProblemFormat, arrow_schema
 
+Edits = tuple[Sequence[Span], str | Sequence[str]]
+"""What changes in a text, as `substitute` takes it."""
 
-def substitute(text: str, spans: Sequence[Span], word: str) -> tuple[str, tuple[Span, ...]]:
-    """p[o/r]: put `word` in place of each span.
+
+def substitute(
+    text: str, spans: Sequence[Span], word: str | Sequence[str]
+) -> tuple[str, tuple[Span, ...]]:
+    """p[o/r]: put a word in place of each span, or to each a word of its own.
 
     Args:
         text: A sentence.
         spans: Half-open character offsets, sorted, not overlapping.
-        word: What stands there afterwards.
+        word: What stands there afterwards: everywhere, or in each place.
 
     Returns:
-        The new sentence and the spans of `word` in it.
+        The new sentence and the spans of what was put there.
 
     >>> substitute("a boy and a boy", [(2, 5), (12, 15)], "poodle")
     ('a poodle and a poodle', ((2, 8), (15, 21)))
+    >>> substitute("a boy and a dog", [(0, 1), (2, 5), (12, 15)], ["an", "owl", "cat"])
+    ('an owl and a cat', ((0, 2), (3, 6), (13, 16)))
     """
+    words = [word] * len(spans) if isinstance(word, str) else word
     pieces, new_spans, done, length = [], [], 0, 0
-    for start, end in spans:
-        pieces += [text[done:start], word]
+    for (start, end), put in zip(spans, words, strict=True):
+        pieces += [text[done:start], put]
         length += start - done
-        new_spans.append((length, length + len(word)))
-        length += len(word)
+        new_spans.append((length, length + len(put)))
+        length += len(put)
         done = end
     return "".join([*pieces, text[done:]]), tuple(new_spans)
 
@@ -88,32 +96,35 @@ def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.
 def variant_rows(
     variants: pa.Table,
     seeds: Mapping[str, Seed],
-    spans: Mapping[tuple[str, str], Sequence[Sequence[Span]]],
+    edits: Sequence[Sequence[Edits]],
     problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
     """The split `variants`, sorted by `seed_id`, then by `variant_id`.
 
     Args:
-        variants: What was drawn, as `sampling.draw` gives it.
+        variants: What was drawn, as `sampling.draw` gives it. Where several words change, the
+            i-th of `word` becomes the i-th of `replacement`.
         seeds: By id.
-        spans: (seed_id, word) → where the word stands in each of the seed's texts.
+        edits: Of each variant, for each of its seed's texts.
         problem_format: Of the seeds.
     """
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
     mine = [seeds[seed_id] for seed_id in seed_ids]
-    where = [spans[key] for key in zip(seed_ids, words, strict=True)]
     changed = [
-        [substitute(seed.texts[n], places[n], text)
-         for seed, places, text in zip(mine, where, texts, strict=True)]
+        [
+            substitute(seed.texts[n], *of_texts[n])
+            for seed, of_texts in zip(mine, edits, strict=True)
+        ]
         for n in range(len(problem_format.fields))
-    ]  # fmt: skip
+    ]
+    ids = zip(seed_ids, word_classes, map(_joined, words), map(_joined, texts), strict=True)
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
     columns = {
         **{name: rows[name] for name in rows.column_names},
-        "variant_id": list(map("/".join, zip(seed_ids, word_classes, words, texts, strict=True))),
+        "variant_id": list(map("/".join, ids)),
         **{
             field: [text for text, _ in new]
             for field, new in zip(problem_format.fields, changed, strict=True)
@@ -135,9 +146,30 @@ def variant_rows(
     return table.sort_by(order).combine_chunks()
 
 
+def edits_of(
+    variants: pa.Table, spans: Mapping[tuple[str, str], Sequence[Sequence[Span]]]
+) -> list[list[Edits]]:
+    """What changes in variants that put one word for another, for each text.
+
+    Args:
+        variants: As `sampling.draw` gives them.
+        spans: (seed_id, word) → where the word stands in each of the seed's texts.
+    """
+    columns = (variants[name].to_pylist() for name in ("seed_id", "word", "replacement"))
+    return [
+        [(of_text, text) for of_text in spans[seed_id, word]]
+        for seed_id, word, text in zip(*columns, strict=True)
+    ]
+
+
 def word_spans(sentences: Sequence[Sentence], word: SharedWord) -> list[list[Span]]:
     """Where a shared word stands in each text of its problem."""
     return [
         spans_of(sentence, positions)
         for sentence, positions in zip(sentences, word.positions, strict=True)
     ]
+
+
+def _joined(words: str) -> str:
+    """Several words as a part of an id."""
+    return words.replace(" ", "+")

@@ -26,6 +26,7 @@ from merge_dataset.schema import (
     NLI,
     ProblemFormat,
     arrow_schema,
+    changed_words,
     format_of,
     parse_config_name,
 )
@@ -128,8 +129,7 @@ def row_problems(
         problem_format: Of the seed.
         sharing: The fields that share the word replaced; in the others it need not stand.
     """
-    for field in problem_format.fields:
-        yield from _sentence_problems(variant, field, seed, has_word=field in sharing)
+    yield from _word_problems(variant, seed, problem_format, sharing)
     lists = (variant[name] or () for name in problem_format.mlms)
     union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
     if variant["mlms"] != union:
@@ -148,27 +148,65 @@ def row_problems(
         yield expected, str(variant["subsamples"])
 
 
+def _word_problems(
+    variant: Mapping[str, Any],
+    seed: Mapping[str, str] | None,
+    problem_format: ProblemFormat,
+    sharing: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with what changes, and where."""
+    original, replacement = variant["original"] or "", variant["replacement"] or ""
+    try:
+        words = changed_words(original, replacement)
+    except ValueError:
+        expected = "another word in replacement for each in original"
+        yield expected, f"{original!r} and {replacement!r}"
+        return
+    found: set[str] = set()
+    for field in problem_format.fields:
+        yield from _sentence_problems(variant, field, seed, words, has_word=field in sharing)
+        text = variant[field] or ""
+        found.update(text[slice(*span)] for span in variant[f"{field}_spans"] or () if span)
+    if len(words) == 1:
+        return
+    if same := [new for new, old in words.items() if new == old]:
+        yield "original and replacement to differ in each word", str(same)
+    if unused := words.keys() - found:
+        yield "every word of replacement at some span", str(sorted(unused))
+
+
 def _sentence_problems(
-    variant: Mapping[str, Any], side: str, seed: Mapping[str, str] | None, *, has_word: bool
+    variant: Mapping[str, Any],
+    side: str,
+    seed: Mapping[str, str] | None,
+    words: Mapping[str, str],
+    *,
+    has_word: bool,
 ) -> Iterator[tuple[str, str]]:
     text, spans = variant[side] or "", variant[f"{side}_spans"] or []
-    replacement, original = variant["replacement"] or "", variant["original"] or ""
     if (spans or has_word) and not _are_spans(spans, len(text)):
         yield f"{side}_spans: at least one [start, end), ascending, inside the text", str(spans)
-    elif wrong := {text[start:end] for start, end in spans} - {replacement}:
-        yield f"the replacement at {side}_spans", f"{sorted(wrong)}, not {replacement!r}"
-    elif seed is not None and (restored := restore(text, spans, original)) != seed[side]:
+    elif wrong := {text[start:end] for start, end in spans} - words.keys():
+        expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
+        yield f"the replacement at {side}_spans", expected
+    elif seed is not None and (restored := restore(text, spans, words)) != seed[side]:
         yield f"the seed's {side} once the original is put back", repr(restored)
 
 
-def restore(text: str, spans: Sequence[Sequence[int]], original: str) -> str:
-    """Put the original word back at the spans, right to left.
+def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str]) -> str:
+    """Put the original words back at the spans, right to left.
 
-    >>> restore("A boy and a boy.", [[2, 5], [12, 15]], "girl")
+    Args:
+        text: A variant's.
+        spans: Where it differs from its seed's.
+        words: Replacement → original.
+
+    >>> restore("An owl and an owl.", [[0, 2], [3, 6], [11, 13], [14, 17]],
+    ...         {"owl": "girl", "An": "A", "an": "a"})
     'A girl and a girl.'
     """
     for start, end in reversed(spans):
-        text = text[:start] + original + text[end:]
+        text = text[:start] + words[text[start:end]] + text[end:]
     return text
 
 

@@ -266,6 +266,28 @@ def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
     return tuple(names[names.index("word_class") : names.index("annotator_labels")])
 
 
+def changed_words(original: str, replacement: str) -> dict[str, str]:
+    """Replacement → original of what changes in a variant that replaces words.
+
+    The columns hold words with spaces between; the i-th of `original` became the i-th of
+    `replacement`, wherever it stood. Replacements differ from each other, so what stands at a
+    span says what stood there.
+
+    Raises:
+        ValueError: it is not so.
+
+    >>> changed_words("girl a", "owl an")
+    {'owl': 'girl', 'an': 'a'}
+    """
+    old, new = original.split(" "), replacement.split(" ")
+    if len(old) != len(new) or len(set(new)) < len(new):
+        raise ValueError(
+            f"expected another word in replacement for each in original, got {original!r} and "
+            f"{replacement!r}"
+        )
+    return dict(zip(new, old, strict=True))
+
+
 def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Columns of both splits as they lie in the Parquet files.
 

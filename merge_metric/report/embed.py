@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from merge_dataset.schema import LABELS
+from merge_dataset.schema import LABELS, PARAPHRASE, changed_words
 from merge_metric.report.columns import HEADLINE, Result, cell
 from merge_metric.report.evidence import Evidence, Part
 from merge_metric.report.seeds import MISSING, SourceSeeds
@@ -96,7 +96,7 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Group:
-    """Variants that replace one word of one seed."""
+    """Variants that replace the same words of one seed, mostly one."""
 
     seed: int
     word_class: int
@@ -131,13 +131,17 @@ def _pack(source: SourceSeeds, premises: list[str], hypotheses: list[str]) -> _P
         zip(*columns, *spans, strict=True)
     ):
         seed, word = seeds[variant], original or ""
-        in_premise, in_hypothesis = (spans_in_seed(each, word) for each in marks)
+        new = replacement or ""
+        lengths = _original_lengths(word_class, word, new)
+        in_premise, in_hypothesis = (
+            spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
+            for text, each in zip((premise, hypothesis), marks, strict=True)
+        )
         group = groups.setdefault(
             (seed, classes[word_class or ""], word),
             _Group(seed, classes[word_class or ""], word, in_premise, in_hypothesis),
         )
         group.variants.append(variant)
-        new = replacement or ""
         words[variant] = vocabulary.setdefault(new, len(vocabulary))
         told = (
             rebuild(premises[seed], group.premise, new),
@@ -148,16 +152,23 @@ def _pack(source: SourceSeeds, premises: list[str], hypotheses: list[str]) -> _P
     return _Packed(sorted(groups.values(), key=lambda group: group.seed), vocabulary, words, texts)
 
 
-def spans_in_seed(spans: Spans, word: str) -> list[list[int]]:
-    """Where the replaced word stood, from where its replacements stand.
+def _original_lengths(word_class: str | None, original: str, replacement: str) -> dict[str, int]:
+    """Replacement → length of its original, where several words change."""
+    if word_class == PARAPHRASE or " " not in replacement:
+        return {}
+    return {new: len(old) for new, old in changed_words(original, replacement).items()}
 
-    >>> spans_in_seed([[2, 8], [15, 21]], "boy")  # a boy and a boy → a poodle and a poodle
+
+def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
+    """Where originals stood, from where their replacements stand and how long they were.
+
+    >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
     [[2, 5], [12, 15]]
     """
     found, shift = [], 0
-    for start, end in spans:
-        found.append([start - shift, start - shift + len(word)])
-        shift += end - start - len(word)
+    for (start, end), length in zip(spans, lengths, strict=True):
+        found.append([start - shift, start - shift + length])
+        shift += end - start - length
     return found
 
 

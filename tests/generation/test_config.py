@@ -378,6 +378,9 @@ ORDER = (
 
 LATER: dict[str, Any] = {
     "max_pieces": 2,
+    "families": "inflect",
+    "words_at_once": 2,
+    "repair_articles": True,
     "without_mlms": ("a",),
     "fields": ("premise", "context", "hypothesis"),
     "labels": ("no", "yes"),

@@ -7,12 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from generation.records import Seed, Sentence, SharedWord, Span, Token
 from generation.variants import (
+    edits_of,
     scramble,
     seed_rows,
     spans_of,
@@ -71,6 +73,17 @@ def test_substitute_leaves_words_within_words_alone() -> None:
     """Offsets, not a search: "boy" within "cowboy" stays."""
     assert substitute("boy, cowboy", [(0, 3)], "girl") == ("girl, cowboy", ((0, 4),))
     assert substitute("boy", [], "girl") == ("boy", ())
+
+
+def test_substitute_several_words() -> None:
+    """To each span its own word, whatever their lengths."""
+    spans = [(0, 1), (2, 5), (10, 11), (12, 15)]
+    assert substitute("a boy and a dog.", spans, ["an", "owl", "an", "ape"]) == (
+        "an owl and an ape.",
+        ((0, 2), (3, 6), (11, 13), (14, 17)),
+    )
+    with pytest.raises(ValueError, match="shorter"):
+        substitute("a boy", [(0, 1), (2, 5)], ["an"])
 
 
 # --- Scrambling ---
@@ -155,7 +168,8 @@ def variant_rows(
     seeds: Mapping[str, Seed],
     spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
 ) -> pa.Table:
-    return variant_columns(variant_table(variants), seeds, spans)
+    table = variant_table(variants)
+    return variant_columns(table, seeds, edits_of(table, spans))
 
 
 def test_seed_rows() -> None:
@@ -212,6 +226,19 @@ def test_variant_rows() -> None:
     }
     assert (rows[1]["mlms"], rows[1]["hypothesis_mlms"]) == (["c"], [])
     assert rows[0]["hypothesis"] == "They are Small cats."
+
+
+def test_rows_of_several_changes() -> None:
+    """Pairs in both columns, the spans of all of them in order; the id has no spaces."""
+    several = [variant("snli:2", "girl A a", "owl An an", (0,))]
+    edits = [[([(0, 1), (2, 6), (12, 13), (14, 18)], ["An", "owl", "an", "owl"]),
+              ([(0, 1), (2, 6)], ["An", "owl"])]]  # fmt: skip
+    (row,) = variant_columns(variant_table(several), SEEDS, edits).to_pylist()
+    assert row["variant_id"] == "snli:2/noun/girl+A+a/owl+An+an"
+    assert (row["original"], row["replacement"]) == ("girl A a", "owl An an")
+    assert (row["premise"], row["hypothesis"]) == ("An owl sees an owl.", "An owl runs.")
+    assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
+    assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
 
 
 def test_rows_do_not_depend_on_the_order() -> None:

@@ -250,8 +250,71 @@ SEED = {"premise": "A girl and a girl.", "hypothesis": "A girl."}
 
 def test_good_variant() -> None:
     """Two occurrences, put back from right to left, give the seed."""
-    assert restore(VARIANT["premise"], VARIANT["premise_spans"], "girl") == SEED["premise"]
+    words = {"boy": "girl"}
+    assert restore(VARIANT["premise"], VARIANT["premise_spans"], words) == SEED["premise"]
     assert list(row_problems(VARIANT, SEED, 10)) == []
+
+
+SEVERAL: dict[str, Any] = {
+    **VARIANT,
+    "premise": "An owl and an ape.",
+    "hypothesis": "A cat, an owl.",
+    "original": "girl boy A a",
+    "replacement": "owl ape An an",
+    "premise_spans": [[0, 2], [3, 6], [11, 13], [14, 17]],
+    "hypothesis_spans": [[7, 9], [10, 13]],
+}
+SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl."}
+
+
+def test_several_changes() -> None:
+    """What stands at a span says which of the words stood there."""
+    assert list(row_problems(SEVERAL, SEED_OF_SEVERAL, 10)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "got"),
+    [
+        (
+            {"original": "girl boy A"},
+            "another word in replacement for each in original",
+            "'girl boy A' and 'owl ape An an'",
+        ),
+        (
+            {"replacement": "owl owl An an"},
+            "another word in replacement for each in original",
+            "'girl boy A a' and 'owl owl An an'",
+        ),
+        (
+            {"original": "girl boy A an"},
+            "original and replacement to differ in each word",
+            "['an']",
+        ),
+        (
+            {"original": "girl boy A a dog", "replacement": "owl ape An an cat"},
+            "every word of replacement at some span",
+            "['cat']",
+        ),
+        (
+            {"hypothesis_spans": [[0, 1], [7, 9], [10, 13]]},
+            "the replacement at hypothesis_spans",
+            "['A'], not 'owl' or 'ape' or 'An' or 'an'",
+        ),
+        (
+            {"original": "boy girl A a"},
+            "the seed's premise once the original is put back",
+            "'A boy and a girl.'",
+        ),
+        (
+            {"premise_spans": [[0, 2], [3, 6], [14, 17]]},
+            "the seed's premise once the original is put back",
+            "'A girl and an boy.'",
+        ),
+    ],
+)
+def test_several_changes_that_are_wrong(change: Any, expected: str, got: str) -> None:
+    """Pairs that are none, words that stand nowhere, spans that are missing."""
+    assert (expected, got) in list(row_problems(SEVERAL | change, SEED_OF_SEVERAL, 10))
 
 
 @pytest.mark.parametrize(

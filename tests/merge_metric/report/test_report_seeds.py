@@ -225,6 +225,32 @@ def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
     assert found[paraphrase["seed_id"], "", "", ""][2] == "Quite another <b>."
 
 
+def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
+    """Their texts as they are; in the seed, what each span stands for is marked."""
+    made = problems(1)
+    (seed,) = made.seeds
+    several = made.variants[0]
+    seed |= {"premise": "A girl and a boy.", "hypothesis": "A girl."}
+    several |= {
+        "original": "girl boy A a",
+        "replacement": "owl ape An an",
+        "premise": "An owl and an ape.",
+        "hypothesis": "An owl.",
+        "premise_spans": [[0, 2], [3, 6], [11, 13], [14, 17]],
+        "hypothesis_spans": [[0, 2], [3, 6]],
+    }
+    folder = made.write(tmp_path / "data")
+    file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
+    (source,) = read_seeds(gather([str(file)], folder, ["snli"], n_bootstrap=0))
+    embedded = embed_source(source)
+    (group,) = (group for group in embedded["groups"] if group[2] == "girl boy A a")
+    assert group[3:5] == [[0, 1, 2, 6, 11, 12, 13, 16], [0, 1, 2, 6]]
+    found = told(embedded)[several["seed_id"], "noun", "girl boy A a", "owl ape An an"]
+    assert found[:4] == (
+        "An owl and an ape.", [0, 2, 3, 6, 11, 13, 14, 17], "An owl.", [0, 2, 3, 6],
+    )  # fmt: skip
+
+
 def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> None:
     """In percent, two decimals, in the order of the columns; curves with bounds."""
     embedded = embed(evidence, sources)

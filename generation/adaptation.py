@@ -1,0 +1,344 @@
+"""Replacements that change more than their word: its family, and the articles before it.
+
+What equation 1 leaves is a word for a word. Here other forms of that word are replaced too, or
+the word is left out; "a" becomes "an" where it has to; and whoever then changes more than the
+word has to pass D8 again, with all of it in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from generation.articles import article_before, article_fits, repaired
+from generation.changes import (
+    AMBIGUOUS,
+    ARTICLE,
+    FAMILY,
+    REPLACEMENTS,
+    WORD,
+    Change,
+    Fate,
+    Variation,
+    fates,
+    tags_after,
+)
+from generation.config import Config
+from generation.families import family_of, inflected, is_in_compound
+from generation.filters import IN_PROBLEM, match_case
+from generation.funnel import KEPT
+from generation.problems import TaggedProblems
+from generation.records import Exclusion, Seed, Sentence, SharedWord
+from generation.shared_words import coarse_class
+from generation.tables import REPLACEMENT_KEY, sorted_replacements
+from generation.variants import scramble, substitute
+
+if TYPE_CHECKING:
+    from generation.validation import ContextTagger
+
+FAMILY_REJECTED: Final = "word_family"
+"""Another form of the word stands in the problem (`families = "reject"`)."""
+FAMILY_IN_COMPOUND: Final = "family_in_compound"
+"""Another form of the word is part of a compound (`families = "inflect"`)."""
+NO_INFLECTION: Final = "no_inflection"
+"""The replacement has not the form that another form of the word asks for."""
+
+Key = tuple[str, str, str, str]
+"""Seed, class, word, replacement."""
+
+_OF_WORDS: Final = (FAMILY_REJECTED, FAMILY_IN_COMPOUND)
+"""Reasons that reject all replacements of a word."""
+
+Family = Sequence[tuple[int, int]]
+"""Where other forms of a word stand: text and token."""
+
+_Outcome = Variation | str
+"""What a replacement changes, or why it is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """Replacements with all that they change."""
+
+    replacements: pa.Table
+    """Those that are left, in order, each by its word alone."""
+    variations: dict[Key, Variation]
+    """What each changes."""
+    exclusions: list[Exclusion]
+    """Words that are left out for their families."""
+    fates: Counter[Fate]
+    """Of the replacements that change more than their word."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A replacement."""
+
+    seed: Seed
+    word: SharedWord
+    sentences: Sequence[Sentence]
+    text: str
+
+    def variation(self) -> Variation:
+        """The replacement at all occurrences."""
+        return Variation(
+            self.sentences,
+            tuple(
+                Change(WORD, number, position, self.text)
+                for number, positions in enumerate(self.word.positions)
+                for position in positions
+            ),
+        )
+
+
+def adapt(
+    problems: TaggedProblems, found: pa.Table, tagger: ContextTagger, config: Config
+) -> Adapted:
+    """What replacements change in all, and which of them that leaves.
+
+    Args:
+        problems: A block.
+        found: Its replacements as `find_replacements` gives them, not scrambled.
+        tagger: Judges classes in context (D8).
+        config: Families, articles, whether D8 is asked and how, scrambling.
+    """
+    rows = _rows(problems, found)
+    outcomes: list[_Outcome] = [row.variation() for row in rows]
+    if config.families != "ignore":
+        outcomes = _with_families(rows, outcomes, tagger, inflect=config.families == "inflect")
+    if config.repair_articles:
+        outcomes = [o if isinstance(o, str) else with_articles(o) for o in outcomes]
+    outcomes = _judged(outcomes, tagger, config)
+    if config.scramble:
+        outcomes = [
+            o if isinstance(o, str) else _scrambled(o, f"{config.rng_seed}\n{row.seed.seed_id}")
+            for row, o in zip(rows, outcomes, strict=True)
+        ]
+    outcomes = [AMBIGUOUS if _is_ambiguous(outcome) else outcome for outcome in outcomes]
+    left, variations = _left(found, rows, outcomes)
+    return Adapted(left, variations, _excluded(rows, outcomes), _counted(rows, outcomes))
+
+
+def with_pairs(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
+    """Replacements or variants with all that changes in `word` and `replacement`, as pairs.
+
+    The i-th of `word` becomes the i-th of `replacement`; a space is between.
+
+    Args:
+        table: Each by its word alone.
+        variations: [n] What each changes.
+    """
+    pairs = [variation.pairs() for variation in variations]
+    for side, name in enumerate(("word", "replacement")):
+        texts = pa.array([" ".join(pair[side] for pair in each) for each in pairs], pa.string())
+        column = table.schema.get_field_index(name)
+        table = table.set_column(column, table.schema.field(column), texts)
+    return table
+
+
+def with_signals(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
+    """Replacements or variants with the signals that what changes besides the word decides.
+
+    Where more than one word changes, articles are judged as they stand then, and how likely
+    the texts are is no longer known.
+
+    Args:
+        table: With signals of the words alone.
+        variations: [n] What each changes.
+    """
+    is_more = pa.array([variation.is_more for variation in variations], pa.bool_())
+    fits = pa.array([v.is_more and articles_fit(v) for v in variations], pa.bool_())
+    for number, field in enumerate(table.schema):
+        if field.name.endswith("_pll_change"):
+            unknown = pa.nulls(len(table), field.type)
+            table = table.set_column(number, field, pc.if_else(is_more, unknown, table[field.name]))
+        elif field.name == "article_fits":
+            table = table.set_column(number, field, pc.if_else(is_more, fits, table[field.name]))
+    return table
+
+
+def articles_fit(variation: Variation) -> bool | None:
+    """Whether every "a" and "an" before a word that changes fits it then; None without any."""
+    found = [
+        article_fits(text, *span)
+        for sentence, edits in zip(variation.sentences, variation.edits(), strict=True)
+        for text, spans in [substitute(sentence.text, *edits)]
+        for span in spans
+    ]
+    known = [fits for fits in found if fits is not None]
+    return all(known) if known else None
+
+
+def keys_of(table: pa.Table) -> list[Key]:
+    """[n] Which replacement each row is of."""
+    return list(zip(*(table[name].to_pylist() for name in REPLACEMENT_KEY), strict=True))
+
+
+def with_articles(variation: Variation) -> Variation:
+    """The same with "a" and "an" as what comes next wants them.
+
+    They stand directly before what changes and are tagged as articles.
+    """
+    changed = {(change.text, change.position) for change in variation.changes}
+    more = []
+    for change in variation.changes:
+        sentence = variation.sentences[change.text]
+        token, place = sentence.tokens[change.position], (change.text, change.position - 1)
+        span = article_before(sentence.text, token.start)
+        if span is None or place in changed:
+            continue
+        before = sentence.tokens[change.position - 1]
+        article = repaired(before.text, change.word)
+        if (before.span, before.tag) == (span, "DT") and article.lower() != before.text.lower():
+            more.append(Change(ARTICLE, *place, article))
+    return variation.with_changes(more)
+
+
+def _rows(problems: TaggedProblems, found: pa.Table) -> list[_Row]:
+    seeds = {seed.seed_id: seed for seed in problems.seeds}
+    words = {
+        (seed_id, word.word_class, word.word): (seeds[seed_id], word, problems.of(seeds[seed_id]))
+        for seed_id in set(found["seed_id"].to_pylist())
+        for word in problems.words[seed_id]
+    }
+    return [_Row(*words[seed_id, c, word], text) for seed_id, c, word, text in keys_of(found)]
+
+
+def _with_families(
+    rows: Sequence[_Row], outcomes: Sequence[_Outcome], tagger: ContextTagger, *, inflect: bool
+) -> list[_Outcome]:
+    """Replace a word's family too, or reject whatever would replace the word."""
+    found = list(outcomes)
+    families = _families(rows)
+    mine = [n for n, family in enumerate(families) if family]
+    if not inflect:
+        for n in mine:
+            found[n] = FAMILY_REJECTED
+        return found
+    variations = [rows[n].variation() for n in mine]
+    for n, tags in zip(mine, tags_after(variations, tagger), strict=True):
+        found[n] = _inflected(rows[n], families[n], tags)
+    return found
+
+
+def _families(rows: Sequence[_Row]) -> list[Family]:
+    """Of each row's word, found once."""
+    found: dict[tuple[str, SharedWord], Family] = {}
+    for row in rows:
+        key = row.seed.seed_id, row.word
+        if key not in found:
+            found[key] = family_of(row.word, row.sentences)
+    return [found[row.seed.seed_id, row.word] for row in rows]
+
+
+def _inflected(row: _Row, family: Family, tags: Mapping[tuple[int, int], str | None]) -> _Outcome:
+    """A replacement with the word's family replaced too, or why that cannot be.
+
+    Args:
+        row: The replacement.
+        family: Where other forms of its word stand.
+        tags: Those of the replacement where it stands.
+    """
+    if any(is_in_compound(row.word, row.sentences[text], position) for text, position in family):
+        return FAMILY_IN_COMPOUND
+    in_problem = {token.text.lower() for sentence in row.sentences for token in sentence.tokens}
+    # Where the word has its class; elsewhere it may have another (D2).
+    tag = next(
+        tag
+        for (text, position), tag in tags.items()
+        if coarse_class(row.sentences[text].tokens[position].tag) == row.word.word_class
+    )
+    more = []
+    for text, position in family:
+        token = row.sentences[text].tokens[position]
+        form = tag and inflected(row.text.lower(), tag, token.tag)
+        if not form or not form.isalpha():
+            return NO_INFLECTION
+        if form in in_problem:
+            return IN_PROBLEM
+        more.append(Change(FAMILY, text, position, match_case(form, token.text)))
+    return row.variation().with_changes(more)
+
+
+def _judged(outcomes: Sequence[_Outcome], tagger: ContextTagger, config: Config) -> list[_Outcome]:
+    """D8 for what changes more than its word."""
+    found = list(outcomes)
+    if config.class_filter:
+        asked = [(n, o) for n, o in enumerate(found) if isinstance(o, Variation) and o.is_more]
+        reasons = fates([variation for _, variation in asked], tagger, tag_match=config.tag_match)
+        for (n, variation), reason in zip(asked, reasons, strict=True):
+            found[n] = reason or variation
+    return found
+
+
+def _is_ambiguous(outcome: _Outcome) -> bool:
+    return isinstance(outcome, Variation) and outcome.is_more and outcome.is_ambiguous()
+
+
+def _excluded(rows: Sequence[_Row], outcomes: Sequence[_Outcome]) -> list[Exclusion]:
+    """The words that are left out, with how many replacements they had."""
+    counts = Counter(
+        (row.seed.seed_id, row.seed.source, row.word.word, row.word.word_class, outcome)
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if isinstance(outcome, str) and outcome in _OF_WORDS
+    )
+    return [
+        Exclusion(
+            seed_id=seed_id,
+            source=source,
+            word=word,
+            word_class=word_class,
+            reason=reason,
+            replacements=count,
+        )
+        for (seed_id, source, word, word_class, reason), count in counts.items()
+    ]
+
+
+def _counted(rows: Sequence[_Row], outcomes: Sequence[_Outcome]) -> Counter[Fate]:
+    """What became of the replacements that change more than their word."""
+    return Counter(
+        (REPLACEMENTS, row.word.word_class, outcome if isinstance(outcome, str) else KEPT)
+        for row, outcome in zip(rows, outcomes, strict=True)
+        if isinstance(outcome, str) or outcome.is_more
+    )
+
+
+def _scrambled(variation: Variation, key: str) -> Variation:
+    """The same with the letters of all words but articles shuffled (D13)."""
+    changes = (
+        change
+        if change.part == ARTICLE
+        else replace(
+            change,
+            word=match_case(scramble(change.word.lower(), key), variation.token(change).text),
+        )
+        for change in variation.changes
+    )
+    return Variation(variation.sentences, tuple(sorted(changes)))
+
+
+def _left(
+    found: pa.Table, rows: Sequence[_Row], outcomes: Sequence[_Outcome]
+) -> tuple[pa.Table, dict[Key, Variation]]:
+    """The replacements that are left, each outcome once."""
+    variations: dict[Key, Variation] = {}
+    kept: list[int] = []
+    for n, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
+        if isinstance(outcome, str):
+            continue
+        text = outcome.changes[0].word
+        key = row.seed.seed_id, row.word.word_class, row.word.word, text
+        if key not in variations:
+            variations[key] = outcome
+            kept.append(n)
+    column = found.schema.get_field_index("replacement")
+    texts = pa.array([text for *_, text in variations], pa.string())
+    table = found.take(pa.array(kept, pa.int64()))
+    table = table.set_column(column, found.schema.field(column), texts)
+    return sorted_replacements(table), variations

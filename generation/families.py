@@ -1,0 +1,141 @@
+"""Families: other forms of a shared word that stand in its problem, by lemma.
+
+"sleeps" and "sleeping" are of one family where both are verbs. Lemmas and inflections are those
+of lemminflect, which looks words up and has rules for those it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Final
+
+from generation.records import Sentence, SharedWord
+from generation.shared_words import coarse_class
+
+_UPOS: Final = {"noun": "NOUN", "verb": "VERB", "adjective": "ADJ", "adverb": "ADV"}
+"""Word class → the tag by which lemminflect knows it."""
+
+_BASE_TAGS: Final = frozenset({"NN", "VB", "VBP", "JJ", "RB"})
+"""Tags of forms that are their own lemma, "am" and "are" aside."""
+
+_NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
+
+
+def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
+    """Other forms of a word in its problem: of the same class, and with a lemma in common.
+
+    A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
+    a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
+
+    Args:
+        word: A shared word.
+        sentences: The texts of its problem.
+
+    Returns:
+        Where they stand: number of the text, number of the token.
+    """
+    tokens = [
+        (text, position, token)
+        for text, sentence in enumerate(sentences)
+        for position, token in enumerate(sentence.tokens)
+        if coarse_class(token.tag) == word.word_class and token.text.isalpha()
+    ]
+    mine = {
+        lemma
+        for _, _, token in tokens
+        if token.text == word.word
+        for lemma in lemmas(token.text.lower(), token.tag)
+    }
+    return [
+        (text, position)
+        for text, position, token in tokens
+        if token.text != word.word and not mine.isdisjoint(lemmas(token.text.lower(), token.tag))
+    ]
+
+
+def is_in_compound(word: SharedWord, sentence: Sentence, position: int) -> bool:
+    """Whether a form of a word's family is bound to what stands beside it.
+
+    A noun with a noun after it is the first part of a nominal compound, and what it means there
+    need not be what it means elsewhere: a "dog show" is no "cat show" where dogs become cats,
+    which is what the paper warns of. And "is being" is one verb: both forms of "be" cannot
+    become two forms of another verb.
+
+    Args:
+        word: The shared word.
+        sentence: A text of its problem.
+        position: Where the other form stands.
+    """
+    tokens = sentence.tokens
+    if tokens[position].tag in _NOUN_TAGS:
+        return any(token.tag in _NOUN_TAGS for token in tokens[position + 1 : position + 2])
+    mine = lemmas(tokens[position].text.lower(), tokens[position].tag)
+    beside = [*tokens[max(0, position - 1) : position], *tokens[position + 1 : position + 2]]
+    return word.word_class == "verb" and any(
+        coarse_class(token.tag) == "verb"
+        and not set(mine).isdisjoint(lemmas(token.text.lower(), token.tag))
+        for token in beside
+    )
+
+
+def inflected(word: str, tag: str, wanted: str) -> str | None:
+    """The form of a lower-case word that has another Penn tag.
+
+    Only forms in lemminflect's dictionary: its rules would make "beautifuler". Where a form has
+    several spellings, the first. Of "be" none, as number and person decide between them.
+
+    Args:
+        word: In lower case.
+        tag: The Penn tag that it has where it stands.
+        wanted: That of the form wanted.
+
+    Returns:
+        None where there is no such form, or the tags are of different classes.
+    """
+    if tag == wanted:
+        return word
+    word_class = coarse_class(wanted)
+    if coarse_class(tag) != word_class or word_class not in _UPOS:
+        return None
+    lemma = lemmas(word, tag)[0]
+    if lemma == "be":
+        return None
+    forms = _library().getInflection(lemma, wanted, inflect_oov=False)
+    return next(iter(forms), None)
+
+
+@lru_cache(maxsize=100_000)
+def lemmas(word: str, tag: str) -> tuple[str, ...]:
+    """The lemmas that a lower-case word can have with a Penn tag, the likeliest first.
+
+    Of a tag outside the four classes the word itself.
+    """
+    upos = _UPOS.get(coarse_class(tag))
+    if upos is None:
+        return (word,)
+    found: tuple[str, ...] = _library().getLemma(word, upos, lemmatize_oov=tag not in _BASE_TAGS)
+    if tag in _BASE_TAGS and (word in found or not found):
+        return (word,)
+    return found or (word,)
+
+
+def require_library() -> None:
+    """Raise ValueError where lemminflect is not installed."""
+    try:
+        is_there = find_spec("lemminflect") is not None
+    except ValueError:  # in `sys.modules` without a specification
+        is_there = False
+    if not is_there:
+        raise ValueError(
+            "families: expected lemminflect to be installed, which knows lemmas and inflections; "
+            "run: pip install 'merge-nli[morphology]'"
+        )
+
+
+def _library() -> Any:
+    # It looks for spaCy, which is there already: what has tags came from a tagger.
+    import lemminflect
+
+    return lemminflect
