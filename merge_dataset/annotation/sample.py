@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from tqdm import tqdm
 
 from merge_dataset.layout import (
     all_configurations,
@@ -127,7 +128,7 @@ def draw(
     chosen = choose(dataset, configs)
     items: list[Item] = []
     population: list[dict[str, Any]] = []
-    for config in chosen:
+    for config in tqdm(chosen, desc="sampling", unit=" configurations", leave=False, disable=None):
         files = split_files(dataset, config)
         (seeds,), (variants,) = ([dataset / f for f in files[split]] for split in files)
         counts, candidates = _candidates(variants, per_class, rng_seed)
@@ -238,8 +239,9 @@ def _candidates(
             variants += 1
             by_mlm.update(mlms)
             by_mlms[len(mlms)] += 1
+            rank = _rank(rng_seed, variant)
             for mlm in mlms or [""]:  # a paraphrase has none
-                ranked[mlm].append((_rank(rng_seed, variant), variant))
+                ranked[mlm].append((rank, variant))
         for mlm, more in ranked.items():
             best[mlm] = heapq.nsmallest(quota + 1, [*best[mlm], *more])
     counts = {

@@ -48,7 +48,7 @@ def test_builds_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     other = tiny_model("bert-uncased")
     config = Config.from_recipe(
-        "demo", run="runs/snli", limit=8, mlms=(str(other), "bert-tiny-mlm")
+        "demo", run="runs/snli", limit=6, mlms=(str(other), "bert-tiny-mlm")
     )
     generate(config)
     built, compared = (arguments for arguments in commands() if arguments[0] != "agreement")
