@@ -13,8 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.layout import all_configurations, split_files
-from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_dataset.layout import (
+    all_configurations,
+    collections,
+    format_in,
+    require_dataset,
+    split_files,
+)
+from merge_dataset.schema import LABELS, NLI, SPLITS, ProblemFormat, parse_config_name
 from merge_metric.coverage import (
     Coverage,
     check_configurations,
@@ -23,19 +29,15 @@ from merge_metric.coverage import (
     read_columns,
     some,
 )
-from merge_metric.predictions import PROBABILITIES
+from merge_metric.predictions import PROBABILITIES, labels_of
 
 log = logging.getLogger(__name__)
 
-GROUPINGS: Final = (
-    "word_class",
-    "mlms",
-    "premise_mlms",
-    "hypothesis_mlms",
-    "original",
-    "replacement",
-)
-"""Columns of the dataset by whose values variants can be grouped."""
+
+def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
+    """Columns of the dataset by whose values variants can be grouped."""
+    return "word_class", "mlms", *problem_format.mlms, "original", "replacement"
+
 
 _MANY_GROUPS: Final = 100
 """More make the bootstrap take minutes."""
@@ -68,7 +70,7 @@ def join(
         predictions: From `predictions.read_predictions`.
         folder: The dataset folder.
         configs: Configurations to score; by default those of `coverage.choose`.
-        by: Columns out of `GROUPINGS` to group variants by; word classes always are where
+        by: Columns out of `groupings` to group variants by; word classes always are where
             a configuration has all.
         allow_missing: Leave out seeds of which a prediction, their own or that of a
             variant, is missing.
@@ -81,9 +83,12 @@ def join(
             columns, predictions for other problems, other gold labels than the dataset's,
             or predictions missing.
     """
-    if unknown := [name for name in by if name not in GROUPINGS]:
+    require_dataset(folder)
+    formats = dict.fromkeys(format_in(folder, name) for name in collections(folder))
+    known = dict.fromkeys(name for each in formats for name in groupings(each))
+    if unknown := [name for name in by if name not in known]:
         raise ValueError(
-            f"expected columns to group by out of {', '.join(GROUPINGS)}, "
+            f"expected columns to group by out of {', '.join(known)}, "
             f"got {', '.join(map(repr, unknown))}"
         )
     coverage = cover(predictions, folder)
@@ -103,11 +108,18 @@ def _join(
     *,
     allow_missing: bool,
 ) -> Joined:
+    problem_format = format_in(coverage.folder, config)
+    if (got := labels_of(predictions)) != problem_format.labels:
+        raise ValueError(
+            f"{config}: expected predictions out of the labels {', '.join(problem_format.labels)}, "
+            f"got {', '.join(got)}"
+        )
     classes = () if parse_config_name(config)[1] else ("word_class",)
-    groupings = tuple(dict.fromkeys((*classes, *by)))
+    chosen = [name for name in by if name in groupings(problem_format)]
+    grouped = tuple(dict.fromkeys((*classes, *chosen)))
     files = split_files(coverage.folder, config)
     seeds = read_columns(coverage.folder, files["seeds"], _IDENTITY)
-    wanted = (*_IDENTITY, "subsamples", *groupings)
+    wanted = (*_IDENTITY, "subsamples", *grouped)
     variants = read_columns(coverage.folder, files["variants"], wanted)
     own, rows = coverage.of(config, "seeds"), coverage.of(config, "variants")
     seed = _seeds_of(variants, seeds, config)
@@ -120,20 +132,20 @@ def _join(
     kept = complete[seed]
     variants, rows, own_rows = variants.filter(pa.array(kept)), rows[kept], own[seed[kept]]
 
-    columns = _variant_columns(variants, groupings) | _answers(predictions, rows, own_rows)
+    columns = _variant_columns(variants, grouped) | _answers(predictions, rows, own_rows)
     return Joined(config, columns, int((~complete).sum()))
 
 
-def _variant_columns(variants: pa.Table, groupings: Sequence[str]) -> dict[str, Any]:
+def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:
     """What `scoring.score` needs of the dataset."""
     columns: dict[str, Any] = {
         "references": variants["label"].to_numpy(),
         "seed_ids": variants["seed_id"].to_pylist(),
         "variant_ids": variants["variant_id"].to_pylist(),
     }
-    if groupings:
-        columns["groups"] = {name: variants[name].to_pylist() for name in groupings}
-    for name in groupings:
+    if grouped:
+        columns["groups"] = {name: variants[name].to_pylist() for name in grouped}
+    for name in grouped:
         values = variants[name]
         many = pc.list_flatten(values) if pa.types.is_list(values.type) else values
         if (n_values := pc.count_distinct(many).as_py()) > _MANY_GROUPS:
@@ -149,16 +161,24 @@ def _answers(
     """What `scoring.score` needs of the model: rows of the variants and of their seeds."""
     prediction = predictions["prediction"].to_numpy()
     columns = {"predictions": prediction[rows], "seed_predictions": prediction[own_rows]}
+    columns |= label_columns(predictions)
     if PROBABILITIES in predictions.column_names:
         table = probability_table(predictions)
         columns |= {"probabilities": table[rows], "seed_probabilities": table[own_rows]}
     return columns
 
 
+def label_columns(predictions: pa.Table) -> dict[str, Any]:
+    """The labels, where `scoring.score` has to be told them."""
+    labels = labels_of(predictions)
+    return {} if labels == LABELS else {"labels": labels}
+
+
 def probability_table(predictions: pa.Table) -> NDArray[np.float64]:
-    """The probabilities of a predictions table, (n, 3)."""
+    """The probabilities of a predictions table, (n, labels)."""
     column = predictions[PROBABILITIES].combine_chunks()
-    table: NDArray[np.float64] = column.flatten().to_numpy().reshape(-1, len(LABELS))
+    per_row = len(labels_of(predictions))
+    table: NDArray[np.float64] = column.flatten().to_numpy().reshape(-1, per_row)
     return table
 
 
@@ -185,7 +205,7 @@ def _require_same_identity(
     predictions: pa.Table, problems: pa.Table, rows: NDArray[np.int64], config: str
 ) -> None:
     """Raise where a prediction names another seed or gold label than the dataset does."""
-    there = rows >= 0
+    there, labels = rows >= 0, labels_of(predictions)
     given, known = predictions.take(rows[there]), problems.filter(pa.array(there))
     for name, what in (("seed_id", "seed"), ("label", "gold label")):
         differs = pc.not_equal(given[name], known[name])
@@ -196,12 +216,12 @@ def _require_same_identity(
             column[0].as_py() for column in (given["variant_id"], given[name], known[name])
         )
         if name == "label":
-            theirs, ours = LABELS[theirs], LABELS[ours]
+            theirs, ours = labels[theirs], labels[ours]
         raise ValueError(
             f"{config}: expected the {what} that the dataset has in the column {name}, got "
             f"another for {len(given):,} of {there.sum():,} problems: {some(given['variant_id'])}; "
             f"for {first!r} expected {ours!r}, got {theirs!r}: is this the dataset that the "
-            f"model was run on, and are the labels {', '.join(LABELS)} in this order?"
+            f"model was run on, and are the labels {', '.join(labels)} in this order?"
         )
 
 

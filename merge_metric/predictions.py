@@ -1,13 +1,15 @@
 """The predictions file: what a model says of each problem. Read, validated, written.
 
 One row per problem, in Parquet (`.parquet`) or as JSON lines (`.jsonl`, `.jsonl.gz`):
-`variant_id` (of a seed, its own id), `seed_id`, `label` and `prediction` (positions in
-`LABELS`, or names) and, optionally, `probabilities` (three, in the order of `LABELS`).
+`variant_id` (of a seed, its own id), `seed_id`, `label` and `prediction` (positions among the
+labels of the problems' format, or names) and, optionally, `probabilities` (one per label, in
+that order). Of NLI the labels are `LABELS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.layout import partial_path
-from merge_dataset.schema import LABELS
+from merge_dataset.layout import collections, format_in, partial_path
+from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric import jsonl
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
@@ -26,6 +28,8 @@ IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
 REQUIRED: Final = (*IDS, *ANSWERS)
 PROBABILITIES: Final = "probabilities"
+_LABELS: Final = b"labels"
+"""Key of a table's metadata under which `labelled` notes labels."""
 SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
 
 _JSON_TYPES: Final = {
@@ -38,11 +42,13 @@ _Place = Callable[[int], str]
 """Row, from 0 → how a user finds it."""
 
 
-def read_predictions(path: Path) -> pa.Table:
+def read_predictions(path: Path, dataset: Path | None = None) -> pa.Table:
     """Read and check a predictions file.
 
     Args:
         path: Parquet or JSON lines, by its suffix. Columns of other names are left out.
+        dataset: The dataset folder, which knows the labels of its problems. Without it they
+            are those that the file names, where these are not of NLI.
 
     Returns:
         The columns as `validate` gives them.
@@ -55,9 +61,29 @@ def read_predictions(path: Path) -> pa.Table:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
     if suffix == ".parquet":
-        return validate(_read_parquet(path), str(path))
+        table = _read_parquet(path)
+        return validate(table, str(path), labels=_labels(table, str(path), dataset))
     table = jsonl.read(path, _JSON_TYPES)
-    return validate(table, str(path), lambda row: f"line {jsonl.line_number(path, row)}")
+    return validate(
+        table,
+        str(path),
+        lambda row: f"line {jsonl.line_number(path, row)}",
+        labels=_labels(table, str(path), dataset),
+    )
+
+
+def labels_of(predictions: pa.Table) -> tuple[str, ...]:
+    """The labels whose positions a table from `validate` holds."""
+    recorded = (predictions.schema.metadata or {}).get(_LABELS)
+    return LABELS if recorded is None else tuple(json.loads(recorded))
+
+
+def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """The table with a note of these labels for `labels_of`, if they are not of NLI."""
+    if tuple(labels) == LABELS:
+        return table
+    noted = {_LABELS: json.dumps(list(labels))}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
 
 
 def write_predictions(path: Path, table: pa.Table) -> None:
@@ -72,7 +98,13 @@ def write_predictions(path: Path, table: pa.Table) -> None:
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
     suffix = suffix_of(path)
-    checked = validate(table, "predictions to write")
+    labels = labels_of(table)
+    checked = validate(table, "predictions to write", labels=labels)
+    if labels != LABELS:
+        # Only of NLI is it plain what a number means.
+        for name in ANSWERS:
+            named = pa.array(labels).take(checked[name].combine_chunks())
+            checked = checked.set_column(checked.column_names.index(name), name, named)
     for name in table.column_names:
         if name not in (*REQUIRED, PROBABILITIES):
             checked = checked.append_column(name, table[name])
@@ -89,17 +121,25 @@ def write_predictions(path: Path, table: pa.Table) -> None:
         partial.unlink(missing_ok=True)
 
 
-def validate(table: pa.Table, where: str, place: _Place | None = None) -> pa.Table:
+def validate(
+    table: pa.Table,
+    where: str,
+    place: _Place | None = None,
+    *,
+    labels: Sequence[str] = LABELS,
+) -> pa.Table:
     """Check the columns of a predictions file and bring them into one form.
 
     Args:
-        table: At least the required columns; label names or positions in `LABELS`.
+        table: At least the required columns; label names or their positions.
         where: What messages begin with, such as the name of the file.
         place: How messages name a row; by default "row 1" for the first.
+        labels: Of the problems' format.
 
     Returns:
         `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
-        given, `probabilities` (fixed-size list of three float64); rows in the order given.
+        given, `probabilities` (fixed-size list of float64); rows in the order given. See also
+        `labels_of`.
 
     Raises:
         ValueError: something is missing, null, of another type, out of range or twice.
@@ -114,15 +154,15 @@ def validate(table: pa.Table, where: str, place: _Place | None = None) -> pa.Tab
         raise ValueError(f"{where}: expected at least one row, got none")
     try:
         columns = {name: _strings(name, table[name], place) for name in IDS}
-        columns |= {name: _codes(name, table[name], place) for name in ANSWERS}
+        columns |= {name: _codes(name, table[name], place, labels) for name in ANSWERS}
         _require_distinct(columns["variant_id"], place)
         if PROBABILITIES in table.column_names:
             given = table[PROBABILITIES]
             if given.null_count < len(given):
-                columns[PROBABILITIES] = _distributions(given, place)
+                columns[PROBABILITIES] = _distributions(given, place, labels)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    return pa.table(columns)
+    return labelled(pa.table(columns), labels)
 
 
 def suffix_of(path: Path) -> str:
@@ -151,21 +191,56 @@ def _strings(name: str, column: pa.ChunkedArray, place: _Place) -> pa.ChunkedArr
     return column
 
 
-def _codes(name: str, column: pa.ChunkedArray, place: _Place) -> pa.ChunkedArray:
-    """Positions in `LABELS`."""
+def _labels(table: pa.Table, where: str, dataset: Path | None) -> tuple[str, ...]:
+    """The labels of the problems that predictions are for."""
+    if not {"seed_id", *ANSWERS} <= set(table.column_names):
+        return LABELS  # `validate` says what is missing
+    if dataset is not None and (known := _labels_in(dataset, table["seed_id"])):
+        if len(known) > 1:
+            sets = "; ".join(", ".join(labels) for labels in known)
+            raise ValueError(
+                f"{where}: expected predictions for problems with the same labels, got some with "
+                f"different ones: {sets}; write a file for each"
+            )
+        return known[0]
+    answers = [_decoded(table[name]) for name in ANSWERS]
+    if _LABELS in (table.schema.metadata or {}) or answers[0].type != pa.string():
+        return labels_of(table)
+    named = [str(name) for column in answers for name in column.unique().to_pylist() if name]
+    return LABELS if any(name in LABELS for name in named) else tuple(sorted(set(named)))
+
+
+def _labels_in(dataset: Path, seed_ids: pa.ChunkedArray) -> list[tuple[str, ...]]:
+    """The labels of a dataset folder's sources that ids of seeds begin with."""
+    if not dataset.is_dir() or seed_ids.type != pa.string():
+        return []  # told later
+    begun = pc.list_element(pc.split_pattern(seed_ids, ":", max_splits=1), 0)
+    mentioned = set(begun.unique().to_pylist())
+    formats = [
+        format_in(dataset, name)
+        for name in collections(dataset)
+        if parse_config_name(name)[0] in mentioned
+    ]
+    return list(dict.fromkeys(each.labels for each in formats))
+
+
+def _codes(
+    name: str, column: pa.ChunkedArray, place: _Place, labels: Sequence[str]
+) -> pa.ChunkedArray:
+    """Positions among the labels."""
     column = _decoded(column)
     _require_values(name, column, place)
     if column.type == pa.string():
-        codes = pc.index_in(column, value_set=pa.array(LABELS)).cast(pa.int64())
-        expected = ", ".join(LABELS)
+        codes = pc.index_in(column, value_set=pa.array(labels)).cast(pa.int64())
+        expected = ", ".join(labels)
     elif pa.types.is_integer(column.type):
         codes = column.cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(LABELS)))
+        inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
         codes = pc.if_else(inside, codes, None)
-        expected = f"0 to {len(LABELS) - 1} ({', '.join(LABELS)})"
+        expected = f"0 to {len(labels) - 1} ({', '.join(labels)})"
     else:
         raise ValueError(
-            f"{name}: expected the names {', '.join(LABELS)} or their positions as integers, "
+            f"{name}: expected the names {', '.join(labels)} or their positions as integers, "
             f"got the type {column.type}"
         )
     if codes.null_count:
@@ -177,16 +252,16 @@ def _codes(name: str, column: pa.ChunkedArray, place: _Place) -> pa.ChunkedArray
     return codes
 
 
-def _distributions(column: pa.ChunkedArray, place: _Place) -> pa.Array:
-    """Fixed-size lists of three probabilities."""
-    flat, lengths = _flattened(column)
-    if (odd := lengths != len(LABELS)).any():
+def _distributions(column: pa.ChunkedArray, place: _Place, labels: Sequence[str]) -> pa.Array:
+    """Fixed-size lists of a probability per label."""
+    flat, lengths = _flattened(column, len(labels))
+    if (odd := lengths != len(labels)).any():
         row = int(odd.argmax())
         raise ValueError(
-            f"{place(row)}: {PROBABILITIES}: expected {len(LABELS)} per row, in the order "
-            f"{', '.join(LABELS)}, got {column[row].as_py()}; give them for all rows or for none"
+            f"{place(row)}: {PROBABILITIES}: expected {len(labels)} per row, in the order "
+            f"{', '.join(labels)}, got {column[row].as_py()}; give them for all rows or for none"
         )
-    values = flat.reshape(-1, len(LABELS))
+    values = flat.reshape(-1, len(labels))
     with np.errstate(invalid="ignore"):
         good = (values >= 0).all(axis=1) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)
     if not good.all():
@@ -195,15 +270,17 @@ def _distributions(column: pa.ChunkedArray, place: _Place) -> pa.Array:
             f"{place(row)}: {PROBABILITIES}: expected numbers from 0 to 1 with the sum 1, "
             f"got {column[row].as_py()} ({(~good).sum():,} such rows); of logits take the softmax"
         )
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat), len(LABELS))
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), len(labels))
 
 
-def _flattened(column: pa.ChunkedArray) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _flattened(
+    column: pa.ChunkedArray, per_row: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The numbers in lists, NaN for null ones, and the length of each list, -1 for a null."""
     item = getattr(column.type, "value_type", None)
     if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
         raise ValueError(
-            f"{PROBABILITIES}: expected a list of {len(LABELS)} numbers per row, "
+            f"{PROBABILITIES}: expected a list of {per_row} numbers per row, "
             f"got the type {column.type}"
         )
     flat = pc.list_flatten(column).cast(pa.float64())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,21 +13,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset.layout import all_configurations, require_dataset, split_files
-from merge_dataset.schema import LABELS, PARAPHRASE, SPLITS, parse_config_name
+from merge_dataset.layout import all_configurations, format_in, require_dataset, split_files
+from merge_dataset.schema import (
+    LABELS,
+    NLI,
+    PARAPHRASE,
+    SPLITS,
+    ProblemFormat,
+    format_of,
+    parse_config_name,
+)
 from merge_metric.metadata import metadata_of, with_metadata
 
-COLUMNS: Final = pa.schema(
-    [
-        ("variant_id", pa.string()),
-        ("seed_id", pa.string()),
-        ("premise", pa.string()),
-        ("hypothesis", pa.string()),
-        ("label", pa.int64()),
-    ]
-)
-"""Of a table of problems; of a seed, `variant_id` is `seed_id`; `label` is a position in
-`LABELS`. Its schema's metadata say under `merge_nli` where the problems are from."""
+Pair = tuple[str, str]
+
+_FORMAT: Final = "format"
+"""In the description of problems that are not of NLI: their fields and labels."""
+
+
+def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
+    """Of a table of problems.
+
+    Of a seed, `variant_id` is `seed_id`; `label` is a position among the format's labels. A
+    table's metadata say under `merge_nli` where the problems are from, and of what format.
+    """
+    texts = [(field, pa.string()) for field in problem_format.fields]
+    ids = [("variant_id", pa.string()), ("seed_id", pa.string())]
+    return pa.schema([*ids, *texts, ("label", pa.int64())])
 
 
 def read_problems(
@@ -42,11 +55,12 @@ def read_problems(
         revision: Of a dataset on the Hub.
 
     Returns:
-        The columns `COLUMNS`, configuration by configuration, seeds before variants.
+        The columns of `problem_schema`, configuration by configuration, seeds before variants.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such dataset.
-        ValueError: it is no MERGE-NLI dataset, or lacks a configuration.
+        ValueError: it is no MERGE-NLI dataset, or lacks a configuration, or the problems are
+            of several formats.
     """
     path = Path(dataset)
     if path.suffix == ".parquet":
@@ -58,14 +72,78 @@ def read_problems(
         known = _configurations_on_hub(dataset, revision) or list(configs)
     chosen = choose_configurations(dataset, known, configs)
     if path.is_dir():
-        tables = [_read_split(path, config, split) for config in chosen for split in SPLITS]
-    else:
+        formats = {config: format_in(path, config) for config in chosen}
+        problem_format = _one_format(dataset, formats)
         tables = [
-            _load_split(dataset, config, split, revision) for config in chosen for split in SPLITS
+            _read_split(path, config, split, problem_format)
+            for config in chosen
+            for split in SPLITS
         ]
+    else:
+        parts = {
+            config: [_load_split(dataset, config, split, revision) for split in SPLITS]
+            for config in chosen
+        }
+        formats = {config: splits[0][0] for config, splits in parts.items()}
+        problem_format = _one_format(dataset, formats)
+        tables = [table for splits in parts.values() for _, table in splits]
     table = _distinct(pa.concat_tables(tables), dataset)
     name = path.resolve().name if path.is_dir() else dataset
-    return with_metadata(table, {"dataset": name, "revision": revision, "configs": chosen})
+    description = {"dataset": name, "revision": revision, "configs": chosen}
+    return with_metadata(table, description | _described(problem_format))
+
+
+def format_of_problems(problems: pa.Table) -> ProblemFormat:
+    """The format that `read_problems` found."""
+    recorded = description_of(problems).get(_FORMAT)
+    if recorded is None:
+        return NLI
+    return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
+
+
+def pairs_of(problems: pa.Table) -> Iterator[Pair]:
+    """What a classifier of pairs reads of each problem: its first text, and the others.
+
+    Of NLI that is premise and hypothesis; three texts or more are put together by a space from
+    the second on.
+    """
+    first, *others = (problems[name].to_pylist() for name in format_of_problems(problems).fields)
+    yield from zip(first, map(" ".join, zip(*others, strict=True)), strict=True)
+
+
+def require_nli(problems: pa.Table, what: str) -> None:
+    """Raise where problems are not of NLI.
+
+    Args:
+        problems: From `read_problems`.
+        what: What can do with none else, for the message.
+
+    Raises:
+        ValueError: they are of another format.
+    """
+    if (problem_format := format_of_problems(problems)) != NLI:
+        raise ValueError(
+            f"{what}: expected problems of NLI, got some with the {problem_format.described}"
+        )
+
+
+def _described(problem_format: ProblemFormat) -> dict[str, Any]:
+    return {} if problem_format == NLI else {_FORMAT: asdict(problem_format)}
+
+
+def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFormat:
+    """The format of all configurations."""
+    found = dict.fromkeys(formats.values())
+    if len(found) > 1:
+        parts = "; ".join(
+            f"{', '.join(c for c, each in formats.items() if each == one)} with the {one.described}"
+            for one in found
+        )
+        raise ValueError(
+            f"{dataset}: expected problems of one format, got {parts}; name configurations of one "
+            f"by --config"
+        )
+    return next(iter(found))
 
 
 def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -154,15 +232,15 @@ def _distinct(table: pa.Table, dataset: str) -> pa.Table:
 # --- Folders and files ---
 
 
-def _read_split(folder: Path, config: str, split: str) -> pa.Table:
+def _read_split(folder: Path, config: str, split: str, problem_format: ProblemFormat) -> pa.Table:
     tables = []
     for name in split_files(folder, config)[split]:
         # Not pq.read_table: it would take a parent folder called a=b for a partition column.
         with pq.ParquetFile(folder / name) as file:
-            tables.append(_columns(file, str(folder / name)))
+            tables.append(_columns(file, str(folder / name), problem_format))
     if not tables:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
-    return _checked(pa.concat_tables(tables), f"{folder}: {config}/{split}")
+    return _checked(pa.concat_tables(tables), f"{folder}: {config}/{split}", problem_format)
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
@@ -172,50 +250,55 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
     if configs:
         raise ValueError(f"{path}: expected no configurations for a file of problems")
     with pq.ParquetFile(path) as file:
-        if missing := {"seed_id", "premise", "hypothesis", "label"} - set(file.schema_arrow.names):
+        problem_format = format_of(file.schema_arrow)
+        there, columns = file.schema_arrow.names, problem_schema(problem_format).names
+        needed = [name for name in columns if name != "variant_id"]
+        if missing := set(needed) - set(there):
             raise ValueError(
-                f"{path}: expected the columns seed_id, premise, hypothesis, label, as in the "
+                f"{path}: expected the columns {', '.join(needed)}, as in the "
                 f"problems.parquet of a run folder, got none called {', '.join(sorted(missing))}"
             )
-        names = [name for name in (*COLUMNS.names, "source") if name in file.schema_arrow.names]
-        table = file.read(columns=names)
+        table = file.read(columns=[name for name in (*columns, "source") if name in there])
     if pa.types.is_string(table["label"].type):
-        codes = pc.index_in(table["label"], value_set=pa.array(LABELS))
+        codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
         table = table.set_column(table.column_names.index("label"), "label", codes)
     if "variant_id" not in table.column_names:
         table = table.append_column("variant_id", table["seed_id"])
     sources = table["source"].unique().to_pylist() if "source" in table.column_names else []
-    checked = _distinct(_checked(table.select(COLUMNS.names), str(path)), str(path))
+    checked = _distinct(_checked(table.select(columns), str(path), problem_format), str(path))
     return with_metadata(
         checked,
-        {"dataset": path.name, "revision": None, "configs": sources, "all_problems": True},
+        {"dataset": path.name, "revision": None, "configs": sources, "all_problems": True}
+        | _described(problem_format),
     )
 
 
-def _columns(file: pq.ParquetFile, where: str) -> pa.Table:
-    if missing := set(COLUMNS.names) - set(file.schema_arrow.names):
+def _columns(file: pq.ParquetFile, where: str, problem_format: ProblemFormat) -> pa.Table:
+    names = problem_schema(problem_format).names
+    if missing := set(names) - set(file.schema_arrow.names):
         raise ValueError(
-            f"{where}: expected the columns {', '.join(COLUMNS.names)}, got none called "
+            f"{where}: expected the columns {', '.join(names)}, got none called "
             f"{', '.join(sorted(missing))}"
         )
-    return file.read(columns=COLUMNS.names).select(COLUMNS.names)
+    return file.read(columns=names).select(names)
 
 
-def _checked(table: pa.Table, where: str) -> pa.Table:
+def _checked(table: pa.Table, where: str, problem_format: ProblemFormat) -> pa.Table:
     """The columns in their types, with a value in every row."""
+    schema, labels = problem_schema(problem_format), problem_format.labels
     try:
-        table = table.cast(COLUMNS)
+        table = table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise ValueError(f"{where}: expected {COLUMNS}, got an error: {error}") from error
-    for name in COLUMNS.names:
+        raise ValueError(f"{where}: expected {schema}, got an error: {error}") from error
+    for name in schema.names:
         if table[name].null_count:
             raise ValueError(
                 f"{where}: expected a value of {name} in every row, got "
                 f"{table[name].null_count:,} rows without (or with an unknown label)"
             )
-    if not pc.all(pc.is_in(table["label"], value_set=pa.array(range(len(LABELS))))).as_py():
+    if not pc.all(pc.is_in(table["label"], value_set=pa.array(range(len(labels))))).as_py():
         raise ValueError(
-            f"{where}: expected labels 0 to {len(LABELS) - 1} ({', '.join(LABELS)}), got "
+            f"{where}: expected labels 0 to {len(labels) - 1} ({', '.join(labels)}), got "
             f"{sorted(table['label'].unique().to_pylist())}"
         )
     return table
@@ -238,7 +321,10 @@ def _configurations_on_hub(name: str, revision: str | None) -> list[str]:
     return [] if found == ["default"] else [str(config) for config in found]
 
 
-def _load_split(name: str, config: str, split: str, revision: str | None) -> pa.Table:
+def _load_split(
+    name: str, config: str, split: str, revision: str | None
+) -> tuple[ProblemFormat, pa.Table]:
+    """The format of a split, as its columns and label names show it, and its problems."""
     import datasets
 
     where = f"{name}: {config}/{split}"
@@ -246,13 +332,17 @@ def _load_split(name: str, config: str, split: str, revision: str | None) -> pa.
         rows = datasets.load_dataset(name, config, split=split, revision=revision)
     except (OSError, ValueError) as error:
         raise ValueError(f"{where}: could not be loaded: {error}") from error
-    if missing := set(COLUMNS.names) - set(rows.column_names):
+    there = rows.column_names
+    fields = tuple(field for field in there if f"{field}_spans" in there) or NLI.fields
+    names = problem_schema(ProblemFormat(fields, LABELS)).names
+    if missing := set(names) - set(there):
         raise ValueError(
-            f"{where}: expected a MERGE-NLI dataset with the columns {', '.join(COLUMNS.names)}, "
+            f"{where}: expected a MERGE-NLI dataset with the columns {', '.join(names)}, "
             f"got none called {', '.join(sorted(missing))}"
         )
-    names = getattr(rows.features["label"], "names", list(LABELS))
-    if tuple(names) != LABELS:
-        raise ValueError(f"{where}: expected the labels {', '.join(LABELS)}, got {names}")
-    table: pa.Table = rows.select_columns(COLUMNS.names).with_format("arrow")[:]
-    return _checked(table.select(COLUMNS.names), where)
+    labels = tuple(getattr(rows.features["label"], "names", LABELS))
+    if fields == NLI.fields and set(labels) == set(LABELS) and labels != LABELS:
+        raise ValueError(f"{where}: expected the labels {', '.join(LABELS)}, got {list(labels)}")
+    problem_format = ProblemFormat(fields, labels)
+    table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
+    return problem_format, _checked(table.select(names), where, problem_format)

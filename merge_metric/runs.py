@@ -114,7 +114,7 @@ def read_runs(
         sources: The files.
         dataset: The dataset folder of those that name none.
         configs: Configurations; by default what each file is for (see `coverage.choose`).
-        by: Columns to group variants by (see `join.GROUPINGS`).
+        by: Columns to group variants by (see `join.groupings`).
         keep: Columns out of `KEPT` that runs keep.
         allow_missing: Leave out seeds of which a prediction is missing.
 
@@ -126,7 +126,7 @@ def read_runs(
     seen: dict[tuple[str, Path, str], Path] = {}
     for source in tqdm(sources, desc="reading", unit="file", disable=None):
         folder = source.dataset or dataset
-        predictions = read_predictions(source.path)
+        predictions = read_predictions(source.path, folder)
         try:
             parts = join(predictions, folder, configs, by=by, allow_missing=allow_missing)
         except ValueError as error:

@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merge_dataset.schema import LABELS
-from merge_metric.join import Joined, join, probability_table
-from merge_metric.predictions import PROBABILITIES, read_predictions
+from merge_metric.join import Joined, join, label_columns, probability_table
+from merge_metric.predictions import PROBABILITIES, labels_of, read_predictions
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE, check_threshold
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -44,7 +43,7 @@ def score_file(
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
             for (see `coverage.choose`).
-        by: Further columns of the dataset to group variants by (see `join.GROUPINGS`).
+        by: Further columns of the dataset to group variants by (see `join.groupings`).
         allow_missing: Score the seeds of which no prediction is missing.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
         n_bootstrap: Replicates of the bootstrap over seeds; 0 leaves intervals out.
@@ -60,7 +59,7 @@ def score_file(
     """
     check_threshold(correctness_threshold)
     path = Path(path)
-    predictions = read_predictions(path)
+    predictions = read_predictions(path, None if dataset is None else Path(dataset))
     _warn_of_other_order(predictions, path)
     if dataset is None:
         _refuse_without_dataset(configs=configs, by=by, allow_missing=allow_missing)
@@ -106,7 +105,7 @@ def _whole_file(predictions: pa.Table, path: Path) -> Joined:
         "Every variant in the file counts once. With --dataset FOLDER figures are averages over "
         "the dataset's subsamples, which differ from these, and also given per word class."
     )
-    return Joined(ALL_ROWS, columns, n_seeds_left_out=0)
+    return Joined(ALL_ROWS, columns | label_columns(predictions), n_seeds_left_out=0)
 
 
 def _warn_of_other_order(predictions: pa.Table, path: Path) -> None:
@@ -122,5 +121,5 @@ def _warn_of_other_order(predictions: pa.Table, path: Path) -> None:
             path,
             f"{others:,}",
             f"{len(table):,}",
-            ", ".join(LABELS),
+            ", ".join(labels_of(predictions)),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from merge_dataset.card import read_front_matter
-from merge_dataset.layout import CARD
-from merge_dataset.schema import LABELS, SPLITS, arrow_schema
+from merge_dataset.layout import CARD, format_in
+from merge_dataset.schema import LABELS, SPLITS, ProblemFormat, arrow_schema, parse_config_name
 from merge_metric.exports.places import new_file
 from merge_metric.exports.tables import configurations_of, split_paths
 
@@ -48,27 +48,19 @@ _CONTEXT: Final[dict[str, Any]] = {
 """The standard one, whole: readers warn of any other."""
 
 _LABELS: Final = "labels"
-"""Record set of the names of labels."""
+"""Record set of the names of labels; those of another format also have its source's."""
 
 _COLUMNS: Final = {
     "variant_id": "Identifier, unique in the configuration; of a seed, its own.",
     "seed_id": "Identifier of the seed that a variant was made from; of a seed, its own.",
     "source": "Where the seed is from.",
-    "premise": "The premise, with the replacement in place.",
-    "hypothesis": "The hypothesis, with the replacement in place.",
     "label": "The gold label; a variant has its seed's.",
     "word_class": "Class of the variant: what was replaced. Empty for seeds.",
     "original": "What was replaced. Empty for seeds.",
     "replacement": "What stands in its place. Empty for seeds.",
-    "premise_spans": "Half-open character offsets of the replacement in the premise.",
-    "hypothesis_spans": "Half-open character offsets of the replacement in the hypothesis.",
     "mlms": "The masked language models that validated the replacement in either sentence.",
-    "premise_mlms": "Those that did in the premise.",
-    "hypothesis_mlms": "Those that did in the hypothesis.",
     "log_odds": "Smallest log P(replacement) - log P(original), in nats.",
     "mlm_count": "How many masked language models validated the replacement.",
-    "premise_pll_change": "Change of the premise's pseudo-log-likelihood, in nats.",
-    "hypothesis_pll_change": "Change of the hypothesis' pseudo-log-likelihood, in nats.",
     "zipf_frequency": "Log10 of the replacement's occurrences in a billion words of English.",
     "number_changed": "Whether a noun's number changed. Empty where there is no noun.",
     "tense_changed": "Whether a verb's form changed. Empty where there is no verb.",
@@ -76,6 +68,14 @@ _COLUMNS: Final = {
     "subsamples": "Numbers of the random subsamples that drew the variant, from 0.",
     "annotator_labels": "The annotators' single votes on the seed, where the source has them.",
 }
+
+_FIELD_COLUMNS: Final = {
+    "": "The {field}, with the replacement in place.",
+    "_spans": "Half-open character offsets of the replacement in the {field}.",
+    "_mlms": "Those that did in the {field}.",
+    "_pll_change": "Change of the pseudo-log-likelihood of the {field}, in nats.",
+}
+"""Ending of a column's name, after that of a text → what is in it."""
 
 _TYPES: Final = {
     "string": "sc:Text",
@@ -134,7 +134,7 @@ def export_croissant(
     with new_file(path, overwrite=overwrite) as partial:
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         partial.write_text(text + "\n", encoding="utf-8")
-    return path, [each["@id"] for each in metadata["recordSet"] if each["@id"] != _LABELS]
+    return path, [each["@id"] for each in metadata["recordSet"] if "data" not in each]
 
 
 def describe(
@@ -147,6 +147,8 @@ def describe(
         for config in configs
         for split in SPLITS
     }
+    formats = {config: format_in(folder, config) for config in configs}
+    of_labels = {_labels_id(config, formats): each for config, each in formats.items()}
     names = dict.fromkeys(name for names in files.values() for name in names)
     several = {key: names for key, names in files.items() if len(names) > 1}
     if base_url:  # a set of files is in a folder or an archive, not at several addresses
@@ -168,8 +170,11 @@ def describe(
             *(_file_set(f"{config}/{split}", names) for (config, split), names in several.items()),
         ],
         "recordSet": [
-            _label_names(),
-            *(_record_set(config, split, names) for (config, split), names in files.items()),
+            *(_label_names(name, each.labels) for name, each in of_labels.items()),
+            *(
+                _record_set(config, split, names, formats[config], _labels_id(config, formats))
+                for (config, split), names in files.items()
+            ),
         ],
     }
 
@@ -241,31 +246,44 @@ def _set_of(identifier: str) -> str:
     return f"{identifier}/files"
 
 
-def _label_names() -> dict[str, Any]:
+def _labels_id(config: str, formats: Mapping[str, ProblemFormat]) -> str:
+    """Record set of the labels of a configuration."""
+    is_nli = formats[config].labels == LABELS
+    return _LABELS if is_nli else f"{_LABELS}-{parse_config_name(config)[0]}"
+
+
+def _label_names(identifier: str, labels: Sequence[str]) -> dict[str, Any]:
     fields = {"code": "cr:Int64", "name": "sc:Text"}
     return {
         "@type": "cr:RecordSet",
-        "@id": _LABELS,
-        "name": _LABELS,
+        "@id": identifier,
+        "name": identifier,
         "description": "What the numbers of labels mean.",
         "dataType": "sc:Enumeration",
-        "key": {"@id": f"{_LABELS}/code"},
+        "key": {"@id": f"{identifier}/code"},
         "field": [
             {
                 "@type": "cr:Field",
-                "@id": f"{_LABELS}/{name}",
-                "name": f"{_LABELS}/{name}",
+                "@id": f"{identifier}/{name}",
+                "name": f"{identifier}/{name}",
                 "dataType": kind,
             }
             for name, kind in fields.items()
         ],
         "data": [
-            {f"{_LABELS}/code": code, f"{_LABELS}/name": name} for code, name in enumerate(LABELS)
+            {f"{identifier}/code": code, f"{identifier}/name": name}
+            for code, name in enumerate(labels)
         ],
     }
 
 
-def _record_set(config: str, split: str, names: Sequence[Path]) -> dict[str, Any]:
+def _record_set(
+    config: str,
+    split: str,
+    names: Sequence[Path],
+    problem_format: ProblemFormat,
+    labels_id: str,
+) -> dict[str, Any]:
     identifier = f"{config}/{split}"
     if len(names) > 1:
         source = {"fileSet": {"@id": _set_of(identifier)}}
@@ -277,11 +295,28 @@ def _record_set(config: str, split: str, names: Sequence[Path]) -> dict[str, Any
         "name": identifier,
         "description": f"The {split} of the configuration {config}.",
         "key": {"@id": f"{identifier}/variant_id"},
-        "field": [_field(identifier, column, source) for column in arrow_schema()],
+        "field": [
+            _field(identifier, column, source, problem_format, labels_id)
+            for column in arrow_schema(problem_format)
+        ],
     }
 
 
-def _field(identifier: str, column: pa.Field, source: dict[str, Any]) -> dict[str, Any]:
+def _description(column: str, problem_format: ProblemFormat) -> str:
+    for field in problem_format.fields:
+        ending = column.removeprefix(field)
+        if column.startswith(field) and ending in _FIELD_COLUMNS:
+            return _FIELD_COLUMNS[ending].format(field=field)
+    return _COLUMNS[column]
+
+
+def _field(
+    identifier: str,
+    column: pa.Field,
+    source: dict[str, Any],
+    problem_format: ProblemFormat,
+    labels_id: str,
+) -> dict[str, Any]:
     shape: list[str] = []
     kind = column.type
     while pa.types.is_list(kind):
@@ -291,12 +326,12 @@ def _field(identifier: str, column: pa.Field, source: dict[str, Any]) -> dict[st
         "@type": "cr:Field",
         "@id": f"{identifier}/{column.name}",
         "name": f"{identifier}/{column.name}",
-        "description": _COLUMNS[column.name],
+        "description": _description(column.name, problem_format),
         "dataType": _TYPES[str(kind)],
         "source": {**source, "extract": {"column": column.name}},
     }
     if shape:
         field |= {"isArray": True, "arrayShape": ",".join(shape)}
     if column.name == "label":
-        field["references"] = {"field": {"@id": f"{_LABELS}/code"}}
+        field["references"] = {"field": {"@id": f"{labels_id}/code"}}
     return field

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from merge_dataset.schema import LABELS, SPLITS, arrow_schema
+from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.places import new_folder
 from merge_metric.exports.tables import configurations_of, read_split
 
@@ -75,8 +75,9 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(arrow_schema().names)
-        for table in tables:
+        for number, table in enumerate(tables):
+            if not number:
+                writer.writerow(table.column_names)
             rows = plain_rows(table)
             writer.writerows([_cell(value) for value in row.values()] for row in rows)
             count += len(rows)
@@ -86,11 +87,12 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows with labels as names, and float32 numbers in as few digits as tell them apart."""
     rows: list[dict[str, Any]] = table.to_pylist()
+    labels = format_of(table.schema).labels
     numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]
     for row in rows:
-        row["label"] = LABELS[row["label"]]
+        row["label"] = labels[row["label"]]
         if row["annotator_labels"] is not None:
-            row["annotator_labels"] = [LABELS[label] for label in row["annotator_labels"]]
+            row["annotator_labels"] = [labels[label] for label in row["annotator_labels"]]
         for name in numbers:
             if row[name] is not None:
                 row[name] = float(str(np.float32(row[name])))

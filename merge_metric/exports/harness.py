@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from merge_dataset.card import read_front_matter
-from merge_dataset.layout import CARD
-from merge_dataset.schema import parse_config_name
+from merge_dataset.layout import CARD, format_in
+from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports import answers
 from merge_metric.exports.places import new_folder
 from merge_metric.exports.tables import configurations_of
@@ -68,6 +68,12 @@ def prepare(folder: Path, options: TaskOptions) -> Tasks:
         ValueError: an option is unusable; the message says what was expected.
     """
     configs = configurations_of(folder, options.configs)
+    for config in configs:
+        if (problem_format := format_in(folder, config)) != NLI:
+            raise ValueError(
+                f"{config}: expected problems of NLI, as the prompts are of it, got "
+                f"some with the {problem_format.described}; name others by --config"
+            )
     if not options.hub:
         _require_loadable(folder, configs)
     if options.revision and not options.hub:

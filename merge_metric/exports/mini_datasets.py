@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.row_groups import RowGroupWriter
-from merge_dataset.schema import arrow_schema
 from merge_metric.exports.flat import write_jsonl
 from merge_metric.exports.places import new_folder
 from merge_metric.exports.tables import configurations_of, read_split
@@ -97,8 +97,10 @@ def _write_config(folder: Path, config: str, out: Path, output: MiniFormat) -> d
 
 
 def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
-    with RowGroupWriter(path, arrow_schema()) as writer:
-        for table in tables:
+    tables = iter(tables)
+    first = next(tables)
+    with RowGroupWriter(path, first.schema) as writer:
+        for table in chain([first], tables):
             writer.write(table)
     return writer.rows
 

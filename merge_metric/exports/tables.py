@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import arrow_schema
+from merge_dataset.schema import arrow_schema, format_of
 
 
 def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
@@ -40,9 +40,11 @@ def split_paths(folder: Path, config: str, split: str) -> list[Path]:
     if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
     for path in paths:
-        if not pq.read_schema(path).equals(arrow_schema()):
+        schema = pq.read_schema(path)
+        expected = arrow_schema(format_of(schema))
+        if not schema.equals(expected):
             raise ValueError(
-                f"{path}: expected the columns {', '.join(arrow_schema().names)} of the dataset, "
+                f"{path}: expected the columns {', '.join(expected.names)} of the dataset, "
                 f"got others; `merge-nli check {folder}` says more"
             )
     return paths
@@ -54,6 +56,7 @@ def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
     Raises:
         ValueError: as `split_paths`.
     """
-    yield arrow_schema().empty_table()
-    for path in split_paths(folder, config, split):
+    paths = split_paths(folder, config, split)
+    yield pq.read_schema(paths[0]).empty_table()
+    for path in paths:
         yield from read_row_groups(path)

@@ -15,7 +15,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.predict.training import TrainingData
 
 if TYPE_CHECKING:
-    from merge_metric.predict.run import Pair
+    from merge_metric.problems import Pair
 
 _BATCH: Final = 10_000
 _WORDS: Final = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
@@ -85,15 +85,21 @@ class HypothesisOnly:
 class Majority:
     """Always the most frequent label; probabilities are the labels' frequencies."""
 
-    def __init__(self, labels: NDArray[np.int64], source: dict[str, object]) -> None:
+    def __init__(
+        self,
+        labels: NDArray[np.int64],
+        source: dict[str, object],
+        known: tuple[str, ...] = LABELS,
+    ) -> None:
         """Count.
 
         Args:
-            labels: (n,), positions in `LABELS`; n > 0.
+            labels: (n,), positions among the labels; n > 0.
             source: Where they are from, for the metadata.
+            known: The labels of the problems.
         """
-        self._frequencies = np.bincount(labels, minlength=len(LABELS)) / len(labels)
-        self._source = source
+        self._frequencies = np.bincount(labels, minlength=len(known)) / len(labels)
+        self._source, self._known = source, known
 
     def describe(self) -> dict[str, Any]:
         """What determines the probabilities."""
@@ -102,7 +108,7 @@ class Majority:
             "name": "majority",
             "revision": None,
             "label_source": self._source,
-            "frequencies": dict(zip(LABELS, self._frequencies.tolist(), strict=True)),
+            "frequencies": dict(zip(self._known, self._frequencies.tolist(), strict=True)),
         }
 
     def probabilities(

@@ -1,4 +1,4 @@
-"""NLI classifiers: premise and hypothesis in, probabilities of three classes out."""
+"""Classifiers: premise and hypothesis, or another pair, in, probabilities of classes out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.schema import LABELS
 from merge_metric.predict.labels import LabelOrder, check_classes, read_order
 from merge_metric.predict.weights import (
     digest_of_files,
@@ -21,7 +22,7 @@ from merge_metric.predict.weights import (
 )
 
 if TYPE_CHECKING:
-    from merge_metric.predict.run import Pair
+    from merge_metric.problems import Pair
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
@@ -35,7 +36,7 @@ _Encoded = dict[str, NDArray[np.int64]]
 
 
 class Classifier:
-    """A sequence classifier of entailment, neutral and contradiction, and its tokenizer."""
+    """A sequence classifier of pairs, as of premise and hypothesis, and its tokenizer."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Classifier:
         Args:
             model: Any `*ForSequenceClassification`, already on its device, in its dtype.
             tokenizer: Its tokenizer.
-            label_order: What its three classes mean.
+            label_order: What its classes mean.
             name: What metadata call the model.
             revision: What identifies its weights and tokenizer.
             batch_tokens: Most tokens in a forward pass.
@@ -79,6 +80,7 @@ class Classifier:
         device: str = "auto",
         dtype: str = "float32",
         batch_tokens: int | None = None,
+        labels: tuple[str, ...] = LABELS,
     ) -> Self:
         """Load a classifier from a directory or from the Hub.
 
@@ -92,10 +94,11 @@ class Classifier:
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference, whatever the weights are stored in.
             batch_tokens: Most tokens in a forward pass.
+            labels: Of the problems it will be asked about.
 
         Raises:
-            ValueError: no such model, no safetensors, no trained head, not three classes, or
-                nothing says what they mean.
+            ValueError: no such model, no safetensors, no trained head, not as many classes as
+                labels, or nothing says what they mean.
         """
         import torch
 
@@ -106,8 +109,8 @@ class Classifier:
         source, _, revision = (str(path), "", "") if local else str(model).partition("@")
         name = path.resolve().name if local else source
         config = _read_config(source, revision or None)
-        check_classes(config.id2label, name)
-        order = label_order or read_order(config.id2label, name, otherwise)
+        check_classes(config.id2label, name, labels)
+        order = label_order or read_order(config.id2label, name, otherwise, labels)
         weights, tokenizer = _read(source, revision or None, getattr(torch, dtype))
         return cls(
             pack_linear_layers(weights.to(resolve_device(device))),
@@ -162,7 +165,7 @@ class Classifier:
     def probabilities(
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Probabilities of the labels for premise–hypothesis pairs.
+        """Probabilities of the labels for pairs.
 
         Pairs of equal length share a batch, so there is no padding, and a pair's
         probabilities depend on its company by rounding only.
@@ -172,8 +175,7 @@ class Classifier:
                 `max_tokens` together.
 
         Yields:
-            Positions in `pairs`, and as many rows of probabilities of entailment, neutral
-            and contradiction.
+            Positions in `pairs`, and as many rows of probabilities of the labels.
         """
         yield from self.resume(pairs, frozenset())
 
@@ -236,7 +238,7 @@ class Classifier:
         return batches
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
-        """One forward pass; shape (number of rows, 3)."""
+        """One forward pass; shape (number of rows, labels)."""
         import torch
 
         tensor = partial(torch.as_tensor, device=self._model.device)

@@ -138,9 +138,10 @@ def predict_command(
 ) -> None:
     """Run a model over a dataset and write a predictions file.
 
-    NLI classifiers, causal language models (multiple choice), models on a server. Each
-    distinct pair is inferred once. An interrupted run goes on where it stopped when given
-    the same command again; what is finished is not run again.
+    NLI classifiers, causal language models (multiple choice), models on a server; of problems
+    that are not of NLI, classifiers of their labels, which read the first text and the others
+    as a pair. Each distinct pair is inferred once. An interrupted run goes on where it stopped
+    when given the same command again; what is finished is not run again.
 
     \b
     Examples:
@@ -216,8 +217,10 @@ def hypothesis_only_command(
     with user_errors(extra="predict"):
         from merge_metric.predict.baselines import HypothesisOnly
         from merge_metric.predict.training import read_training_data
+        from merge_metric.problems import require_nli
 
         problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
+        require_nli(problems, "hypothesis-only")
         data = read_training_data(
             train, hypothesis_column=hypothesis_column, label_column=label_column
         )
@@ -247,15 +250,17 @@ def majority_command(
     with user_errors(extra="predict"):
         from merge_metric.predict.baselines import Majority
         from merge_metric.predict.training import read_training_data
-        from merge_metric.problems import seeds_of
+        from merge_metric.problems import format_of_problems, require_nli, seeds_of
 
         problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
         if train is not None:
+            require_nli(problems, "--train")
             data = read_training_data(train, label_column=label_column)
             model = Majority(data.labels, data.description)
         else:
             labels = seeds_of(problems)["label"].to_numpy()
-            model = Majority(labels, {"seeds": len(labels)})
+            known = format_of_problems(problems).labels
+            model = Majority(labels, {"seeds": len(labels)}, known)
         _run_baseline(model, problems, out, dataset, output)
 
 

@@ -17,8 +17,6 @@ _HEAD: Final = struct.Struct("<II")
 """Number of answers in a batch, and CRC-32 of what follows."""
 _POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
-_WIDTH: Final = 3
-_ANSWER: Final = _POSITION.itemsize + _WIDTH * _NUMBER.itemsize
 
 
 class Journal:
@@ -28,7 +26,7 @@ class Journal:
         """Use `open_journal`."""
         self._file = file
         self.answers = answers
-        """(n, 3), NaN where there is no answer yet."""
+        """(n, labels), NaN where there is no answer yet."""
 
     @property
     def missing(self) -> list[int]:
@@ -41,7 +39,7 @@ class Journal:
 
         Args:
             positions: Where they belong; an answer that is there already is replaced.
-            answers: (number of positions, 3), no NaN.
+            answers: (number of positions, labels), no NaN.
         """
         where = np.asarray(positions, _POSITION)
         content = where.tobytes() + answers.astype(_NUMBER).tobytes()
@@ -51,7 +49,7 @@ class Journal:
 
 
 @contextmanager
-def open_journal(path: Path, size: int) -> Iterator[Journal]:
+def open_journal(path: Path, size: int, width: int = 3) -> Iterator[Journal]:
     """Open a journal, made where there is none; what a kill left half-written is dropped.
 
     When the block ends without an error, the journal has served and is removed.
@@ -59,6 +57,7 @@ def open_journal(path: Path, size: int) -> Iterator[Journal]:
     Args:
         path: The file. Its name must stand for the run: nothing in it says whose it is.
         size: Number of answers that the run will have.
+        width: Numbers in an answer.
 
     Raises:
         BlockingIOError: another process is at the same run.
@@ -74,7 +73,7 @@ def open_journal(path: Path, size: int) -> Iterator[Journal]:
         ) from error
     try:
         with path.open("a+b") as file:
-            answers = np.full((size, _WIDTH), np.nan)
+            answers = np.full((size, width), np.nan)
             file.seek(0)
             file.truncate(_replay(file, answers))
             yield Journal(file, answers)
@@ -86,14 +85,15 @@ def open_journal(path: Path, size: int) -> Iterator[Journal]:
 
 def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:
     """Fill in the answers of a journal; bytes up to its last whole batch."""
-    good = 0
+    good, width = 0, answers.shape[1]
+    size = _POSITION.itemsize + width * _NUMBER.itemsize
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         count, checksum = _HEAD.unpack(head)
-        content = file.read(count * _ANSWER)
-        if len(content) < count * _ANSWER or zlib.crc32(content) != checksum:
+        content = file.read(count * size)
+        if len(content) < count * size or zlib.crc32(content) != checksum:
             break
         positions = np.frombuffer(content, _POSITION, count)
         numbers = np.frombuffer(content, _NUMBER, offset=count * _POSITION.itemsize)
-        answers[positions] = numbers.reshape(-1, _WIDTH)
+        answers[positions] = numbers.reshape(-1, width)
         good = file.tell()
     return good

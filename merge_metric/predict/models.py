@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merge_metric.predict.labels import SEEDS, UNKNOWN, order_from_seeds, parse_order
-from merge_metric.problems import sample_seeds, seeds_of, sources_of
+from merge_metric.predict.labels import SEEDS, order_from_seeds, parse_order, unknown_order
+from merge_metric.problems import (
+    format_of_problems,
+    pairs_of,
+    require_nli,
+    sample_seeds,
+    seeds_of,
+    sources_of,
+)
 
 if TYPE_CHECKING:
     from merge_metric.predict.classifier import Classifier
@@ -63,6 +70,7 @@ def open_model(request: ModelRequest, problems: pa.Table) -> PairModel:
     kind = request.kind or find_kind(request)
     if kind == "classifier":
         return _classifier(request, problems)
+    require_nli(problems, f"{request.model}: the prompts of a model of the kind {kind}")
     _refuse_label_order(request, kind)
     return _remote(request, problems) if kind == "remote" else _language_model(request, problems)
 
@@ -116,27 +124,30 @@ def _source(request: ModelRequest) -> str:
 def _classifier(request: ModelRequest, problems: pa.Table) -> Classifier:
     from merge_metric.predict.classifier import Classifier
 
-    by_seeds = request.label_order == SEEDS
-    order = parse_order(request.label_order) if request.label_order and not by_seeds else None
+    by_seeds, known = request.label_order == SEEDS, format_of_problems(problems).labels
+    order = None
+    if request.label_order and not by_seeds:
+        order = parse_order(request.label_order, known)
+    unknown = unknown_order(known)
     model = Classifier.load(
         _source(request),
         label_order=order,
-        otherwise=UNKNOWN if by_seeds else None,
+        otherwise=unknown if by_seeds else None,
+        labels=known,
         device=request.device,
         dtype=request.dtype or "float32",
         batch_tokens=request.batch_tokens,
     )
-    if model.label_order is UNKNOWN:
+    if model.label_order == unknown:
         asked = sample_seeds(seeds_of(problems), _ORDER_SEEDS)
         model.label_order = order_from_seeds(
-            _predictions(model, asked), asked["label"].to_numpy(), UNKNOWN
+            _predictions(model, asked), asked["label"].to_numpy(), unknown
         )
     return model
 
 
 def _predictions(model: PairModel, problems: pa.Table) -> Any:
-    pairs = list(zip(*(problems[name].to_pylist() for name in ("premise", "hypothesis")),
-                     strict=True))  # fmt: skip
+    pairs = list(pairs_of(problems))
     found = np.empty(len(pairs), np.int64)
     for positions, probabilities in model.probabilities(pairs):
         found[positions] = probabilities.argmax(axis=1)

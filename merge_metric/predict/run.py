@@ -20,16 +20,15 @@ from tqdm import tqdm
 from merge_dataset.schema import LABELS
 from merge_metric.metadata import metadata_of, read_metadata, with_metadata
 from merge_metric.predict.journal import Journal, open_journal
-from merge_metric.predict.labels import OrderCheck, check_order
-from merge_metric.predictions import suffix_of, write_predictions
-
-Pair = tuple[str, str]
+from merge_metric.predict.labels import MOST_LABELS, OrderCheck, check_order
+from merge_metric.predictions import labelled, suffix_of, write_predictions
+from merge_metric.problems import Pair, format_of_problems, pairs_of
 
 log = logging.getLogger(__name__)
 
 
 class PairModel(Protocol):
-    """A model that gives label probabilities for premise–hypothesis pairs."""
+    """A model that gives label probabilities for pairs of texts: premise and hypothesis."""
 
     def describe(self) -> dict[str, Any]:
         """Everything that determines its answers; JSON-able.
@@ -41,7 +40,7 @@ class PairModel(Protocol):
     def probabilities(
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Batches of positions in `pairs` and probabilities over `LABELS`, (b, 3).
+        """Batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
 
         Each position once, in whatever order is fastest.
 
@@ -112,10 +111,11 @@ def run(
     if out.exists():
         log.info("%s: there is one of another run, which this one will replace", out)
     journal_path = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
-    with open_journal(journal_path, len(pairs)) as journal:
+    labels = format_of_problems(problems).labels
+    with open_journal(journal_path, len(pairs), len(labels)) as journal:
         missing = journal.missing
         start = time.perf_counter()
-        _ask(model, pairs, journal, missing, description["name"] if progress else None)
+        _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
         seconds = time.perf_counter() - start
         probabilities = journal.answers[pair_of_row]
         check = _check_labels(problems, probabilities)
@@ -129,17 +129,18 @@ def run(
             "label_order_check": check and asdict(check),
             "fingerprint": fingerprint,
         }
-        _warn(description, check)
+        _warn(description, check, labels)
         write_predictions(out, _table(problems, probabilities, metadata))
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
-    """The distinct (premise, hypothesis) in order of appearance, and each row's place there."""
+    """The distinct pairs of `pairs_of` in order of appearance, and each row's place there."""
     places: dict[Pair, int] = {}
-    texts = zip(problems["premise"].to_pylist(), problems["hypothesis"].to_pylist(), strict=True)
     of_row = np.fromiter(
-        (places.setdefault(pair, len(places)) for pair in texts), np.int64, len(problems)
+        (places.setdefault(pair, len(places)) for pair in pairs_of(problems)),
+        np.int64,
+        len(problems),
     )
     return list(places), of_row
 
@@ -148,13 +149,19 @@ def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
 
 
 def _ask(
-    model: PairModel, pairs: Sequence[Pair], journal: Journal, missing: list[int], name: str | None
+    model: PairModel,
+    pairs: Sequence[Pair],
+    labels: Sequence[str],
+    journal: Journal,
+    missing: list[int],
+    name: str | None,
 ) -> None:
     """Put the answers for the missing pairs into the journal.
 
     Args:
         model: The model.
         pairs: All pairs.
+        labels: What the answers are probabilities of.
         journal: Where answers go.
         missing: Positions without an answer.
         name: What the progress bar says; None for no bar.
@@ -166,7 +173,7 @@ def _ask(
         log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
     with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
         for positions, answers in _answers(model, pairs, missing) if missing else ():
-            _check_answers([pairs[i] for i in positions], answers)
+            _check_answers([pairs[i] for i in positions], labels, answers)
             journal.add(positions, answers)
             bar.update(int(unanswered[positions].sum()))
             unanswered[positions] = False
@@ -188,10 +195,12 @@ def _answers(
         yield [missing[i] for i in positions], answers
 
 
-def _check_answers(pairs: Sequence[Pair], answers: NDArray[np.float64]) -> None:
-    if answers.shape != (len(pairs), len(LABELS)):
+def _check_answers(
+    pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64]
+) -> None:
+    if answers.shape != (len(pairs), len(labels)):
         raise ValueError(
-            f"expected probabilities of shape {(len(pairs), len(LABELS))}, got {answers.shape}"
+            f"expected probabilities of shape {(len(pairs), len(labels))}, got {answers.shape}"
         )
     good = np.isfinite(answers).all(axis=1)
     if not good.all():
@@ -210,22 +219,23 @@ def _table(
     problems: pa.Table, probabilities: NDArray[np.float64], metadata: dict[str, Any]
 ) -> pa.Table:
     flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
+    labels = format_of_problems(problems).labels
     table = pa.table(
         {
             "variant_id": problems["variant_id"],
             "seed_id": problems["seed_id"],
             "label": problems["label"],
             "prediction": pa.array(probabilities.argmax(axis=1)),
-            "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(LABELS)),
+            "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(labels)),
         }
     )
-    return with_metadata(table, metadata)
+    return labelled(with_metadata(table, metadata), labels)
 
 
 def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
     """Digest of what determines a predictions file."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    names = ("variant_id", "seed_id", "label", "premise", "hypothesis")
+    names = ("variant_id", "seed_id", "label", *format_of_problems(problems).fields)
     for batch in problems.select(names).to_batches(max_chunksize=10_000):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             digest.update(json.dumps(row).encode() + b"\n")
@@ -249,17 +259,20 @@ def _check_labels(problems: pa.Table, probabilities: NDArray[np.float64]) -> Ord
     seeds = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
     if not seeds.any():
         return None
-    gold = problems["label"].to_numpy()[seeds]
-    return check_order(probabilities[seeds].argmax(axis=1), gold)
+    labels, gold = format_of_problems(problems).labels, problems["label"].to_numpy()[seeds]
+    if len(labels) > MOST_LABELS:
+        return None
+    return check_order(probabilities[seeds].argmax(axis=1), gold, len(labels))
 
 
-def _warn(description: dict[str, Any], check: OrderCheck | None) -> None:
+def _warn(description: dict[str, Any], check: OrderCheck | None, labels: Sequence[str]) -> None:
     if check is None or not check.suspicious:
         return
     advice = "are its labels the right way round?"
     if order := description.get("label_order"):
-        better = ",".join(LABELS[check.best[LABELS.index(label)]][0] for label in order)
-        taken = ",".join(label[0] for label in order)
+        short = [label[0] for label in labels] if tuple(labels) == LABELS else labels
+        better = ",".join(short[check.best[labels.index(label)]] for label in order)
+        taken = ",".join(short[labels.index(label)] for label in order)
         advice = f"its classes are taken for {taken}: try --label-order {better}"
     log.warning(
         "warning: %s is right on %.0f %% of %s seeds, and would be on %.0f %% under another "

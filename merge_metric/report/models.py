@@ -62,7 +62,7 @@ def read_models(arguments: Sequence[str], folder: Path) -> list[Model]:
 
 def _read(name: str, sources: Sequence[Source], folder: Path) -> Model:
     paths = [source.path for source in sources]
-    predictions = _joined(name, paths, [read_predictions(path) for path in paths])
+    predictions = _joined(name, paths, [read_predictions(path, folder) for path in paths])
     try:
         coverage = cover(predictions, folder)
     except ValueError as error:

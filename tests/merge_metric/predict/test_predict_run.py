@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from merge_metric.metadata import METADATA_KEY, read_metadata
 from merge_metric.predict.classifier import Classifier
 from merge_metric.predict.journal import open_journal
-from merge_metric.predict.run import Pair, predict, run
+from merge_metric.predict.run import predict, run
 from merge_metric.predictions import read_predictions
-from merge_metric.problems import read_problems, seeds_of
+from merge_metric.problems import Pair, read_problems, seeds_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,7 +13,7 @@ from helpers.problem_folder import Problem, many_problems, problem_row, write_fo
 
 from merge_dataset.register import register
 from merge_metric.problems import (
-    COLUMNS,
+    problem_schema,
     description_of,
     part_of_source,
     read_problems,
@@ -57,7 +57,7 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
     """Seeds and variants of all sources, in the columns of the contract."""
     table = read_problems(str(folder))
     assert rows_of(table) == PROBLEMS
-    assert table.schema.equals(COLUMNS)
+    assert table.schema.equals(problem_schema())
     assert sources_of(table) == ["demo", "snli"]
     assert description_of(table) == {
         "dataset": "merge-nli",

@@ -1,0 +1,515 @@
+"""Problems that are not of NLI: any texts, any labels, words shared by some of the texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import set_algebra
+from helpers.reference import Expected, reference
+from helpers.tiny_models import tiny_model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.blocks import read_block, sorted_problems
+from generation.chunks import Substitutions
+from generation.columns import pairs, split
+from generation.config import Config
+from generation.filters import CHEAP_REASONS, IN_PROBLEM, OTHER_SENTENCE, WORD_CLASS, Survivors
+from generation.funnel import KEPT
+from generation.lexicon import Lexicon
+from generation.pipeline import build, suggest
+from generation.problems import TaggedProblems
+from generation.records import MaskedQuery, Seed, Sentence, Token
+from generation.replacements import Sides, over_sentences
+from generation.shared_words import shared_words
+from generation.sources import load_problems, require_labels
+from generation.validation import find_replacements
+from generation.variants import edits_of, seed_rows, variant_rows, word_spans
+from generation.vocabulary import WHOLE, Vocabulary
+from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat, arrow_schema, format_of
+
+READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
+
+modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+
+# --- Equation 1 over n texts ---
+
+WORDS = ("girl", "man", "dog", "kid")
+
+
+@st.composite
+def sets_by_text(draw: st.DrawFn) -> tuple[int, list[dict[int, set[str]]]]:
+    """A number of texts, and for each shared word the sets of the texts in which it stands."""
+    texts = draw(st.integers(2, 4))
+    words = draw(
+        st.lists(
+            st.dictionaries(st.integers(0, texts - 1), st.sets(st.sampled_from(WORDS)), min_size=1),
+            max_size=5,
+        )
+    )
+    return texts, words
+
+
+@modest
+@given(sets_by_text(), st.sampled_from(["intersection", "union"]))
+def test_equation_1_over_any_texts(
+    case: tuple[int, list[dict[int, set[str]]]], combine: str
+) -> None:
+    """∩, or ∪ in the ablation, over the texts in which a word stands, and where each is from."""
+    texts, words = case
+    stands = [(word, text) for word, sets in enumerate(words) for text in sorted(sets)]
+    sides = Sides(
+        np.array([word for word, _ in stands], np.int64),
+        np.array([text for _, text in stands], np.int64),
+        texts,
+    )
+    members = [
+        (side, WORDS.index(member))
+        for side, (word, text) in enumerate(stands)
+        for member in words[word][text]
+    ]
+    side, number = (np.array([row[n] for row in members], np.int64) for n in (0, 1))
+    keys = np.sort(pairs(side, number))
+    found, places = over_sentences(keys, sides, combine=combine)
+    result: dict[int, list[str]] = {}
+    for shared, member, row in zip(*map(np.ndarray.tolist, split(found)), places, strict=True):
+        result.setdefault(shared, []).append(WORDS[member])
+        for text, place in enumerate(row.tolist()):
+            there = WORDS[member] in words[shared].get(text, ())
+            assert (place >= 0) == there
+            if there:
+                assert keys[place] == pairs(np.array(stands.index((shared, text))), member)
+    expected = {
+        word: set_algebra.over_sentences([*sets.values()], combine=combine)
+        for word, sets in enumerate(words)
+    }
+    assert {word: sorted(members) for word, members in result.items()} == {
+        word: members for word, members in expected.items() if members
+    }
+
+
+# --- A problem of three texts by hand ---
+
+
+def sentence(tagged: str) -> Sentence:
+    """A sentence from "word/TAG word/TAG", single spaces between the words."""
+    tokens, start = [], 0
+    for pair in tagged.split():
+        word, _, tag = pair.rpartition("/")
+        tokens.append(Token(word, start, tag))
+        start += len(word) + 1
+    return Sentence(" ".join(token.text for token in tokens), tuple(tokens))
+
+
+CONTEXT = sentence("The/DT dog/NN found/VBD a/DT key/NN under/IN the/DT dog/NN bed/NN")
+QUESTION = sentence("What/WP did/VBD the/DT dog/NN find/VB")
+ANSWER = sentence("A/DT key/NN")
+OTHER_ANSWER = sentence("A/DT dog/NN")
+VOCABULARY = ["cat", "girl", "key", "run", "horse", "key"[::-1]]
+
+
+@dataclass
+class Answers:
+    """What one MLM suggests; stands in for `Candidates`."""
+
+    by_text: dict[str, dict[str, float]]
+    """Text → candidates at every occurrence in it, with their log-odds."""
+    asked: list[MaskedQuery] = field(default_factory=list)
+
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        self.asked += queries
+        rows = [self.by_text[query.sentence] for query in queries]
+        return Survivors(
+            starts=np.cumsum([0, *map(len, rows)]),
+            in_vocabulary=np.ones(len(rows), np.bool_),
+            tokens=np.array([VOCABULARY.index(word) for row in rows for word in row], np.int32),
+            log_odds=np.array([odds for row in rows for odds in row.values()], np.float32),
+            rejected=np.zeros((len(rows), len(CHEAP_REASONS)), np.int32),
+        )
+
+
+@dataclass
+class FakeTagger:
+    """Takes "run" for a verb in the answer and everything else for a noun."""
+
+    labels: tuple[str, ...] = ("NN", "VB")
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def tags_after(self, substitutions: Substitutions) -> Any:
+        tags = []
+        for place, form in zip(substitutions.place, substitutions.form, strict=True):
+            there, word = substitutions.places[place], substitutions.forms[form]
+            self.asked.append((there.sentence.text, word))
+            is_verb = word == "run" and there.sentence == OTHER_ANSWER
+            tags += [int(is_verb)] * len(there.positions)
+        return np.array(tags, np.int64)
+
+    def keeps_tokens(self, substitutions: Substitutions) -> Any:
+        return np.ones(len(substitutions.place), np.bool_)
+
+
+def replaced(
+    texts: Sequence[Sentence], answers: Answers, sharing: tuple[int, ...] | None = (0, 1)
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of replacements, and the row of nouns in the funnel."""
+    seed = Seed(seed_id="r:1", source="r", texts=tuple(text.text for text in texts), label="right")
+    words = shared_words(texts, word_classes=WORD_CLASSES, sharing=sharing)
+    problems = TaggedProblems([seed], {text.text: text for text in texts}, {seed.seed_id: words})
+    vocabulary = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.int8))
+    table, funnel = find_replacements(
+        problems,
+        {"bert": answers},
+        Lexicon.of({"bert": vocabulary}),
+        FakeTagger(),
+        Config(fields=READING.fields, labels=READING.labels),
+    )
+    assert format_of(table.schema) == READING
+    (row,) = (row for row in funnel.rows() if row["word_class"] == "noun")
+    return table.to_pylist(), row
+
+
+def test_a_word_of_two_texts() -> None:
+    """Both occurrences in the context and the one in the question count; the answer has none."""
+    answers = Answers(
+        {
+            CONTEXT.text: {"cat": 1.0, "horse": 3.0, "key": 2.0, "girl": 1.0},
+            QUESTION.text: {"cat": 0.5, "key": 2.0, "horse": 4.0},
+        }
+    )
+    rows, funnel = replaced([CONTEXT, QUESTION, ANSWER], answers)
+    assert [(row["word"], row["replacement"], row["log_odds"]) for row in rows] == [
+        ("dog", "cat", 0.5),
+        ("dog", "horse", 3.0),
+    ]
+    assert [query.sentence for query in answers.asked] == [CONTEXT.text] * 2 + [QUESTION.text]
+    for row in rows:
+        assert row["context_mlms"] == row["question_mlms"] == ["bert"]
+        assert (row["answer_mlms"], row["mlm_count"]) == ([], 1)
+    counts = {name: funnel[name] for name in (IN_PROBLEM, OTHER_SENTENCE, KEPT, "suggestions")}
+    assert counts == {IN_PROBLEM: 3, OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
+
+
+def test_where_the_form_also_stands_it_has_to_validate() -> None:
+    """The answer need not share the word, but where it has it, it is asked and can reject."""
+    answers = Answers(
+        {
+            CONTEXT.text: {"cat": 1.0, "run": 1.0, "horse": 1.0},
+            QUESTION.text: {"cat": 1.0, "run": 1.0, "horse": 1.0},
+            OTHER_ANSWER.text: {"cat": 0.25, "run": 1.0},
+        }
+    )
+    rows, funnel = replaced([CONTEXT, QUESTION, OTHER_ANSWER], answers)
+    assert [(row["replacement"], row["log_odds"]) for row in rows] == [("cat", 0.25)]
+    assert rows[0]["answer_mlms"] == ["bert"]
+    # A verb in the answer is none in context and question either.
+    assert (funnel[WORD_CLASS], funnel[OTHER_SENTENCE], funnel[KEPT]) == (4, 3, 4)
+
+
+def test_rows_of_a_variant() -> None:
+    """Texts, spans and ids; where the word does not stand nothing is changed or marked."""
+    texts = [CONTEXT, QUESTION, ANSWER]
+    seed = Seed(seed_id="r:1", source="r", texts=tuple(t.text for t in texts), label="right")
+    (word,) = shared_words(texts, word_classes=("noun",), sharing=(0, 1))
+    spans = {("r:1", "dog"): word_spans(texts, word)}
+    assert spans["r:1", "dog"] == [[(4, 7), (30, 33)], [(13, 16)], []]
+    drawn = pa.table(
+        {
+            "seed_id": ["r:1"],
+            "source": ["r"],
+            "word": ["dog"],
+            "word_class": ["noun"],
+            "replacement": ["kitten"],
+            "context_mlms": [["b"]],
+            "question_mlms": [["a", "b"]],
+            "answer_mlms": pa.array([[]], pa.list_(pa.string())),
+            "log_odds": pa.array([0.5], pa.float32()),
+            **{name: [None] for name in READING.signals},
+            "subsamples": [[0, 2]],
+        }
+    )
+    table = variant_rows(drawn, {"r:1": seed}, edits_of(drawn, spans), READING)
+    assert table.schema == arrow_schema(READING)
+    assert format_of(table.schema) == READING
+    (row,) = table.to_pylist()
+    assert row == {
+        "variant_id": "r:1/noun/dog/kitten",
+        "seed_id": "r:1",
+        "source": "r",
+        "context": "The kitten found a key under the kitten bed",
+        "question": "What did the kitten find",
+        "answer": "A key",
+        "label": 1,
+        "word_class": "noun",
+        "original": "dog",
+        "replacement": "kitten",
+        "context_spans": [[4, 10], [33, 39]],
+        "question_spans": [[13, 19]],
+        "answer_spans": [],
+        "mlms": ["a", "b"],
+        "context_mlms": ["b"],
+        "question_mlms": ["a", "b"],
+        "answer_mlms": [],
+        "log_odds": 0.5,
+        **dict.fromkeys(READING.signals),
+        "subsamples": [0, 2],
+        "annotator_labels": [],
+    }
+    (of_seed,) = seed_rows([seed], READING).to_pylist()
+    assert (of_seed["answer"], of_seed["label"], of_seed["answer_spans"]) == ("A key", 1, [])
+
+
+def test_problems_on_disk(tmp_path: Path) -> None:
+    """They come back as they were, and the file says of what format they are."""
+    seeds = [
+        Seed(seed_id=f"r:{n}", source="r", texts=(f"c {n}", "q", "é"), label="wrong")
+        for n in range(3)
+    ]
+    path = tmp_path / "problems.parquet"
+    with sorted_problems(path, READING) as add:
+        for seed in reversed(seeds):
+            add(seed)
+    assert read_block(path, 0) == seeds
+    assert format_of(pq.read_schema(path)) == READING
+    assert format_of(pq.read_schema(path).remove_metadata()) == NLI
+
+
+# --- From a file to variants, against the slow reference ---
+
+ROWS = [
+    {
+        "id": 1,
+        "passage": "A girl and her dog play near the small house.",
+        "question": "Where does the dog play?",
+        "answer": "The dog plays near the house.",
+        "verdict": "TRUE",
+    },
+    {
+        "id": 2,
+        "passage": "A girl and her dog play near the small house.",
+        "question": "Where does the dog play?",
+        "answer": "In the red car.",
+        "verdict": "no",
+    },
+    {
+        "id": 3,
+        "passage": "The man reads a good book. The book is red.",
+        "question": "Is the book of the man good?",
+        "answer": "The man sleeps.",
+        "verdict": "no",
+    },
+    {"id": 4, "passage": "It rains.", "question": "Does it?", "answer": "Yes.", "verdict": "-"},
+]
+LABEL_MAP = {"TRUE": "right", "no": "wrong"}
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def config_of(tmp_path: Path, **changes: Any) -> Config:
+    values = {
+        "source": "reading",
+        "data": write_rows(tmp_path / "reading.jsonl", ROWS),
+        "fields": READING.fields,
+        "labels": READING.labels,
+        "shared_fields": ("question", "context"),
+        "field_columns": {"context": "passage"},
+        "label_column": "verdict",
+        "label_map": LABEL_MAP,
+        "min_replacements": 1,
+        "subsamples": 1,
+        "suggestions_per_occurrence": 60,
+        "device": "cpu",
+        "run": str(tmp_path / "run"),
+    }
+    return Config(**{**values, **changes})
+
+
+def test_three_texts_against_the_reference(tmp_path: Path) -> None:
+    """Two masked LMs on problems of three texts find what the slow reference finds."""
+    models = {kind: tiny_model(kind) for kind in ("bert-uncased", "roberta")}
+    run = suggest(config_of(tmp_path, mlms=tuple(map(str, models.values()))))
+    build(run.path)
+    seeds = [
+        Seed(
+            seed_id=f"reading:{row['id']}",
+            source="reading",
+            texts=(row["passage"], row["question"], row["answer"]),
+            label=LABEL_MAP[row["verdict"]],
+        )
+        for row in ROWS[:3]
+    ]
+    assert read_block(run.problems, 0) == seeds
+    expected = reference(seeds, models, k=60, sharing=(0, 1))
+    found = {
+        (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
+            tuple(tuple(row[name]) for name in READING.mlms),
+            pytest.approx(row["log_odds"], abs=1e-3),
+        )
+        for row in pq.read_table(run.replacements).to_pylist()
+    }
+    assert found == expected
+    assert len(expected) > 10
+    answered = [each.mlms[2] for each in expected.values()]
+    assert any(answered)
+    assert not all(answered)
+    manifest = json.loads(run.manifest.read_text())
+    assert manifest["config"]["fields"] == list(READING.fields)
+    assert manifest["problems"] == {"read": 4, "unlabelled": 1, "kept": 3}
+    variants = pq.read_table(run.variants)
+    assert format_of(variants.schema) == READING
+    for row in variants.to_pylist():
+        whole = " ".join(row[name] for name in READING.fields)
+        assert row["original"] not in whole.replace(".", "").replace("?", "").split()
+
+
+def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
+    """What was asked depends on it."""
+    run = suggest(config_of(tmp_path, mlms=(str(tiny_model("bert-uncased")),)))
+    with pytest.raises(
+        ValueError, match=r"expected shared_fields \['question', 'context'\], which"
+    ):
+        build(run.path, shared_fields=())
+    with pytest.raises(
+        ValueError, match=r"expected labels \['wrong', 'right'\], which its problems"
+    ):
+        build(run.path, labels=("right", "wrong"))
+
+
+# --- Settings ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fields": ("only",)}, r"fields: expected two or more, got \['only'\]"),
+        ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
+        ({"fields": ("a", "1b")}, "fields: expected .* a letter first, got '1b'"),
+        ({"fields": ("a", "a")}, "which makes two columns 'a'"),
+        ({"fields": ("text", "label")}, "which makes two columns 'label'"),
+        ({"fields": ("a", "a_spans")}, "which makes two columns 'a_spans'"),
+        ({"fields": ("a", "mlm_count")}, "which makes two columns 'mlm_count'"),
+        ({"labels": ("one",)}, r"labels: expected two or more different ones, got \['one'\]"),
+        ({"labels": ("a", "a")}, "labels: expected two or more different ones"),
+        ({"labels": ("a", "")}, "labels: expected text without white space around it, got ''"),
+        ({"labels": ("a", " b")}, "labels: expected text without white space .*, got ' b'"),
+        ({"shared_fields": ("premise", "h")}, "shared_fields: expected members of .*, got 'h'"),
+        ({"shared_fields": ("premise",)}, "shared_fields: expected two or more of"),
+        ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
+        (
+            {"fields": ("a", "b"), "premise_column": "x"},
+            "premise_column: expected the fields premise and hypothesis with it, .*field_columns",
+        ),
+        ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected members of"),
+    ],
+)
+def test_what_a_format_can_be(changes: dict[str, Any], message: str) -> None:
+    """Each setting is named with what it can be."""
+    with pytest.raises(ValueError, match=message):
+        Config(**changes)
+
+
+def test_labels_of_nli_need_not_be_named() -> None:
+    """Two labels make another format of the same texts; other texts have no labels by default."""
+    assert Config().problem_format == NLI
+    assert Config(labels=NLI.labels).problem_format == NLI
+    assert Config(labels=("e", "other")).problem_format != NLI
+    with pytest.raises(ValueError, match="labels: expected two or more"):
+        _ = Config(fields=("a", "b")).problem_format
+
+
+def test_sharing() -> None:
+    """Numbers of texts, where not all have to share words."""
+    fields = ("a", "b", "c")
+    assert Config(fields=fields).sharing is None
+    assert Config(fields=fields, shared_fields=("c", "a")).sharing == (0, 2)
+    assert Config(fields=fields, shared_fields=("c", "b", "a")).sharing is None
+
+
+# --- Sources ---
+
+
+def load(tmp_path: Path, rows: Sequence[dict[str, Any]], **changes: Any) -> list[Seed]:
+    seeds: list[Seed] = []
+    config = config_of(tmp_path, data=write_rows(tmp_path / "rows.jsonl", rows), **changes)
+    require_labels(config)
+    load_problems(config, seeds.append)
+    return seeds
+
+
+PAIR: dict[str, Any] = {"fields": ("first", "second"), "shared_fields": (), "field_columns": None,
+                        "label_column": None, "label_map": {}}  # fmt: skip
+
+
+def pair(label: Any) -> dict[str, Any]:
+    return {"first": "A dog.", "second": "The dog.", "label": label, "annotator_labels": ["same"]}
+
+
+def test_labels_go_by_their_names(tmp_path: Path) -> None:
+    """In any case; booleans by their English names; no label is none."""
+    options = PAIR | {"labels": ("same", "True")}
+    rows = [pair(label) for label in ("same", "SAME", " same ", True, None, "-", "")]
+    seeds = load(tmp_path, rows, **options)
+    assert [seed.label for seed in seeds] == ["same", "same", "same", "True"]
+    assert seeds[0].texts == ("A dog.", "The dog.")
+    assert seeds[0].annotator_labels == ("same",)
+
+
+def test_labels_that_differ_in_case(tmp_path: Path) -> None:
+    """To the letter first."""
+    seeds = load(tmp_path, [pair("A"), pair("a")], **PAIR | {"labels": ("a", "A", "same")})
+    assert [seed.label for seed in seeds] == ["A", "a"]
+
+
+@pytest.mark.parametrize("label", [0, 1, "0", "none", "s"])
+def test_numbers_and_letters_mean_nothing(tmp_path: Path, label: Any) -> None:
+    """Unlike those of NLI: with two labels a guess would be wrong half of the time."""
+    with pytest.raises(ValueError, match=rf"expected a label of .*, got '{label}'; say what it"):
+        load(tmp_path, [pair(label)], **PAIR | {"labels": ("same", "other")})
+
+
+def test_labels_that_are_not_named(tmp_path: Path) -> None:
+    """The message has those that the data have, the most frequent first."""
+    rows = [pair(label) for label in ("b", "a", "b", 3)]
+    message = (
+        "labels: expected those of problems with the fields first, second, got none; rows.jsonl "
+        r"has in the column 'label' 'b' \(2\), 'a' \(1\), '3' \(1\); name them with labels, and"
+    )
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, rows, **PAIR | {"labels": ()})
+    many = [pair(f"label {n}") for n in range(12)]
+    with pytest.raises(ValueError, match="and 2 more; name them"):
+        load(tmp_path, many, **PAIR | {"labels": ()})
+    with pytest.raises(ValueError, match="labels: expected those of problems"):
+        suggest(config_of(tmp_path, labels=(), mlms=("never asked",)))
+
+
+def test_columns_of_fields(tmp_path: Path) -> None:
+    """Called like the field unless told; the usual names of NLI stand for nothing else."""
+    row = {"sentence1": "A dog.", "premise": "A dog.", "label": "same"}
+    options: dict[str, Any] = PAIR | {"labels": ("same", "other")}
+    with pytest.raises(ValueError, match=r"expected a second column second, found .*field_columns"):
+        load(tmp_path, [row | {"first": "x"}], **options)
+    with pytest.raises(ValueError, match="expected a first column nowhere"):
+        load(tmp_path, [pair("same")], **options | {"field_columns": {"first": "nowhere"}})
+    with pytest.raises(ValueError, match="expected text in column 'second', got ''"):
+        load(tmp_path, [pair("same") | {"second": ""}], **options)
+
+
+def test_columns_of_nli_by_field(tmp_path: Path) -> None:
+    """Premise and hypothesis can be named like any field."""
+    rows = [{"a": "A dog.", "hypothesis": "The dog.", "label": "n"}]
+    (seed,) = load(tmp_path, rows, fields=NLI.fields, labels=(), shared_fields=(), label_map={},
+                   field_columns={"premise": "a"}, label_column=None)  # fmt: skip
+    assert (seed.premise, seed.hypothesis, seed.label) == ("A dog.", "The dog.", "neutral")
