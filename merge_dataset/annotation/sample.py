@@ -28,7 +28,13 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.row_groups import read_row_groups
-from merge_dataset.schema import PARAPHRASE, ProblemFormat, format_of, parse_config_name
+from merge_dataset.schema import (
+    PARAPHRASE,
+    ProblemFormat,
+    changed_words,
+    format_of,
+    parse_config_name,
+)
 
 PER_CLASS: Final = 100
 """Variants of each source and class (paper, section 4)."""
@@ -334,10 +340,7 @@ def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]
     """
     if word_class == PARAPHRASE:
         return {replacement: original}
-    old, new = original.split(" "), replacement.split(" ")
-    if len(old) != len(new):
-        raise ValueError(f"expected as many words replaced as replacements, got {old} and {new}")
-    return dict(zip(new, old, strict=True))
+    return changed_words(original, replacement)
 
 
 def original_spans(
