@@ -7,6 +7,7 @@ numbers of times that items were drawn, and no replicate takes a pass over the i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -23,11 +24,20 @@ WEIGHTINGS: Final[tuple[Weighting, ...]] = ("plain", "linear", "quadratic")
 LEVELS: Final[tuple[Level, ...]] = ("nominal", "ordinal", "interval")
 
 
-def resampled(n_items: int, n_bootstrap: int, rng_seed: int) -> Floats:
-    """(n_bootstrap, n_items) how often each item is drawn, with replacement, n_items times."""
+def resampled(seed_ids: Sequence[str], n_bootstrap: int, rng_seed: int) -> Floats:
+    """(n_bootstrap, n) how often each item is drawn, where seeds are, each with all its items.
+
+    Variants of a seed are alike, so they say less than as many of different seeds.
+
+    Args:
+        seed_ids: (n,) of the items.
+        n_bootstrap: Replicates.
+        rng_seed: Of NumPy's default generator.
+    """
+    seeds, of_item = np.unique(np.array(seed_ids, np.str_), return_inverse=True)
     rng = np.random.default_rng(rng_seed)
-    shares = np.full(n_items, 1 / n_items)
-    return rng.multinomial(n_items, shares, size=n_bootstrap).astype(np.float64)
+    draws = rng.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=n_bootstrap)
+    return np.asarray(draws[:, of_item], np.float64)
 
 
 # --- Cohen's κ ---

@@ -36,6 +36,7 @@ class Item:
 
     source: str
     word_class: str
+    seed_id: str
     validated: tuple[frozenset[str], ...]
     """For each of its texts the masked LMs that validated it there; none of a paraphrase."""
     chance: float = 1.0
@@ -60,7 +61,7 @@ class Item:
         """The same where these masked LMs were not asked; None where it would not be there.
 
         >>> both = (frozenset("ab"), frozenset("b"))
-        >>> item = Item(source="snli", word_class="noun", validated=both)
+        >>> item = Item(source="snli", word_class="noun", seed_id="snli:1", validated=both)
         >>> sorted(item.needs), item.without(frozenset("b"))
         (['b'], None)
         >>> item.without(frozenset("a")).validated
@@ -163,6 +164,13 @@ class Judgements:
             )
         kept = self.take(np.array([item is not None for item in left]))
         return replace(kept, items=tuple(item for item in left if item))
+
+    @property
+    def seed_ids(self) -> tuple[str, ...]:
+        """(N,) or, where nothing is known of the variants, each as if it had a seed of its own."""
+        if self.items is None:
+            return self.variant_ids
+        return tuple(item.seed_id for item in self.items)
 
     @cached_property
     def n_annotators(self) -> NDArray[np.int64]:

@@ -69,7 +69,8 @@ def drop_table(judgements: Judgements, provided: Provided | None = None) -> Tabl
             "judged variants. Difference: good of what goes less good of what stays, in "
             "percentage points.",
             "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
-            "where few variants go and where all of them are bad; resampling them would not.",
+            "where few variants go and where all of them are bad; resampling them would not. Both "
+            "take variants of a seed for independent.",
             _RULE,
             *(
                 [

@@ -20,7 +20,7 @@ from merge_dataset.schema import parse_config_name
 from merge_metric.agreement.judgements import Cell, Item, Judgements
 from merge_metric.agreement.provided import mlm_columns
 
-_KNOWN: Final = ("variant_id", "source", "word_class")
+_KNOWN: Final = ("variant_id", "seed_id", "source", "word_class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def _of_session(item: Sampled) -> Item:
     return Item(
         source=item.source,
         word_class=item.word_class,
+        seed_id=item.seed_id,
         validated=_validated(item.mlms_by_field.values()),
         chance=item.chance,
     )
@@ -107,6 +108,7 @@ def _of_dataset(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
                     Item(
                         source=row["source"],
                         word_class=row["word_class"],
+                        seed_id=row["seed_id"],
                         validated=_validated(row[name] for name in columns),
                     ),
                 )

@@ -45,7 +45,7 @@ def share_table(
         rng_seed: Of the bootstrap.
     """
     items = judgements.items or ()
-    draws = resampled(len(judgements.variant_ids), n_bootstrap, rng_seed)
+    draws = resampled(judgements.seed_ids, n_bootstrap, rng_seed)
     rows = [
         {"by": by, "group": group, **_in_sample(part, draws[:, chosen])}
         for by, group, chosen, part in groups(judgements)
@@ -121,15 +121,16 @@ def _means(part: Judgements, weights: Floats, draws: Floats, suffix: str) -> dic
     """Weighted share of good variants and means of F and R, with bootstrap intervals."""
     good = part.good.astype(np.float64)
     values = {"good": good, "fluency": part.mean(FLUENCY), "reasoning": part.mean(REASONING)}
+    several = len({*part.seed_ids}) > 1  # else every replicate is the sample
     row: dict[str, Any] = {}
     for key, value in values.items():
         row[f"{key}{suffix}"] = float(np.average(value, weights=weights))
         row[f"{key}{suffix}_ci"] = None
-        if len(draws):
+        if len(draws) and several:
             total = draws @ weights
             drawn = total > 0  # of a small group maybe nothing is
             replicates = (draws @ (weights * value))[drawn] / total[drawn]
-            row[f"{key}{suffix}_ci"] = interval(replicates).tolist()
+            row[f"{key}{suffix}_ci"] = interval(replicates).tolist() if drawn.any() else None
     return row
 
 
@@ -157,12 +158,13 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
 
 
 def _resampled_within(items: Sequence[Item], n_bootstrap: int, rng_seed: int) -> Floats:
-    """(n_bootstrap, N) how often each item is drawn, where each source and class keeps its size."""
+    """(n_bootstrap, N) how often each item is drawn, of each source and class by itself."""
     cells = [item.cell for item in items]
     draws = np.zeros((n_bootstrap, len(cells)))
     for number, cell in enumerate(sorted(set(cells))):
         mine = [i for i, each in enumerate(cells) if each == cell]
-        draws[:, mine] = resampled(len(mine), n_bootstrap, rng_seed + number)
+        seeds = [items[i].seed_id for i in mine]
+        draws[:, mine] = resampled(seeds, n_bootstrap, rng_seed + number)
     return draws
 
 
@@ -177,9 +179,10 @@ def _mean_columns(suffix: str) -> list[Column]:
 
 
 def _notes(items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int) -> Iterator[str]:
-    resampling = f", of the rest percentiles over {n_bootstrap:,} resamplings of the variants"
-    yield f"{COMBINED} In brackets 95 % intervals: of shares of the sample Wilson's" + (
-        f"{resampling}." if n_bootstrap else "."
+    resampling = f"; of the rest percentiles over {n_bootstrap:,} resamplings of the seeds"
+    yield (
+        f"{COMBINED} In brackets 95 % intervals: of shares of the sample Wilson's, which take "
+        "variants of a seed for independent" + (f"{resampling}." if n_bootstrap else ".")
     )
     if not (items and seeds):
         return

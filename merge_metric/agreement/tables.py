@@ -34,7 +34,7 @@ _ENOUGH_DEFINED: Final = 0.95
 those samples that show how little is known."""
 
 _INTERVALS: Final = (
-    "In brackets 95 % intervals: percentiles over {n:,} resamplings of the variants; none where "
+    "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
     "more than one resampling in twenty leaves the figure undefined."
 )
 _UNDEFINED: Final = "undefined: every answer is "
@@ -273,8 +273,10 @@ def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
 
 
 def _draws(part: Judgements, n_bootstrap: int, rng_seed: int) -> Floats | None:
+    if not n_bootstrap or len({*part.seed_ids}) < 2:  # of one seed every replicate is the sample
+        return None
     # Of each part anew, so that its intervals do not depend on what other parts there are.
-    return resampled(len(part.variant_ids), n_bootstrap, rng_seed) if n_bootstrap else None
+    return resampled(part.seed_ids, n_bootstrap, rng_seed)
 
 
 def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ NONE = {"n_bootstrap": 0, "rng_seed": 0}
 
 def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
     items = {
-        variant: Item(source="snli", word_class=word_class, validated=())
+        variant: Item(source="snli", word_class=word_class, seed_id=variant, validated=())
         for variant, word_class in classes.items()
     }
     return Judgements.of(answers_table(rows), items or None)

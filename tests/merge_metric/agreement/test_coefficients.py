@@ -167,7 +167,7 @@ def test_libraries_and_replicates_are_the_definitions(number: int) -> None:
 def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
     """As if those drawn twice stood there twice."""
     codes = random_codes(np.random.default_rng(3), 3, 25, 5)
-    draws = resampled(25, 40, rng_seed=7)
+    draws = resampled(list(map(str, range(25))), 40, rng_seed=7)
     assert draws.shape == (40, 25)
     assert set(draws.sum(axis=1)) == {25.0}
     of_kappa = kappas(np.tensordot(draws, confusions(codes[0], codes[1], 5), axes=1), "linear")
@@ -179,8 +179,16 @@ def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:
 
 
 def test_draws_depend_on_the_seed_alone() -> None:
-    assert (resampled(9, 5, 1) == resampled(9, 5, 1)).all()
-    assert (resampled(9, 5, 1) != resampled(9, 5, 2)).any()
+    nine = list("abcdefghi")
+    assert (resampled(nine, 5, 1) == resampled(nine, 5, 1)).all()
+    assert (resampled(nine, 5, 1) != resampled(nine, 5, 2)).any()
+
+
+def test_seeds_are_drawn_with_all_their_variants() -> None:
+    """As many seeds as there are, wherever their variants stand."""
+    draws = resampled(["s", "t", "s", "u"], 50, 0)
+    assert (draws[:, 0] == draws[:, 2]).all()
+    assert set(draws[:, [0, 1, 3]].sum(axis=1)) == {3.0}
 
 
 # --- Where there is none ---

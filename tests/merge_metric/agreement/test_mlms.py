@@ -31,7 +31,8 @@ def study(dataset: Path) -> Path:
 
 def item(*validated: str) -> Item:
     """Masked LMs of one letter each, by text."""
-    return Item(source="snli", word_class="noun", validated=tuple(map(frozenset, validated)))
+    texts = tuple(map(frozenset, validated))
+    return Item(source="snli", word_class="noun", seed_id="snli:1", validated=texts)
 
 
 def judged(*variants: tuple[Item, bool]) -> Judgements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count, product
 from math import sqrt
 from typing import Any
 
@@ -17,9 +18,18 @@ Z = 1.959963984540054
 """Of 95 %."""
 
 
-def item(word_class: str, *mlms: str, source: str = "snli", chance: float = 1.0) -> Item:
-    validated = (frozenset(mlms),) if mlms else ()
-    return Item(source=source, word_class=word_class, validated=validated, chance=chance)
+NUMBERS = count()
+
+
+def item(word_class: str, *mlms: str, chance: float = 1.0, seed_id: str | None = None) -> Item:
+    """Of a seed of its own, unless one is named."""
+    return Item(
+        source="snli",
+        word_class=word_class,
+        seed_id=seed_id or f"snli:{next(NUMBERS)}",
+        validated=(frozenset(mlms),) if mlms else (),
+        chance=chance,
+    )
 
 
 def judged(scores: dict[str, tuple[int, int]], items: dict[str, Item]) -> Judgements:
@@ -116,14 +126,14 @@ def test_annotators_are_averaged_before_it_is_decided() -> None:
     assert "annotator" not in {by for by, _ in shares(NOUNS_AND_VERBS)}
 
 
-@pytest.mark.parametrize(("count", "n"), [(0, 5), (3, 10), (10, 10), (91, 100)])
-def test_wilson_by_its_formula(count: int, n: int) -> None:
+@pytest.mark.parametrize(("n_good", "n"), [(0, 5), (3, 10), (10, 10), (91, 100)])
+def test_wilson_by_its_formula(n_good: int, n: int) -> None:
     """(p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
-    p = count / n
+    p = n_good / n
     middle = p + Z**2 / (2 * n)
     half = Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
     expected = [(middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
-    assert wilson(count, n) == pytest.approx(expected)
+    assert wilson(n_good, n) == pytest.approx(expected)
 
 
 def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
@@ -140,6 +150,31 @@ def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
         low, high = shares(judged(scores, items), seeds, 200)["all", ""]["good_weighted_ci"]
         covered += low <= whole <= high
     assert 89 <= covered <= 99
+
+
+def test_variants_of_a_seed_say_less_than_those_of_many() -> None:
+    """Four equal variants of each seed leave the intervals of what is resampled as one does."""
+
+    def bounds(copies: int, *, of_one_seed: bool) -> list[list[float]]:
+        scores, items = {}, {}
+        for number, copy in product(range(30), range(copies)):
+            name = f"v{number:02}{copy}"
+            scores[name] = (5, 5) if number % 3 else (1, 2)
+            items[name] = item("noun", seed_id=f"s{number:02}" if of_one_seed else None)
+        row = shares(judged(scores, items), {("snli", "noun"): 9}, 500)["all", ""]
+        return [row["fluency_ci"], row["good_weighted_ci"]]
+
+    assert np.allclose(bounds(4, of_one_seed=True), bounds(1, of_one_seed=True))
+    for few, many in zip(bounds(1, of_one_seed=True), bounds(4, of_one_seed=False), strict=True):
+        assert many[1] - many[0] < 0.7 * (few[1] - few[0])
+
+
+def test_a_single_seed_has_no_such_interval() -> None:
+    """Each resampling would be the sample once more."""
+    found = judged({"a": (5, 5), "b": (1, 1)}, {n: item("noun", seed_id="s") for n in "ab"})
+    row = shares(found, {("snli", "noun"): 9}, 50)["all", ""]
+    assert (row["fluency_ci"], row["good_weighted_ci"]) == (None, None)
+    assert row["good_ci"] == wilson(1, 2)
 
 
 def test_what_was_not_judged_is_said() -> None:
