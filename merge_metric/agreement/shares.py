@@ -58,7 +58,7 @@ def share_table(
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], within[:, chosen], "_weighted")
         columns.append(Column("good_weighted", "weighted, %", "share", "good_weighted_ci"))
-        columns += _mean_columns("_weighted")
+        columns += _mean_columns("_weighted", "weighted ")
     return Table(
         name="shares",
         title="Good variants",
@@ -171,9 +171,9 @@ def _resampled_within(items: Sequence[Item], n_bootstrap: int, rng_seed: int) ->
 # --- Columns and notes ---
 
 
-def _mean_columns(suffix: str) -> list[Column]:
+def _mean_columns(suffix: str, prefix: str = "") -> list[Column]:
     return [
-        Column(f"{key}{suffix}", heading, "number", f"{key}{suffix}_ci")
+        Column(f"{key}{suffix}", prefix + heading, "number", f"{key}{suffix}_ci")
         for key, heading in (("fluency", "F"), ("reasoning", "R"))
     ]
 
