@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -64,13 +63,23 @@ def long_words(scores: Scores) -> int:
     return int((scores.tokens[:, :, 1] >= 0).sum())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_are_those_of_an_enumeration(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "template"),
+    [
+        *((kind, "The small {} sees a dog.") for kind in ("bert-uncased", "roberta", "deberta")),
+        # The word joins on to what stands before, or to nothing.
+        ("roberta", "{} sees a dog."),
+        ("albert", 'The man said "{}" here.'),
+    ],
+)
+def test_words_are_those_of_an_enumeration(kind: str, template: str) -> None:
     """Of up to two pieces, in place of a word of two."""
     slow, mlm = slow_words(tiny_model(kind)), loaded(tiny_model(kind))
     k = mlm._model.config.vocab_size + 200
-    sentence = two_pieces_in("The small {} sees a dog.", slow)
-    query = ask(sentence, re.findall(r"\w+", sentence)[2])
+    sentence = two_pieces_in(template, slow)
+    start = template.index("{")
+    span = (start, start + len(sentence) - len(template) + 2)
+    query = MaskedQuery(sentence, span, (span,))
     scores = score_words(mlm, [query], k=k, max_pieces=2)
     expected = slow.answer(query.sentence, query.span, query.masked, k=k, max_pieces=2)
     assert expected is not None
@@ -193,20 +202,36 @@ def test_one_piece_scores_as_without_all_this(kind: str) -> None:
         assert len(found) > 20
 
 
-@pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "albert"])
+@pytest.mark.parametrize("kind", ["bert-uncased", "roberta"])
 def test_words_do_not_depend_on_their_company(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither on the size of a batch, nor on the order, nor on how many are searched together."""
-    mlm = loaded(tiny_model(kind))
     queries = ask_all(["The snowman sees girls.", "Dog and cats - the small ones."])
-    scores = score_words(mlm, queries, k=400, max_pieces=2)
+    check_independence(loaded(tiny_model(kind)), queries, 400, monkeypatch)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("threads", [1, 2])
+def test_words_of_a_real_model_do_not_depend_on_their_company(
+    threads: int, shared_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with real sizes, where matrix products are cut up between threads."""
+    queries = ask_all(["A wetsuit on a boat.", "Men on lockers."])
+    with threadpool_limits(threads):
+        check_independence(loaded(shared_models / "minilm-l6-mlm"), queries, 200, monkeypatch)
+
+
+def check_independence(
+    mlm: MaskedLM, queries: list[MaskedQuery], k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = score_words(mlm, queries, k=k, max_pieces=2)
     assert long_words(scores) > 0
     for budget in (1, 40, 100_000):
-        other = score_words(mlm, queries, k=400, max_pieces=2, batch_tokens=budget)
+        other = score_words(mlm, queries, k=k, max_pieces=2, batch_tokens=budget)
         assert_identical(other, scores)
-    turned = score_words(mlm, queries[::-1], k=400, max_pieces=2)
+    turned = score_words(mlm, queries[::-1], k=k, max_pieces=2)
     assert_identical(turned.take(range(len(queries))[::-1]), scores)
     monkeypatch.setattr(word_pieces, "_TOGETHER", {"cpu": 2})
-    assert_identical(score_words(mlm, queries, k=400, max_pieces=2), scores)
+    assert_identical(score_words(mlm, queries, k=k, max_pieces=2), scores)
 
 
 def test_words_of_more_pieces_have_no_answer() -> None:
@@ -338,9 +363,9 @@ def test_a_unicyclist_gets_replacements(shared_models: Path) -> None:
     mlm = MaskedLM.load(shared_models / "minilm-l6-mlm", device="cpu")
     query = ask("A unicyclist rides down the street.", "unicyclist")
     assert mlm.score([query], k=5).original.tolist() == [-1]
-    scores = score_words(mlm, [query], k=200, max_pieces=4)
+    scores = score_words(mlm, [query], k=200, max_pieces=5)
     texts = mlm.vocabulary.texts
     words = {"".join(texts[p] for p in word): log_p for word, log_p in words_of(scores, 0).items()}
-    assert "".join(texts[p] for p in scores.original[0] if p >= 0) == "unicyclist"
-    assert {"man", "biker", "skateboarder"} <= set(words)
-    assert scores.original_logit[0] < words["skateboarder"] < words["man"]
+    assert "".join(texts[p] for p in scores.original[0]) == "unicyclist"
+    assert {"man", "dog", "toddler", "skateboarder"} <= set(words)
+    assert scores.original_logit[0] < words["skateboarder"] < words["toddler"] < words["man"]
