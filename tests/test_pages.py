@@ -35,6 +35,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "THIRD-PARTY.md",
     "generation/beyond.md",
+    "generation/other-tasks.md",
     "generation/your-own-data.md",
     "generation/your-own-mlm.md",
     "merge_metric/your-own-model.md",
@@ -152,6 +153,24 @@ def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str])
         for seed in ("twice:0", "twice:1")
     )
     assert first != second
+
+
+def test_other_tasks(here: Path, tmp_path: Path) -> None:
+    """Two formats in one folder: made, loaded, predicted, scored and compared."""
+    outputs = run_page("generation/other-tasks.md", tmp_path)
+    assert "pairs.jsonl: 64 problems, 0 without a label left out" in outputs[1]
+    assert outputs[1].endswith("merge-nli: good\n")
+    scored = outputs[4]
+    assert "pairs, averaged over 10 subsamples" in scored
+    assert "labels:different,paraphrase|opposites:none" in scored
+    differences = scored.split("pairs: 2 models")[1]
+    (by_overlap,) = re.findall(r"^\d +overlap +(.*)$", differences, flags=re.MULTILINE)
+    seeds, _, _, _, relaxed, strict = map(float, by_overlap.split())
+    assert (relaxed, strict) == (0, 0), "it does not see which words they are"
+    assert 30 < seeds < 70
+    assert "reading.jsonl: 42 problems" in outputs[5]
+    check = CliRunner().invoke(app, ["check", "merge-nli"])
+    assert (check.exit_code, check.output) == (0, "merge-nli: good\n")
 
 
 def replacements(run: str) -> set[tuple[str, ...]]:

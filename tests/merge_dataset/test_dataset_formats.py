@@ -1,0 +1,213 @@
+"""Dataset folders with problems of several formats: exported, checked, described, loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.format_run import PAIRS, READING, write_run
+
+from merge_dataset import card, card_text
+from merge_dataset.check import check
+from merge_dataset.export import export
+from merge_dataset.layout import format_in
+from merge_dataset.merge_nli import MergeNli, builder
+from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
+from merge_dataset.register import register
+from merge_dataset.schema import (
+    NLI,
+    ProblemFormat,
+    arrow_schema,
+    features,
+    format_of,
+    only_ours,
+    with_format,
+)
+from merge_dataset.statistics import compute_statistics
+
+
+@pytest.fixture
+def folder(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """NLI, pairs with two labels, and problems of three texts in one folder."""
+    out = tmp_path / "merge-nli"
+    export(make_run(), out)
+    export(write_run(tmp_path / "pairs", PAIRS), out)
+    export(write_run(tmp_path / "reading", READING), out)
+    return out
+
+
+def test_three_formats_in_one_folder(folder: Path) -> None:
+    """Each file says of what format its problems are; those of NLI say nothing, as ever."""
+    assert check(folder) == []
+    formats = {name: format_in(folder, name) for name in ("snli", "pairs_nouns", "reading")}
+    assert formats == {"snli": NLI, "pairs_nouns": PAIRS, "reading": READING}
+    assert pq.read_schema(folder / "snli/seeds.parquet").metadata is None
+    schema = pq.read_schema(folder / "reading/nouns/variants.parquet")
+    assert schema.equals(arrow_schema(READING))
+    assert list(schema.metadata) == [b"merge-nli"]
+
+
+def loaded(folder: Path, config: str, cache: Path) -> datasets.DatasetDict:
+    return datasets.load_dataset(str(folder), config, cache_dir=str(cache))
+
+
+def test_each_configuration_has_its_columns_and_labels(folder: Path, tmp_path: Path) -> None:
+    """By the folder's card, and by the builder: the same."""
+    for config, problem_format in (("snli", NLI), ("pairs", PAIRS), ("reading_nouns", READING)):
+        data = loaded(folder, config, tmp_path / "cache")
+        prepared = builder(folder, config, cache_dir=str(tmp_path / "other"))
+        prepared.download_and_prepare()
+        for split in ("seeds", "variants"):
+            assert data[split].features == features(problem_format)
+            assert prepared.as_dataset(split=split).features == features(problem_format)
+            assert prepared.as_dataset(split=split).to_list() == data[split].to_list()
+    (row,) = loaded(folder, "reading_nouns", tmp_path / "cache")["variants"]
+    assert row["context"] == "The cat found a key."
+    assert (row["answer"], row["answer_spans"], row["answer_mlms"]) == ("A key.", [], [])
+    label = data["seeds"].features["label"]
+    assert [label.int2str(seed["label"]) for seed in data["seeds"]] == ["right"]
+
+
+def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
+    """Without a copy, and with the folder as `data_dir`, where the name has to be a known one."""
+    stream = datasets.load_dataset(str(folder), "pairs", split="seeds", streaming=True)
+    assert next(iter(stream))["second"] == "The dog sleeps."
+    demo = folder.with_name("demo")
+    export(write_run(folder.with_name("demo-run"), PAIRS, source="demo"), demo)
+    data = MergeNli(config_name="demo", data_dir=str(demo), cache_dir=str(tmp_path / "cache"))
+    data.download_and_prepare()
+    assert data.as_dataset(split="variants").features == features(PAIRS)
+    nowhere = MergeNli(config_name="demo", cache_dir=str(tmp_path), base_path=str(tmp_path))
+    assert nowhere.info.features == features()
+
+
+def test_registered(folder: Path, tmp_path: Path) -> None:
+    """Every configuration is prepared under the bare name."""
+    names = register(folder, tmp_path / "cache")
+    assert {"snli", "pairs", "pairs_nouns", "reading", "reading_nouns"} <= set(names)
+
+
+def test_the_card(folder: Path) -> None:
+    """Figures per set of labels, features per configuration, what the formats are."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    header = card.read_front_matter(text)
+    for entry in header["dataset_info"]:
+        info = datasets.DatasetInfo._from_yaml_dict(entry)
+        assert info.features == features(format_in(folder, entry["config_name"]))
+    assert header["task_ids"] == ["multi-input-text-classification", "natural-language-inference"]
+    assert "nli" in header["tags"]
+    assert "| `pairs` | first, second | other, same |" in text
+    assert "| `reading` | context, question, answer | wrong, right |" in text
+    assert "`first`, `second`; `context`, `question`, `answer`; `premise`, `hypothesis`" in text
+    assert "`first_spans`, `second_spans`" in text
+    numbers = "0 other, 1 same; or 0 wrong, 1 right; or 0 entailment, 1 neutral, 2 contradiction"
+    assert f"| `label` | {numbers}; a variant has its seed's |" in text
+    assert "| configuration | seeds | other (%) | same (%) |" in text
+    assert "| configuration | seeds | wrong (%) | right (%) |" in text
+    assert compute_statistics(folder, "pairs").label_names == PAIRS.labels
+
+
+def test_the_card_without_nli(tmp_path: Path) -> None:
+    """It is no natural language inference then."""
+    export(write_run(tmp_path / "run", PAIRS), tmp_path / "out")
+    header = card.read_front_matter((tmp_path / "out/README.md").read_text(encoding="utf-8"))
+    assert header["task_ids"] == ["multi-input-text-classification"]
+    assert "nli" not in header["tags"]
+
+
+def test_every_column_is_described() -> None:
+    """Of each format, in order."""
+    for problem_format in (NLI, PAIRS, READING):
+        columns = card_text.columns({REPLACEMENTS}, {"x": problem_format})
+        described = [name.strip("` ") for names in columns for name in names.split(",")]
+        assert described == arrow_schema(problem_format).names
+    both = card_text.columns({REPLACEMENTS, PARAPHRASES}, {"x": NLI})
+    assert "`premise`, `hypothesis`" in both
+
+
+# --- What a check finds ---
+
+
+def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    table = pq.ParquetFile(path).read()
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path, compression="zstd")
+
+
+VARIANTS = "reading/nouns/variants.parquet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"question_spans": []}, "question_spans: at least one [start, end)"),
+        ({"answer": "The key."}, "the seed's answer once the original is put back"),
+        ({"answer_spans": [[2, 5]]}, "the replacement at answer_spans"),
+        ({"label": 2}, "a label of 0 to 1"),
+        ({"answer": None}, "a value for answer"),
+        ({"mlms": ["b"]}, "the sorted union of context_mlms and question_mlms and answer_mlms"),
+        ({"answer_pll_change": 0.5}, "context_pll_change and question_pll_change, or neither"),
+    ],
+)
+def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], finding: str) -> None:
+    """Where a word has to be shared it has to stand; elsewhere the text is the seed's."""
+    rewrite(folder / VARIANTS, lambda rows: rows[0].update(changes))
+    assert any(finding in line for line in check(folder)), check(folder)
+
+
+def test_seeds_are_checked_by_format(folder: Path) -> None:
+    """What is of variants is empty in seeds, for every field."""
+    rewrite(folder / "pairs/seeds.parquet", lambda rows: rows[0].update(second_mlms=["a"]))
+    assert any("second_mlms to be empty in seeds" in line for line in check(folder))
+
+
+def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:
+    """The files say one thing, the provenance another."""
+    path = folder / "pairs/provenance.json"
+    made = json.loads(path.read_text())
+    made["config"]["labels"] = ["yes", "no"]
+    path.write_text(json.dumps(made))
+    expected = (
+        "pairs/seeds.parquet: expected problems with the fields first, second and the labels yes, "
+        "no, as in pairs/provenance.json; got fields first, second and the labels other, same"
+    )
+    assert expected in check(folder)
+
+
+@pytest.mark.parametrize("recorded", [b"{}", b"[]", b"{", b'{"fields": ["a"], "labels": ["b"]}'])
+def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
+    """Told with the file."""
+    path = folder / "pairs/seeds.parquet"
+    table = pq.ParquetFile(path).read().replace_schema_metadata({b"merge-nli": recorded})
+    pq.write_table(table, path)
+    assert any("expected a format of problems in its metadata" in line for line in check(folder))
+
+
+def test_a_run_of_two_formats(tmp_path: Path) -> None:
+    """Seeds and variants that disagree are not exported."""
+    run = write_run(tmp_path / "run", PAIRS)
+    other = ProblemFormat(PAIRS.fields, ("no", "yes"))
+    table = pq.ParquetFile(run / "variants.parquet").read()
+    pq.write_table(table.cast(arrow_schema(other)), run / "variants.parquet")
+    with pytest.raises(ValueError, match=r"expected the labels \('other', 'same'\), got .*'yes'"):
+        export(run, tmp_path / "out")
+
+
+# --- Metadata ---
+
+
+def test_only_ours_is_kept() -> None:
+    """Not what `datasets` writes, which its earlier releases cannot read."""
+    schema = arrow_schema(PAIRS)
+    more = schema.with_metadata({**schema.metadata, b"huggingface": b"{}"})
+    assert only_ours(more).metadata == schema.metadata
+    assert only_ours(pa.schema([("a", pa.int8())], metadata={b"huggingface": b""})).metadata is None
+    assert format_of(only_ours(more)) == PAIRS
+    assert with_format(arrow_schema(), NLI).metadata is None
