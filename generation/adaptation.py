@@ -35,6 +35,7 @@ from generation.funnel import KEPT
 from generation.problems import TaggedProblems
 from generation.records import Exclusion, Seed, Sentence, SharedWord
 from generation.shared_words import coarse_class
+from generation.signals import zipf_frequencies
 from generation.tables import REPLACEMENT_KEY, sorted_replacements
 from generation.variants import scramble, substitute
 
@@ -144,19 +145,23 @@ def with_pairs(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
 def with_signals(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
     """Replacements or variants with the signals that what changes besides the word decides.
 
-    Where more than one word changes, articles are judged as they stand then, and how likely
-    the texts are is no longer known.
+    Where more than one word changes, the rarest counts, articles are judged as they stand then,
+    and how likely the texts are is no longer known.
 
     Args:
-        table: With signals of the words alone.
+        table: With all that changes, and signals of the words alone.
         variations: [n] What each changes.
     """
+    rarest = zipf_frequencies(table["replacement"])
     is_more = pa.array([variation.is_more for variation in variations], pa.bool_())
     fits = pa.array([v.is_more and articles_fit(v) for v in variations], pa.bool_())
     for number, field in enumerate(table.schema):
         if field.name.endswith("_pll_change"):
             unknown = pa.nulls(len(table), field.type)
             table = table.set_column(number, field, pc.if_else(is_more, unknown, table[field.name]))
+        elif field.name == "zipf_frequency":
+            column = pc.if_else(is_more, rarest, table[field.name])
+            table = table.set_column(number, field, column)
         elif field.name == "article_fits":
             table = table.set_column(number, field, pc.if_else(is_more, fits, table[field.name]))
     return table

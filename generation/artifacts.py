@@ -77,6 +77,21 @@ class RunFolder:
         """The sampled variants, as in the dataset."""
         return self.path / "variants.parquet"
 
+    @property
+    def signals(self) -> Path:
+        """What `merge-nli signals` found out about the replacements of a build."""
+        return self.path / "signals.parquet"
+
+    @property
+    def signals_made(self) -> Path:
+        """By which model; written last."""
+        return self.path / "signals.json"
+
+    @property
+    def likelihoods(self) -> Path:
+        """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
+        return self.path / "likelihoods"
+
     def named(self, name: str) -> RunFolder:
         """The folder of another build over this run's suggestions, such as an ablation.
 
@@ -84,7 +99,8 @@ class RunFolder:
             ValueError: it would lie elsewhere, or where a run keeps something else.
         """
         folder = RunFolder(self.path / name)
-        taken = {path.name for path in (self.store, self.questions, self.stores)} | {"tasks"}
+        kept = (self.store, self.questions, self.stores, self.likelihoods)
+        taken = {path.name for path in kept} | {"tasks"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in taken:
             raise ValueError(
                 f"expected a name for the build of letters, digits, - and _, none of "
@@ -144,6 +160,26 @@ def write_table(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
     write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def write_named(folder: Path, name: str, table: pa.Table) -> None:
+    """Write `name.DIGEST.parquet`, the digest being that of the file."""
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # A name of its own: other tasks may be writing the same. What a killed one leaves is
+    # never read.
+    temporary = folder / f".{name}.{uuid4().hex}.tmp"
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def is_sound(path: Path) -> bool:
+    """Whether a file of `write_named` is as it was written."""
+    return path.name.split(".")[-2] == digest_of_file(path)[:16]
 
 
 def digest_of(value: Any) -> str:

@@ -21,13 +21,16 @@ from generation.candidates import Candidates
 from generation.changes import Fate, Variation
 from generation.config import Config
 from generation.exclusions import without_replacement
-from generation.funnel import Funnel
+from generation.funnel import Funnel, count_rejections
 from generation.lexicon import Lexicon
 from generation.parallel import in_order
 from generation.problems import TaggedProblems, tag_problems
 from generation.records import Exclusion
 from generation.sampling import draw, eligible, eligible_pairs, of_pairs
+from generation.scrambling import as_no_words, scrambled
 from generation.several_words import Drawn, draw_several
+from generation.signal_file import PllChanges
+from generation.signals import rejections
 from generation.tables import sorted_replacements
 from generation.tagging import Tagger
 from generation.validation import find_replacements
@@ -82,6 +85,8 @@ class Builder:
     config: Config
     unablated: Path | None
     """Variants of the build whose eligible seeds an ablation keeps."""
+    pll_changes: PllChanges | None = None
+    """What `merge-nli signals` left."""
 
     def outcomes(self) -> Iterator[Outcome]:
         """Of all blocks, in order.
@@ -102,12 +107,11 @@ class Builder:
         problems = tag_problems(
             read_block(self.problems, block), self._tagger, config.word_classes, config.sharing
         )
-        unscrambled = replace(config, scramble=False) if config.changes_more else config
         found, funnel = find_replacements(
-            problems, self.candidates, self._lexicon, self._tagger, unscrambled
+            problems, self.candidates, self._lexicon, self._tagger, config
         )
         make = self._with_more if config.changes_more else self._word_for_word
-        made = make(problems, found)
+        made = make(problems, found, funnel)
         ids = set(made.variants["seed_id"].unique().to_pylist())
         seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
         return Outcome(
@@ -124,8 +128,14 @@ class Builder:
             tagger=self._tagger.name,
         )
 
-    def _word_for_word(self, problems: TaggedProblems, found: pa.Table) -> _Made:
+    def _word_for_word(self, problems: TaggedProblems, found: pa.Table, funnel: Funnel) -> _Made:
         """Variants that put one word for another."""
+        found = self._joined(found)
+        within = self._within_limits(problems, found, found, funnel)
+        found, rejected = found.filter(within), found.filter(pc.invert(within))
+        if self.config.scramble:
+            found = sorted_replacements(scrambled(found, self.config.rng_seed))
+            found = self._joined(found, limited=True)
         kept, too_few = self._select(found)
         variants = self._draw(kept)
         ids = set(variants["seed_id"].unique().to_pylist())
@@ -135,13 +145,17 @@ class Builder:
             if seed.seed_id in ids
             for word in problems.words[seed.seed_id]
         }
-        excluded = without_replacement(problems.seeds, problems.words, found)
+        excluded = without_replacement(problems.seeds, problems.words, found, rejected)
         return _Made(found, variants, edits_of(variants, spans), [*excluded, *too_few], Counter())
 
-    def _with_more(self, problems: TaggedProblems, found: pa.Table) -> _Made:
+    def _with_more(self, problems: TaggedProblems, found: pa.Table, funnel: Funnel) -> _Made:
         """Variants that may change more: families, articles, several words."""
         adapted = adapt(problems, found, self._tagger, self.config)
         left = adapted.replacements
+        of_left = [adapted.variations[key] for key in keys_of(left)]
+        whole = self._joined(with_signals(with_pairs(left, of_left), of_left))
+        within = self._within_limits(problems, left, whole, funnel)
+        left, rejected = left.filter(within), left.filter(pc.invert(within))
         of_left = [adapted.variations[key] for key in keys_of(left)]
         if self.config.words_at_once > 1:
             pairs = None if self.unablated is None else self._eligible_pairs
@@ -154,16 +168,49 @@ class Builder:
         in_families = {(e.seed_id, e.word_class, e.word) for e in adapted.exclusions}
         excluded = [
             exclusion
-            for exclusion in without_replacement(problems.seeds, problems.words, left)
+            for exclusion in without_replacement(problems.seeds, problems.words, left, rejected)
             if (exclusion.seed_id, exclusion.word_class, exclusion.word) not in in_families
         ]
         return _Made(
-            replacements=sorted_replacements(_with_all(left, of_left)),
-            variants=_with_all(drawn.variants, drawn.variations),
+            replacements=sorted_replacements(self._with_all(left, of_left)),
+            variants=self._with_all(drawn.variants, drawn.variations),
             edits=[variation.edits() for variation in drawn.variations],
             exclusions=[*adapted.exclusions, *excluded, *drawn.exclusions],
             changes=adapted.fates + drawn.fates,
         )
+
+    def _within_limits(
+        self, problems: TaggedProblems, found: pa.Table, whole: pa.Table, funnel: Funnel
+    ) -> pa.Array:
+        """Which replacements have signals that the settings let pass; the others are counted.
+
+        Args:
+            problems: The block.
+            found: Replacements, each by its word alone.
+            whole: The same by all that changes, with all signals.
+            funnel: Takes the rejections.
+        """
+        reasons = rejections(whole, self.config)
+        count_rejections(found, reasons, problems.words, self.config.problem_format, funnel)
+        return pa.array(reasons < 0)
+
+    def _joined(self, table: pa.Table, *, limited: bool = False) -> pa.Table:
+        """With what `merge-nli signals` found out.
+
+        Args:
+            table: Replacements, or variants.
+            limited: Whether they have passed the limits, which want to know it of all.
+        """
+        if self.pll_changes is None:
+            return table
+        required = self.config.min_pll_change is not None and not limited
+        return self.pll_changes.join(table, required=required)
+
+    def _with_all(self, table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
+        """Replacements or variants by all that changes, not by their word alone."""
+        table = with_signals(with_pairs(table, variations), variations)
+        table = self._joined(table, limited=True)
+        return as_no_words(table) if self.config.scramble else table
 
     def _draw(self, kept: pa.Table) -> pa.Table:
         """The subsamples (D10)."""
@@ -203,8 +250,3 @@ class Builder:
     @cached_property
     def _lexicon(self) -> Lexicon:
         return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
-
-
-def _with_all(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
-    """Replacements or variants by all that changes, not by their word alone."""
-    return with_signals(with_pairs(table, variations), variations)

@@ -83,6 +83,7 @@ app.add_typer(publish_app, name="publish")
 app.command("paraphrase")(paraphrase_command)
 
 _MODELS, _CLUSTER = "Masked language models", "Many processes, many machines"
+_SIGNALS = "Replacements by their signals: all below the limits are left out"
 
 
 class Masking(StrEnum):
@@ -474,6 +475,29 @@ def build(
     words_at_once: WordsAtOnce = None,
     repair_articles: RepairArticles = None,
     rng_seed: Annotated[int | None, option("Of the subsamples.")] = None,
+    min_log_odds: Annotated[
+        float | None, option("More probable than the original by so many nats.", group=_SIGNALS)
+    ] = None,
+    min_mlms: Annotated[
+        int | None, option("Validated by so many masked LMs.", group=_SIGNALS, min=1)
+    ] = None,
+    min_zipf_frequency: Annotated[
+        float | None,
+        option("log10 of its occurrences in a billion words of English.", group=_SIGNALS),
+    ] = None,
+    min_pll_change: Annotated[
+        float | None,
+        option("Of each text's pseudo-log-likelihood; after merge-nli signals.", group=_SIGNALS),
+    ] = None,
+    same_number: Annotated[
+        bool, option("Nouns stay singular or plural.", "--same-number", group=_SIGNALS)
+    ] = False,
+    same_tense: Annotated[
+        bool, option("Verbs keep their form.", "--same-tense", group=_SIGNALS)
+    ] = False,
+    fitting_article: Annotated[
+        bool, option('"a" and "an" stay right.', "--fitting-article", group=_SIGNALS)
+    ] = False,
     workers: Workers = None,
     settings: Settings = None,
     output: Format = OutputFormat.text,
@@ -499,6 +523,10 @@ def build(
 
     \b
       merge-nli build --run runs/snli --families inflect --repair-articles --into grammar
+
+    \b
+      merge-nli build --run runs/snli --min-mlms 2 --min-zipf-frequency 3 --same-number
+        --fitting-article --into strict
     """
     from generation.pipeline import build as run_build
 
@@ -512,12 +540,71 @@ def build(
             "words_at_once": words_at_once,
             "repair_articles": repair_articles,
             "rng_seed": rng_seed,
+            "min_log_odds": min_log_odds,
+            "min_mlms": min_mlms,
+            "min_zipf_frequency": min_zipf_frequency,
+            "min_pll_change": min_pll_change,
+            "same_number": same_number or None,
+            "same_tense": same_tense or None,
+            "fitting_article": fitting_article or None,
             "workers": workers,
         }
         folder = run_build(run, ablation=ablation, into=into, **_overlay(settings, options))
         name = into or ablation
         target = out or Path("merge-nli" + (f"-{name}" if name else ""))
         _export(folder.path, target, output)
+
+
+@app.command("signals")
+def signals_command(
+    mlm: Annotated[str, option("Hub id (optionally id@revision) or folder of a masked LM.")],
+    run: Run = "runs/default",
+    of: Annotated[
+        str | None, option("NAME of a build inside the run's folder; else the run's own.")
+    ] = None,
+    device: Device = None,
+    dtype: Annotated[DType | None, option("float32 is the reference.", group=MACHINE)] = None,
+    batch_tokens: Annotated[
+        int | None, option("Tokens in a forward pass.", group=MACHINE, min=1)
+    ] = None,
+    output: Format = OutputFormat.text,
+) -> None:
+    """How likely texts are with each replacement: pseudo-log-likelihoods by a masked LM.
+
+    After build, for all replacements that it found. The next build has the changes
+    in the dataset and can filter by them. All other signals cost nothing and are
+    there without this command.
+
+    Each distinct text is scored once, all of its tokens: as slow as suggest, or a
+    few times slower. An interrupted run goes on where it stopped.
+
+    \b
+    Examples:
+      merge-nli signals --run runs/snli --mlm google-bert/bert-base-cased --device cuda
+      merge-nli build --run runs/snli --min-pll-change -5
+
+    \b
+      merge-nli signals --run runs/snli --of union --mlm ./my-mlm
+    """
+    from generation.pll_changes import write_pll_changes
+
+    with user_errors(extra="generation"):
+        made = write_pll_changes(
+            run,
+            mlm,
+            of=of,
+            device=device,
+            dtype=dtype and dtype.value,
+            batch_tokens=batch_tokens,
+        )
+    if output is OutputFormat.json:
+        typer.echo(json.dumps(made, indent=2))
+        return
+    typer.echo(
+        f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
+        f"{made['mlm']['name']}; {made['windowed']:,} longer than its limit, within windows"
+    )
+    typer.echo(f"Next: merge-nli build --run {run}" + (f" --into {of}" if of else ""))
 
 
 @app.command("diff")

@@ -79,6 +79,21 @@ class Config(ProblemSettings):
     repair_articles: bool = later_field(False)
     """Let "a" and "an" before a word that changes fit what stands there afterwards."""
 
+    # Filters by signals (README, Signals), before eligibility
+    min_log_odds: float | None = later_field(None)
+    """In nats, the smallest over models and occurrences."""
+    min_mlms: int | None = later_field(None)
+    """Masked LMs that validated the replacement."""
+    min_zipf_frequency: float | None = later_field(None)
+    min_pll_change: float | None = later_field(None)
+    """Of every text, in nats; wants `merge-nli signals` first."""
+    same_number: bool = later_field(False)
+    """Singular nouns stay singular, plural ones plural."""
+    same_tense: bool = later_field(False)
+    """Verbs keep their form."""
+    fitting_article: bool = later_field(False)
+    """No "a" before a word that wants "an", nor the other way round."""
+
     # Eligibility and sampling (D9, D10)
     min_replacements: int = 20
     min_replacements_scope: Literal["class", "problem", "word"] = "class"
@@ -108,12 +123,17 @@ class Config(ProblemSettings):
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
         counts = ("suggestions_per_occurrence", "min_replacements", "subsamples",
                   "variants_per_class", "workers", "max_pieces", "words_at_once")  # fmt: skip
-        check_counts(self, *counts, optional=("batch_tokens",))
+        check_counts(self, *counts, optional=("batch_tokens", "min_mlms"))
         if self.max_pieces > 1 and not self.probability_filter:
             raise ValueError(
                 "max_pieces: words of several pieces are looked for among those that are more "
                 "probable than the original: expected 1 with probability_filter = false, got "
                 f"{self.max_pieces}"
+            )
+        if (self.same_number or self.same_tense) and not self.class_filter:
+            raise ValueError(
+                "same_number, same_tense: expected class_filter with them, as without it "
+                "replacements are not tagged; set them to false"
             )
 
     @classmethod

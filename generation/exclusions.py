@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from generation.records import Exclusion, Seed, SharedWord
+
+REJECTED: Final = "rejected_by_signals"
+"""Reason of a word all of whose replacements are below the limits of the settings."""
 
 
 def without_replacement(
     seeds: Iterable[Seed],
     words: Mapping[str, Sequence[SharedWord]],
     replacements: pa.Table,
+    rejected: pa.Table | None = None,
 ) -> Iterator[Exclusion]:
     """Problems without a shared word, and shared words without a replacement.
 
@@ -20,10 +25,10 @@ def without_replacement(
         seeds: All problems.
         words: Seed id → its shared words.
         replacements: All of them.
+        rejected: Those that signals rejected.
     """
-    names = ["seed_id", "word_class", "word"]
-    distinct = replacements.group_by(names).aggregate([])
-    replaced = set(zip(*(distinct[name].to_pylist() for name in names), strict=True))
+    replaced = _per_word(replacements)
+    gone = {} if rejected is None else _per_word(rejected)
     for seed in seeds:
         if not words[seed.seed_id]:
             yield Exclusion(
@@ -34,15 +39,24 @@ def without_replacement(
                 reason="no_shared_word",
             )
         for word in words[seed.seed_id]:
-            if (seed.seed_id, word.word_class, word.word) not in replaced:
+            key = (seed.seed_id, word.word_class, word.word)
+            if key not in replaced:
                 yield Exclusion(
                     seed_id=seed.seed_id,
                     source=seed.source,
                     word=word.word,
                     word_class=word.word_class,
-                    reason="no_replacement",
-                    replacements=0,
+                    reason=REJECTED if key in gone else "no_replacement",
+                    replacements=gone.get(key, 0),
                 )
+
+
+def _per_word(replacements: pa.Table) -> dict[tuple[str, ...], int]:
+    """(seed, class, word) → how many replacements."""
+    names = ["seed_id", "word_class", "word"]
+    counted = replacements.group_by(names).aggregate([([], "count_all")])
+    *keys, counts = (counted[name].to_pylist() for name in (*names, "count_all"))
+    return dict(zip(zip(*keys, strict=True), counts, strict=True))
 
 
 def unlabelled(seed_ids: Iterable[str], source: str) -> Iterator[Exclusion]:

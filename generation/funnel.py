@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from generation.filters import REASONS
-from merge_dataset.schema import WORD_CLASSES
+from generation.signals import SIGNAL_REASONS
+from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from generation.records import SharedWord
 
 KEPT = "kept"
 """Suggestions that are part of a replacement: one at each occurrence, in either sentence."""
@@ -61,10 +65,14 @@ class Funnel:
             self.add(mlm, word_class, counts)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per MLM and class, sorted; columns in the order of the filters."""
+        """One record per MLM and class, sorted; columns in the order of the filters.
+
+        Signals are columns only where they reject something.
+        """
         rows = []
+        used = [r for r in SIGNAL_REASONS if any(counts[r] for counts in self._counts.values())]
         for (mlm, word_class), counts in sorted(self._counts.items()):
-            ended = {reason: counts[reason] for reason in (*REASONS, KEPT)}
+            ended = {reason: counts[reason] for reason in (*REASONS, *used, KEPT)}
             rows.append(
                 {
                     "mlm": mlm,
@@ -76,6 +84,39 @@ class Funnel:
                 }
             )
         return rows
+
+
+def count_rejections(
+    replacements: pa.Table,
+    reasons: NDArray[np.int64],
+    words: Mapping[str, Sequence[SharedWord]],
+    problem_format: ProblemFormat,
+    funnel: Funnel,
+) -> None:
+    """Move what was counted as kept to the reasons for which signals reject it.
+
+    Args:
+        replacements: Each by its word alone.
+        reasons: [replacements] Of `signals.rejections`.
+        words: Seed id → its shared words.
+        problem_format: Of the seeds.
+        funnel: Counts them.
+    """
+    names = list(SIGNAL_REASONS)
+    occurrences = {
+        (seed_id, word.word_class, word.word): [len(positions) for positions in word.positions]
+        for seed_id, of_seed in words.items()
+        for word in of_seed
+    }
+    rejected = replacements.filter(pa.array(reasons >= 0)).to_pylist()
+    for row, number in zip(rejected, reasons[reasons >= 0].tolist(), strict=True):
+        of_texts = occurrences[row["seed_id"], row["word_class"], row["word"]]
+        validated = [row[name] for name in problem_format.mlms]
+        for mlm in sorted(set().union(*validated)):
+            count = sum(n for n, mlms in zip(of_texts, validated, strict=True) if mlm in mlms)
+            funnel.add(
+                mlm, row["word_class"], {names[number]: count, KEPT: -count, "replacements": -1}
+            )
 
 
 def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -91,8 +132,9 @@ def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
     table.add_column("")
     for row in rows:
         table.add_column(f"{row['mlm']}\n{row['word_class']}", justify="right")
-    for key in ("suggestions", *REASONS, KEPT, "replacements", NOT_IN_VOCABULARY):
-        counted = key in REASONS or key == KEPT
+    reasons = [key for key in (*REASONS, *SIGNAL_REASONS) if any(key in row for row in rows)]
+    for key in ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY):
+        counted = key in reasons or key == KEPT
         cells = (_cell(row[key], row["suggestions"] if counted else None) for row in rows)
         table.add_row(key.replace("_", " "), *cells)
     console = Console(width=32 + 16 * len(rows), color_system=None)

@@ -11,7 +11,17 @@ from generation.changes import Fate
 from generation.config import Config
 from generation.funnel import KEPT, Funnel
 
-_PACKAGES = ("datasets", "numpy", "pyarrow", "spacy", "tokenizers", "torch", "transformers")
+_PACKAGES = (
+    "datasets",
+    "inflect",
+    "numpy",
+    "pyarrow",
+    "spacy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "wordfreq",
+)
 
 
 def manifest_of(
@@ -19,6 +29,7 @@ def manifest_of(
     config: Config,
     suggested: Mapping[str, Any],
     *,
+    signals: Mapping[str, Any] | None,
     tagger: str,
     funnel: Funnel,
     changes: Mapping[Fate, int] | None,
@@ -31,6 +42,7 @@ def manifest_of(
         out: The folder with the build's files, which are digested.
         config: The settings of the build.
         suggested: What `suggest` left in `suggested.json`.
+        signals: What `merge-nli signals` did, where the build has its outcome.
         tagger: Its name and version.
         funnel: What became of the suggestions.
         changes: What became of that which changes more than one word, where that may be.
@@ -43,6 +55,7 @@ def manifest_of(
         "config": settings,
         "source_data": suggested["source_data"],
         "mlms": mlms,
+        **({"signals": signals} if signals else {}),
         "tagger": tagger,
     }
     return {

@@ -40,7 +40,9 @@ from generation.manifest import manifest_of
 from generation.problems import tag_problems
 from generation.questions import Questions
 from generation.records import MaskedQuery
+from generation.sampling import TOO_FEW
 from generation.settings import check_members, parse_toml
+from generation.signal_file import PllChanges
 from generation.sources import load_problems, require_labels
 from generation.suggestions import SuggestionStore
 from generation.tables import EXCLUSIONS, exclusion_table, replacement_schema
@@ -234,6 +236,7 @@ def build(
     _require_libraries(config)
     suggested = read_json(base.suggested)
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
+    pll_changes = _pll_changes(out, base, config)
     out.manifest.unlink(missing_ok=True)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
@@ -241,7 +244,8 @@ def build(
             f"{base.path}, found none; run: merge-nli build --run {base.path}"
         )
     with _candidates(base, out, config, suggested) as candidates:
-        builder = Builder(base.problems, candidates, config, base.variants if ablation else None)
+        unablated = base.variants if ablation else None
+        builder = Builder(base.problems, candidates, config, unablated, pll_changes)
         total = _write_outcomes(builder, out, suggested)
     _require_variants(total, base, config)
     if name:
@@ -250,6 +254,7 @@ def build(
         out,
         config,
         suggested,
+        signals=pll_changes.made_by if pll_changes else None,
         tagger=total.tagger,
         funnel=total.funnel,
         changes=total.changes if config.changes_more else None,
@@ -258,6 +263,21 @@ def build(
     )
     write_json(out.manifest, manifest)
     return out
+
+
+def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:
+    """What `merge-nli signals` left.
+
+    Raises:
+        ValueError: a filter wants it, and there is nothing; or it is of other problems.
+    """
+    found = PllChanges.of(out, base)
+    if found is None and config.min_pll_change is not None:
+        raise ValueError(
+            f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
+            f"build without it, then run: merge-nli signals --run {base.path} --mlm …"
+        )
+    return found
 
 
 def _overlaid(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
@@ -344,7 +364,8 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
             total.changes.update(outcome.changes)
             total.eligible.update(outcome.eligible)
             total.tagger = outcome.tagger
-            total.most = max([total.most, *(e.replacements or 0 for e in outcome.exclusions)])
+            few = (e.replacements or 0 for e in outcome.exclusions if e.reason == TOO_FEW)
+            total.most = max([total.most, *few])
             bar.update(outcome.problems)
         total.replacements, total.variants = replacements.rows, variants.rows
     return total

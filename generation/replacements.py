@@ -29,6 +29,13 @@ class Sides:
     texts: int
     """How many a problem has."""
 
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """[words, texts] The number of each side, −1 where a text has not the word."""
+        numbers = np.full((self.word.max(initial=-1) + 1, self.texts), -1)
+        numbers[self.word, self.text] = np.arange(len(self.word))
+        return numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Members:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +21,11 @@ import pyarrow.parquet as pq
 
 from generation.artifacts import (
     digest_of,
-    digest_of_file,
+    is_sound,
     read_json,
     slug,
     write_json,
+    write_named,
 )
 from generation.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.records import MaskedQuery, Scores
@@ -96,8 +96,8 @@ class SuggestionStore:
         header = store.path / "store.json"
         if not header.exists():
             write_json(header, identity.values, shared=True)
-        if not any(_is_sound(path) for path in store._vocabulary_paths()):
-            _write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
+        if not any(is_sound(path) for path in store._vocabulary_paths()):
+            write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)
 
     @classmethod
@@ -134,7 +134,7 @@ class SuggestionStore:
         Raises:
             ValueError: the file is damaged or gone.
         """
-        sound = next((path for path in self._vocabulary_paths() if _is_sound(path)), None)
+        sound = next((path for path in self._vocabulary_paths() if is_sound(path)), None)
         if sound is None:
             raise ValueError(
                 f"{self.path}: expected a sound vocabulary, found none; run: merge-nli suggest"
@@ -220,7 +220,7 @@ class SuggestionStore:
 
     def discard_corrupt(self, shard: Shard = EVERYTHING) -> list[str]:
         """Remove parts whose content does not fit their name; their names."""
-        corrupt = [path for path in self._part_paths(shard) if not _is_sound(path)]
+        corrupt = [path for path in self._part_paths(shard) if not is_sound(path)]
         for path in corrupt:
             path.unlink()
         return [path.name for path in corrupt]
@@ -233,7 +233,7 @@ class SuggestionStore:
         return [path for path in paths if _shard_of(path).overlaps(shard)]
 
     def _sound_paths(self, shard: Shard) -> list[Path]:
-        return [path for path in self._part_paths(shard) if _is_sound(path)]
+        return [path for path in self._part_paths(shard) if is_sound(path)]
 
     def _answer(
         self,
@@ -248,24 +248,7 @@ class SuggestionStore:
     def _write_part(self, shard: Shard, queries: list[MaskedQuery], scores: Scores) -> None:
         table = _part_table(queries, scores)
         keys = digest_of([key.hex() for key in table["key"].to_pylist()])
-        _write_named(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
-
-
-def _write_named(folder: Path, name: str, table: pa.Table) -> None:
-    """Write `name.DIGEST.parquet`, the digest being that of the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # A name of its own: other tasks may be writing the same. What a killed one leaves is
-    # never read.
-    temporary = folder / f".{name}.{uuid4().hex}.tmp"
-    try:
-        pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _is_sound(path: Path) -> bool:
-    return path.name.split(".")[-2] == digest_of_file(path)[:16]
+        write_named(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
 
 
 def _shard_of(path: Path) -> Shard:

@@ -25,7 +25,6 @@ from generation.filters import (
     WORD_CLASS,
     Survivors,
     comparable,
-    match_case,
     not_in_problem,
 )
 from generation.funnel import KEPT, NOT_IN_VOCABULARY, Funnel
@@ -40,8 +39,15 @@ from generation.replacements import (
     over_occurrences,
     over_sentences,
 )
+from generation.signals import (
+    UNKNOWN,
+    answers_of,
+    articles_fit,
+    articles_of,
+    forms_changed,
+    zipf_frequencies,
+)
 from generation.tables import replacement_schema, sorted_replacements
-from generation.variants import scramble
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
@@ -154,6 +160,9 @@ class _Outcome:
     """[replacements] (shared word, word), sorted."""
     places: NDArray[np.int64]
     """[replacements, texts] Rows of `validated` by text of the problem, −1 for none."""
+    changed: NDArray[np.int64]
+    """[replacements, 2] Whether number and verb form change in the texts that validated it, as
+    `signals.forms_changed` has it."""
 
     @classmethod
     def of(
@@ -167,18 +176,22 @@ class _Outcome:
         """Combine the sentences, then ask the tagger about what is left (D8)."""
         keys, places = over_sentences(validated.keys, words.sides, combine=config.combine)
         fate = np.full(len(validated.keys), -1)
+        changed = np.full((len(validated.keys), 2), UNKNOWN)
         proposed = np.unique(places[places >= 0])
         fate[proposed] = _KEPT
         if config.class_filter:
             context = _Context(words, lexicon, tagger, config.tag_match)
             if config.combine == "intersection":
                 there = places >= 0
-                fate[places[there]] = context.fates_together(validated.keys, places)[there]
+                fates, forms = context.judge_together(validated.keys, places)
+                fate[places[there]], changed[places[there]] = fates[there], forms[there]
             else:
-                fate[proposed] = context.fates(validated.keys[proposed])
+                fate[proposed], changed[proposed] = context.judge(validated.keys[proposed])
         places = np.where((places >= 0) & (fate[places] == _KEPT), places, -1)
         kept = (places >= 0).any(1)
-        return cls(validated, fate, keys[kept], places[kept])
+        places = places[kept]
+        of_texts = np.where((places >= 0)[:, :, None], changed[places], UNKNOWN)
+        return cls(validated, fate, keys[kept], places, of_texts.max(axis=1))
 
     def mlms(self, text: int) -> NDArray[np.bool_]:
         """[replacements, MLMs] Who validated each replacement in a text: of NLI p (0) or h (1)."""
@@ -203,17 +216,21 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Condition (iii), D8: what becomes of words put on sides, as places in `_FATES`."""
+    """Condition (iii), D8: what becomes of words put on sides.
+
+    Their fates, as places in `_FATES`, and whether their forms change, as
+    `signals.forms_changed` has it.
+    """
 
     words: Occurrences
     lexicon: Lexicon
     tagger: ContextTagger
     tag_match: str
 
-    def fates_together(
+    def judge_together(
         self, keys: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """[n, texts] A word that fails in one text fails in the others, there for its own reason.
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A word that fails in one text fails in the others, there for its own reason.
 
         A word of another class in one text is rejected in those after it too, whatever
         its class is there, so there it only has to be tokenised.
@@ -221,23 +238,32 @@ class _Context:
         Args:
             keys: Of (side, word).
             places: [n, texts] The place of each word in `keys`, −1 where a text has it not.
+
+        Returns:
+            [n, texts] fates and [n, texts, 2] changes.
         """
         fates = np.full(places.shape, _KEPT)
+        changed = np.full((*places.shape, 2), UNKNOWN)
         settled = np.zeros(len(places), np.bool_)
         for text, place in enumerate(places.T):
             tagged, tokenised = (place >= 0) & ~settled, (place >= 0) & settled
-            fates[tagged, text] = self.fates(keys[place[tagged]])
+            fates[tagged, text], changed[tagged, text] = self.judge(keys[place[tagged]])
             sound = self.tagger.keeps_tokens(self._substitutions(keys[place[tokenised]]))
             fates[tokenised, text] = np.where(sound, _KEPT, _TOKENIZATION)
             settled |= fates[:, text] == _WORD_CLASS
         first = np.argmax(fates != _KEPT, axis=1)
-        return np.where(fates == _KEPT, fates[np.arange(len(fates)), first][:, None], fates)
+        return np.where(
+            fates == _KEPT, fates[np.arange(len(fates)), first][:, None], fates
+        ), changed
 
-    def fates(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n] By the tags in context.
+    def judge(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """By the tags in context.
 
         Args:
             keys: [n] (side, word)
+
+        Returns:
+            [n] fates and [n, 2] changes.
         """
         side, _ = split(keys)
         sizes = self.words.per_side[side]
@@ -248,12 +274,14 @@ class _Context:
             names = (comparable(tag, tag_match=self.tag_match) for tag in tags)
             return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
 
-        originals = compared([tag for place in self.words.places for tag in place.tags])
+        before = [tag for place in self.words.places for tag in place.tags]
+        originals = compared(before)
         occurrences = ranges(starts_of(self.words.per_side)[side], sizes)
         same = compared(self.tagger.labels)[tags] == originals[occurrences]
         starts = starts_of(sizes)[:-1]
         fate = np.where(np.logical_and.reduceat(same, starts), _KEPT, _WORD_CLASS)
-        return np.where(tags[starts] < 0, _TOKENIZATION, fate)
+        changed = forms_changed(before, self.tagger.labels, tags, occurrences, starts)
+        return np.where(tags[starts] < 0, _TOKENIZATION, fate), changed
 
     def _substitutions(self, keys: NDArray[np.int64]) -> Substitutions:
         side, word = split(keys)
@@ -292,25 +320,14 @@ def _table(
         },
         "log_odds": pa.array(found.log_odds),
         "mlm_count": pa.array(found.anywhere.sum(1)),
+        **{name: pa.nulls(len(row), pa.float32()) for name in problem_format.pll_changes},
+        "zipf_frequency": zipf_frequencies(lexicon.arrow_forms.take(form)),
+        "number_changed": answers_of(found.changed[:, 0]),
+        "tense_changed": answers_of(found.changed[:, 1]),
+        "article_fits": answers_of(
+            articles_fit(
+                articles_of(words.places), words.sides.table[row], [lexicon.forms[n] for n in form]
+            )
+        ),
     }
-    schema = replacement_schema(problem_format)
-    columns |= {
-        field.name: pa.nulls(len(row), field.type) for field in schema if field.name not in columns
-    }
-    table = pa.table(columns).cast(schema)
-    return _scrambled(table, config.rng_seed) if config.scramble else table
-
-
-def _scrambled(table: pa.Table, rng_seed: int) -> pa.Table:
-    """The same replacements with their letters shuffled (D13), each outcome once."""
-    first: dict[tuple[str, ...], int] = {}
-    names = ("seed_id", "word_class", "word", "replacement")
-    columns = (table[name].to_pylist() for name in names)
-    for row, (*word_of_seed, text) in enumerate(zip(*columns, strict=True)):
-        seed_id, _, word = word_of_seed
-        scrambled = match_case(scramble(text.lower(), f"{rng_seed}\n{seed_id}"), word)
-        first.setdefault((*word_of_seed, scrambled), row)
-    column = table.schema.get_field_index("replacement")
-    texts = pa.array([scrambled for *_, scrambled in first], pa.string())
-    rows = pa.array(first.values(), pa.int64())
-    return table.take(rows).set_column(column, table.schema.field(column), texts)
+    return pa.table(columns).cast(replacement_schema(problem_format))

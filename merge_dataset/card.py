@@ -231,10 +231,20 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
         f"Ablation: {made['ablation'] or 'none'}. Fingerprint: `{made['fingerprint']}`.\n",
         "Masked language models:\n",
         _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
+        *(_likelihoods(made["signals"]) if "signals" in made else ()),
         *_settings(made["config"]),
         "What became of the suggestions, by model and word class; each was rejected for one "
         "reason or kept:\n",
         _funnel(made),
+    ]
+
+
+def _likelihoods(signals: dict[str, Any]) -> list[str]:
+    return [
+        "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
+        f"{signals['scheme']} (Kauf and Ivanova, 2023); {signals['windowed']:,} texts longer than "
+        "its limit were scored within windows:\n",
+        _table(MODEL_KEYS, [[signals["mlm"][key] for key in MODEL_KEYS]]),
     ]
 
 

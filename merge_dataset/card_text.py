@@ -240,7 +240,8 @@ COLUMNS: Final = {
         "log-likelihood by a masked language model; null where it was not computed"
     ),
     "`zipf_frequency`": (
-        "how frequent the replacement is in English: log10 of its occurrences in a billion words"
+        "how frequent the replacement is in English: log10 of its occurrences in a billion words, "
+        "by wordfreq (whose data is under CC BY-SA 4.0)"
     ),
     "`number_changed`": (
         "whether a singular noun became plural or the other way round, at any occurrence; null "

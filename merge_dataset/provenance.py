@@ -53,6 +53,9 @@ _OF_PARAPHRASES: Final[_Types] = {
 _KEYS: Final = {REPLACEMENTS: _OF_REPLACEMENTS, PARAPHRASES: _OF_PARAPHRASES}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
+_SIGNALS: Final = "signals"
+"""What a run of replacements may also have: which model said how likely texts are."""
+
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
     PARAPHRASES: ("read", "unlabelled", "kept", "answered_right"),
@@ -97,6 +100,9 @@ def read(path: Path) -> dict[str, Any]:
         _require(path, "nli_model", value["nli_model"], NLI_MODEL_KEYS)
     for mlm in value["mlms"] if kind == REPLACEMENTS else ():
         _require(path, "mlms", mlm, MODEL_KEYS)
+    if _SIGNALS in value:
+        _require(path, _SIGNALS, value[_SIGNALS], ("mlm", "scheme", "windowed"))
+        _require(path, f"{_SIGNALS}, mlm", value[_SIGNALS]["mlm"], MODEL_KEYS)
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)
@@ -140,6 +146,8 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     {'data': 'dev.jsonl'}
     """
     kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
+    if _SIGNALS in manifest:
+        kept[_SIGNALS] = manifest[_SIGNALS]
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
     return described
