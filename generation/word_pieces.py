@@ -8,8 +8,8 @@ log-probability that it has without all this.
 
 Replacements have to be more probable than the original, and pieces to come can make a word
 only less probable. So a search that goes on with every beginning that is still more probable
-than the original, and than the least of the suggestions so far, misses no replacement: it
-has no width to choose.
+than the original, and than the least of the suggestions so far, misses no replacement. It is
+cut short only where there are very many of them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _TOGETHER: Final = {"cpu": 128}
 _TOGETHER_ACCELERATOR: Final = 4096
 """Questions searched side by side: their beginnings share batches."""
+_MOST_BEGINNINGS: Final = 200
+"""What the search goes on with at a time, of one question. On captions half of the questions have
+two beginnings at most and one in twenty has more than these, some of them thousands: with this
+bound a search takes a quarter less time on average and misses one in a hundred words of several
+pieces; with 50 it would miss one in four."""
 _CONTINUES, _BEGINS = 0, 1
 """Kinds of pieces: those that join on to what stands before, and those that begin a word."""
 
@@ -159,6 +164,17 @@ class _Beginnings:
     log_prob: NDArray[np.float32]
     """[n] Of all of them, in nats."""
 
+    def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> _Beginnings:
+        """Some of them, by number or by mask."""
+        return _Beginnings(self.blank[which], self.pieces[which], self.log_prob[which])
+
+    def most_probable(self, most: int) -> _Beginnings:
+        """Of each blank so many, in the order in which they are."""
+        # Those that are as probable as each other in the order of their ids.
+        order = np.lexsort((*self.pieces.T[::-1], -self.log_prob, self.blank))
+        first = np.searchsorted(self.blank[order], self.blank[order])
+        return self.take(np.sort(order[np.arange(len(order)) - first < most]))
+
 
 @dataclass(frozen=True, slots=True)
 class _Words:
@@ -259,6 +275,7 @@ class _Search:
         n = len(self._blanks)
         begun = _Beginnings(np.arange(n), np.zeros((n, 0), np.int32), np.zeros(n, np.float32))
         for _ in range(length):
+            begun = begun.most_probable(_MOST_BEGINNINGS)
             begun = self._with_a_piece_more(begun, floors, length)
         begun = self._sound(begun)
         bounds = np.searchsorted(begun.blank, np.arange(n + 1))
@@ -312,4 +329,4 @@ class _Search:
             for encoding, ids in zip(self._mlm.encode(put), expected, strict=True)
         ]
         sound = np.array(is_cut_so, np.bool_) & np.array(is_other, np.bool_)
-        return _Beginnings(words.blank[sound], words.pieces[sound], words.log_prob[sound])
+        return words.take(sound)

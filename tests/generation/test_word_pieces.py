@@ -72,8 +72,11 @@ def long_words(scores: Scores) -> int:
         ("albert", 'The man said "{}" here.'),
     ],
 )
-def test_words_are_those_of_an_enumeration(kind: str, template: str) -> None:
+def test_words_are_those_of_an_enumeration(
+    kind: str, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of up to two pieces, in place of a word of two."""
+    monkeypatch.setattr(word_pieces, "_MOST_BEGINNINGS", 10**6)
     slow, mlm = slow_words(tiny_model(kind)), loaded(tiny_model(kind))
     k = mlm._model.config.vocab_size + 200
     sentence = two_pieces_in(template, slow)
@@ -131,6 +134,31 @@ def assert_empty_words(scores: Scores, row: int) -> None:
     assert (scores.tokens[row] == -1).all()
     assert np.isnan(scores.original_logit[row])
     assert np.isnan(scores.logits[row]).all()
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_only_so_many_beginnings_are_gone_on_with(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most probable first pieces of each question, however many are probable enough."""
+    monkeypatch.setattr(word_pieces, "_MOST_BEGINNINGS", most)
+    path = few_pieces()
+    slow, mlm = slow_words(path), loaded(path)
+    questions = [query for query in QUESTIONS if slow.locate(query.sentence, query.span, 2)]
+    scores = score_words(mlm, questions, k=5000, max_pieces=2)
+    for row, query in enumerate(questions):
+        every = slow.answer(query.sentence, query.span, query.masked, k=5000, max_pieces=2)
+        if every is None:
+            continue
+        original, own, words = every
+        first = {
+            word[0]: slow.log_prob(query.sentence, query.span, query.masked, word, steps=1)
+            for word in slow.words(slow.read(original[0])[1], 2)
+        }
+        best = sorted(first, key=lambda piece: -first[piece])[:most]
+        kept = {w: p for w, p in words.items() if len(w) == 1 or w[0] in best}
+        assert_row(scores, row, (original, own, kept))
+    assert long_words(scores) > 0
 
 
 def test_the_originals_score_by_hand() -> None:

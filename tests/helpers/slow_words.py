@@ -67,9 +67,16 @@ class SlowWords:
         return self.slow.read(self.tokenizer.convert_ids_to_tokens(number))
 
     def log_prob(
-        self, text: str, span: Span, masked: Sequence[Span], pieces: Pieces, *, itself: bool = False
+        self,
+        text: str,
+        span: Span,
+        masked: Sequence[Span],
+        pieces: Pieces,
+        *,
+        itself: bool = False,
+        steps: int = 99,
     ) -> float:
-        """Log P of a word in pieces at `span`.
+        """Log P of a word in pieces at `span`, or of its first pieces.
 
         Args:
             text: The sentence.
@@ -77,9 +84,10 @@ class SlowWords:
             masked: The spans that are hidden: this one, or all occurrences.
             pieces: The word.
             itself: Whether it is the original, each occurrence of which has its own pieces.
+            steps: Of how many pieces.
         """
         total = 0.0
-        for step, piece in enumerate(pieces):
+        for step, piece in enumerate(pieces[:steps]):
             ids: list[int] = []
             end = place = 0
             whole = self._ids(text)
