@@ -29,7 +29,7 @@ from generation.changes import (
     tags_after,
 )
 from generation.config import Config
-from generation.families import family_of, inflected, is_in_compound
+from generation.families import family_of, inflected, is_in_compound, may_be_auxiliary
 from generation.filters import IN_PROBLEM, match_case
 from generation.funnel import KEPT
 from generation.problems import TaggedProblems
@@ -45,14 +45,16 @@ if TYPE_CHECKING:
 FAMILY_REJECTED: Final = "word_family"
 """Another form of the word stands in the problem (`families = "reject"`)."""
 FAMILY_IN_COMPOUND: Final = "family_in_compound"
-"""Another form of the word is part of a compound (`families = "inflect"`)."""
+"""A form of the word is the first part of a nominal compound (`families = "inflect"`)."""
+FAMILY_AUXILIARY: Final = "family_auxiliary"
+"""The word is a form of "be", "have" or "do" (the same)."""
 NO_INFLECTION: Final = "no_inflection"
 """The replacement has not the form that another form of the word asks for."""
 
 Key = tuple[str, str, str, str]
 """Seed, class, word, replacement."""
 
-_OF_WORDS: Final = (FAMILY_REJECTED, FAMILY_IN_COMPOUND)
+_OF_WORDS: Final = (FAMILY_REJECTED, FAMILY_IN_COMPOUND, FAMILY_AUXILIARY)
 """Reasons that reject all replacements of a word."""
 
 Family = Sequence[tuple[int, int]]
@@ -249,8 +251,11 @@ def _inflected(row: _Row, family: Family, tags: Mapping[tuple[int, int], str | N
         family: Where other forms of its word stand.
         tags: Those of the replacement where it stands.
     """
-    if any(is_in_compound(row.word, row.sentences[text], position) for text, position in family):
+    own = [(text, n) for text, positions in enumerate(row.word.positions) for n in positions]
+    if any(is_in_compound(row.sentences[text], n) for text, n in (*own, *family)):
         return FAMILY_IN_COMPOUND
+    if any(may_be_auxiliary(row.sentences[text], n) for text, n in family):
+        return FAMILY_AUXILIARY
     in_problem = {token.text.lower() for sentence in row.sentences for token in sentence.tokens}
     # Where the word has its class; elsewhere it may have another (D2).
     tag = next(

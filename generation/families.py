@@ -20,6 +20,8 @@ _UPOS: Final = {"noun": "NOUN", "verb": "VERB", "adjective": "ADJ", "adverb": "A
 _BASE_TAGS: Final = frozenset({"NN", "VB", "VBP", "JJ", "RB"})
 """Tags of forms that are their own lemma, "am" and "are" aside."""
 
+_AUXILIARIES: Final = frozenset({"be", "have", "do"})
+
 _NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 
 
@@ -55,29 +57,25 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
     ]
 
 
-def is_in_compound(word: SharedWord, sentence: Sentence, position: int) -> bool:
-    """Whether a form of a word's family is bound to what stands beside it.
+def is_in_compound(sentence: Sentence, position: int) -> bool:
+    """Whether a noun is the first part of a nominal compound: whether a noun comes next.
 
-    A noun with a noun after it is the first part of a nominal compound, and what it means there
-    need not be what it means elsewhere: a "dog show" is no "cat show" where dogs become cats,
-    which is what the paper warns of. And "is being" is one verb: both forms of "be" cannot
-    become two forms of another verb.
-
-    Args:
-        word: The shared word.
-        sentence: A text of its problem.
-        position: Where the other form stands.
+    What it means there need not be what it means elsewhere: "leaf blowers" may be "air blowers",
+    but leaves are no airs. This is what the paper warns of.
     """
-    tokens = sentence.tokens
-    if tokens[position].tag in _NOUN_TAGS:
-        return any(token.tag in _NOUN_TAGS for token in tokens[position + 1 : position + 2])
-    mine = lemmas(tokens[position].text.lower(), tokens[position].tag)
-    beside = [*tokens[max(0, position - 1) : position], *tokens[position + 1 : position + 2]]
-    return word.word_class == "verb" and any(
-        coarse_class(token.tag) == "verb"
-        and not set(mine).isdisjoint(lemmas(token.text.lower(), token.tag))
-        for token in beside
-    )
+    here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
+    return here.tag in _NOUN_TAGS and any(token.tag in _NOUN_TAGS for token in following)
+
+
+def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
+    """Whether a verb is a form of "be", "have" or "do".
+
+    These help other verbs, which what a masked LM puts for one form of them cannot do in the
+    others: "is waiting" is not "looks waiting" where he "was tall" and now "looked tall".
+    """
+    token = sentence.tokens[position]
+    mine = lemmas(token.text.lower(), token.tag)
+    return coarse_class(token.tag) == "verb" and not _AUXILIARIES.isdisjoint(mine)
 
 
 def inflected(word: str, tag: str, wanted: str) -> str | None:

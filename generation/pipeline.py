@@ -379,8 +379,10 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
             f"{total.funnel.rows()}"
         )
     if not total.variants:
+        count = config.words_at_once
+        what = f"combinations of {count} replacements" if count > 1 else "replacements"
         raise ValueError(
-            f"{base.path}: no seed has {config.min_replacements} replacements per "
+            f"{base.path}: no seed has {config.min_replacements} {what} per "
             f"{config.min_replacements_scope}, the most is {total.most}; add masked LMs or "
             "problems, or lower min_replacements"
         )

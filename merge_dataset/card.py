@@ -20,7 +20,7 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.merge_nli import content_hash
-from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES
+from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -61,7 +61,7 @@ def render(folder: Path) -> str:
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
         card_text.licences(names),
-        card_text.limits(kinds),
+        card_text.limits(kinds, relatives_stay=any(map(_leaves_relatives, made))),
         card_text.citations(names, kinds),
     ]
     header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
@@ -233,6 +233,7 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
         _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
         *(_likelihoods(made["signals"]) if "signals" in made else ()),
         *_settings(made["config"]),
+        *_options(made["config"]),
         "What became of the suggestions, by model and word class; each was rejected for one "
         "reason or kept:\n",
         _funnel(made),
@@ -275,6 +276,18 @@ def _problems(made: dict[str, Any]) -> str:
 def _settings(config: dict[str, Any]) -> list[str]:
     chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
     return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
+
+
+def _options(config: dict[str, Any]) -> list[str]:
+    text = " ".join(card_text.options(config))
+    return [f"{text}\n"] if text else []
+
+
+def _leaves_relatives(made: dict[str, Any]) -> bool:
+    """Whether other forms of a replaced word stay: not said of paraphrases."""
+    if provenance.kind_of(made) != REPLACEMENTS:
+        return False
+    return str(made["config"].get("families", "ignore")) == "ignore"
 
 
 def _described(model: dict[str, Any]) -> str:

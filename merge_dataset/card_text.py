@@ -6,8 +6,8 @@ Of each kind of collection, replacements and paraphrases, it speaks where there 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
@@ -110,10 +110,30 @@ def making(kinds: Kinds) -> str:
     return "\n".join(["## How it was made\n", *texts, ""])
 
 
-def limits(kinds: Kinds) -> str:
-    """What a reader should not expect."""
+def limits(kinds: Kinds, *, relatives_stay: bool = True) -> str:
+    """What a reader should not expect.
+
+    Args:
+        kinds: Of collections.
+        relatives_stay: Whether in some, other forms of a replaced word are left alone.
+    """
     texts = [text for kind, text in _LIMITS.items() if kind in kinds]
-    return "".join(["## Limits\n\n", *texts, _ENGLISH if REPLACEMENTS not in kinds else ""])
+    english = _ENGLISH if REPLACEMENTS not in kinds else ""
+    text = "".join(["## Limits\n\n", *texts, english])
+    return text if relatives_stay else text.replace(_RELATIVES, "")
+
+
+def options(config: Mapping[str, Any]) -> Iterator[str]:
+    """What variants change beside one word, by a run's settings."""
+    families, count = config.get("families"), config.get("words_at_once", 1)
+    if families in _FAMILIES:
+        yield _FAMILIES[families]
+    if count > 1:
+        yield f"A variant replaces {count} shared words of the class at once."
+    if config.get("repair_articles"):
+        yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
+    if families == "inflect" or count > 1 or config.get("repair_articles"):
+        yield _PAIRS
 
 
 def licences(names: Iterable[str]) -> str:
@@ -310,13 +330,27 @@ facts below for machines.
 """,
 }
 
+_FAMILIES: Final = {
+    "reject": "Words of which another form stands in the problem are not replaced.",
+    "inflect": "Other forms of a replaced word are replaced too, inflected likewise.",
+}
+
+_PAIRS: Final = (
+    "So `original` and `replacement` may hold several words, with spaces between: the i-th of "
+    "`original` became the i-th of `replacement`. What stands at a span says which it is."
+)
+
+_RELATIVES: Final = """\
+- Morphological relatives of a replaced word are left alone: with *sleeps* replaced, *sleeping*
+  stays.
+"""
+
 _LIMITS: Final = {
-    REPLACEMENTS: """\
+    REPLACEMENTS: f"""\
 - Labels are automatic: a variant keeps its seed's label and was not annotated again. Some
   replacements change the inference or make an odd sentence.
 - A word that a model splits into several word pieces is not replaced by that model.
-- Morphological relatives of a replaced word are left alone: with *sleeps* replaced, *sleeping*
-  stays.
+{_RELATIVES}\
 - When a word occurs several times in a sentence and one occurrence is masked at a time, the
   others remain visible and may bias the model's proposals.
 - English only.

@@ -202,7 +202,7 @@ def test_your_own_mlm(
 
 def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
     """Each option changes what the page says it changes."""
-    pieces, joint = run_page("generation/beyond.md", tmp_path)
+    pieces, families, pairs, articles, joint = run_page("generation/beyond.md", tmp_path)
     assert re.search(r"^all +\d[\d,]* +[\d,]+ +[1-9]\d*$", pieces, flags=re.MULTILINE)
     plain, longer = (
         replacements(f"runs/{run}/replacements.parquet") for run in ("plain", "pieces")
@@ -215,6 +215,9 @@ def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
     )
     assert single != together
     assert "another [cook →" in joint
+    assert "The cat [sleeps → runs] here; it was [sleeping → running] there before." in families
+    assert re.search(r"^  noun combinations: [\d,]+ kept", pairs, flags=re.MULTILINE)
+    assert re.search(r"\[a → an\] \[|\[an → a\] \[", articles, flags=re.IGNORECASE)
 
 
 @pytest.fixture

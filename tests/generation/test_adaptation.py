@@ -10,6 +10,7 @@ from helpers.replacement_tables import Replacement, table_of
 from threadpoolctl import threadpool_limits
 
 from generation.adaptation import (
+    FAMILY_AUXILIARY,
     FAMILY_IN_COMPOUND,
     FAMILY_REJECTED,
     NO_INFLECTION,
@@ -159,7 +160,10 @@ def test_families_keep_their_class(tagger: Tagger) -> None:
 
 
 def test_compounds_are_left_alone(tagger: Tagger) -> None:
-    """What "dog show" becomes is not known from what dogs become."""
+    """What "dog show" becomes is not known from what dogs become, nor the other way round."""
+    texts = ("A dog show is no show of dogs.", "The dog show is here.")
+    made = adapted(tagger, *texts, "dog", "noun", "cat", families="inflect")
+    assert fates(made) == {FAMILY_IN_COMPOUND: 1}
     made = adapted(tagger, "The dogs are at a dog show.", "The dogs run.", "dogs", "noun",
                    "cats", "boys", families="inflect")  # fmt: skip
     assert len(made.replacements) == 0
@@ -167,6 +171,15 @@ def test_compounds_are_left_alone(tagger: Tagger) -> None:
     assert (excluded.word, excluded.reason, excluded.replacements) == (
         "dogs", FAMILY_IN_COMPOUND, 2,
     )  # fmt: skip
+
+
+def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
+    """What stands for "is" cannot be what helps another verb."""
+    made = adapted(tagger, "He is old and was sleeping.", "He is there.", "is", "verb", "looks",
+                   families="inflect")  # fmt: skip
+    assert len(made.replacements) == 0
+    (excluded,) = made.exclusions
+    assert (excluded.word, excluded.reason) == ("is", FAMILY_AUXILIARY)
 
 
 # --- Articles ---

@@ -6,7 +6,14 @@ import sys
 
 import pytest
 
-from generation.families import family_of, inflected, is_in_compound, lemmas, require_library
+from generation.families import (
+    family_of,
+    inflected,
+    is_in_compound,
+    lemmas,
+    may_be_auxiliary,
+    require_library,
+)
 from generation.records import Sentence, SharedWord, Token
 
 
@@ -132,24 +139,17 @@ def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> 
     assert inflected(word, tag, wanted) == expected
 
 
-def in_compounds(word: str, word_class: str, tagged: str) -> list[str]:
-    found = sentence(tagged)
-    shared = SharedWord(word, word_class, ())
-    return [t.text for n, t in enumerate(found.tokens) if is_in_compound(shared, found, n)]
-
-
 def test_the_first_part_of_a_compound() -> None:
     """A noun with a noun after it, not the last one."""
-    tagged = "the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN"
-    assert in_compounds("dogs", "noun", tagged) == ["dog"]
+    found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
+    assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
 
 
-def test_two_forms_of_one_verb() -> None:
-    """In "is being pushed" and "had had", but not where they stand apart."""
-    tagged = "he/PRP is/VBZ being/VBG pushed/VBN and/CC she/PRP is/VBZ"
-    assert in_compounds("is", "verb", tagged) == ["is", "being"]
-    assert in_compounds("has", "verb", "he/PRP had/VBD had/VBN it/PRP") == ["had", "had"]
-    assert in_compounds("plays", "verb", "he/PRP is/VBZ playing/VBG games/NNS") == []
+def test_verbs_that_help_others() -> None:
+    """Whether they do or not; what is no verb is none."""
+    found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
+    shown = [t.text for n, t in enumerate(found.tokens) if may_be_auxiliary(found, n)]
+    assert shown == ["is", "being", "had", "done"]
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,13 @@ def test_command_line(run: Path, tmp_path: Path) -> None:
     assert {key: config[key] for key in OPTIONS["all"]} == OPTIONS["all"]
 
 
+def test_too_few_combinations(run: Path) -> None:
+    """The message says of what there are too few, and how many there were."""
+    expected = r"no seed has 1000 combinations of 2 replacements per class, the most is \d+; add"
+    with pytest.raises(ValueError, match=expected):
+        build(run, into="few", words_at_once=2, min_replacements=1000)
+
+
 def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that names the extra, before anything is written."""
     monkeypatch.setitem(sys.modules, "lemminflect", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,38 @@ def test_statistics_by_hand(text: str) -> None:
 def test_card_is_what_the_folder_gives(dataset: Path, text: str) -> None:
     """The card is a function of the files: rendering again gives the same."""
     assert card.render(dataset) == text
+
+
+def rendered(dataset: Path, **settings: Any) -> str:
+    """The card of a run with some settings, in one line."""
+    path = dataset / "snli" / "provenance.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps({**made, "config": {**made["config"], **settings}}))
+    return " ".join(card.render(dataset).split())
+
+
+_PAIRS = "the i-th of `original` became the i-th of `replacement`"
+_RELATIVES = "Morphological relatives of a replaced word are left alone"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "pairs", "relatives"),
+    [
+        ({}, "", False, True),
+        ({"families": "reject"}, "Words of which another form stands in", False, False),
+        ({"families": "inflect"}, "Other forms of a replaced word are replaced too", True, False),
+        ({"words_at_once": 3}, "A variant replaces 3 shared words of the class", True, True),
+        ({"repair_articles": True}, 'Where "a" or "an" stands before', True, True),
+    ],
+)
+def test_options_are_told(
+    dataset: Path, settings: dict[str, Any], said: str, pairs: bool, relatives: bool
+) -> None:
+    """What changes beside one word, how the columns hold it, and which limit is gone."""
+    text = rendered(dataset, **settings)
+    assert said in text
+    assert (_PAIRS in text, _RELATIVES in text) == (pairs, relatives)
+    assert text.count("English only.") == 1
 
 
 def test_front_matter_for_the_hub(dataset: Path, text: str) -> None:

@@ -13,9 +13,9 @@ from helpers.problem_folder import Problem, many_problems, problem_row, write_fo
 
 from merge_dataset.register import register
 from merge_metric.problems import (
-    problem_schema,
     description_of,
     part_of_source,
+    problem_schema,
     read_problems,
     sample_seeds,
     seeds_of,
