@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
+from merge_dataset.schema import LABELS
 from merge_metric.coverage import some
 from merge_metric.join import join
 from merge_metric.metadata import model_name
@@ -156,6 +157,22 @@ def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
     for run in runs:
         found.setdefault(run.config, []).append(run)
     return found
+
+
+def common_labels(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The labels of the problems that runs are about; those of NLI without a run.
+
+    Raises:
+        ValueError: they differ.
+    """
+    found = {run.counts.labels: run.config for run in runs}
+    if len(found) > 1:
+        parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
+        raise ValueError(
+            f"expected problems with the same labels, got {parts}; name configurations of one "
+            f"kind by --config"
+        )
+    return next(iter(found), LABELS)
 
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.layout import collections, require_dataset, split_files
+from merge_dataset.layout import collections, format_in, require_dataset, split_files
 from merge_metric.analyses.catalogue import ANALYSES
 from merge_metric.analyses.tables import Table
 from merge_metric.coverage import check_configurations, read_columns
@@ -140,11 +140,13 @@ def _made(
 
         return ablations(runs), plot_ablations
     if name == "hardest":
-        from merge_metric.analyses.hardest import TEXTS, hardest, plot_hardest
+        from merge_metric.analyses.hardest import hardest, plot_hardest, shown
 
         every = list(runs)
         seeds = {
-            config: read_columns(dataset, split_files(dataset, config)["seeds"], TEXTS)
+            config: read_columns(
+                dataset, split_files(dataset, config)["seeds"], shown(format_in(dataset, config))
+            )
             for config in dict.fromkeys(run.config for run in every)
         }
         return hardest(every, seeds, **given), plot_hardest

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from merge_dataset.schema import LABELS
 from merge_metric.analyses.averages import per_config, weighted_mean
 from merge_metric.analyses.drawing import GREY, config_bars, legend_below, panels
 from merge_metric.analyses.shift import COUNT_COLUMNS, COUNTS, average_notes, shift_row, signed
 from merge_metric.analyses.tables import Column, Table
-from merge_metric.runs import Run
+from merge_metric.runs import Run, common_labels
 from merge_metric.seed_variant_accuracy.divergence import sigma
 
 if TYPE_CHECKING:
@@ -35,8 +34,11 @@ def confidence(runs: Iterable[Run]) -> Table:
     Raises:
         ValueError: predictions without probabilities.
     """
+    runs = list(runs)
+    highest = _highest(len(common_labels(runs)))
     rows = [
         {key: value for key, value in shift_row(run).items() if not key.startswith(("jsd", "ks"))}
+        | {"highest": highest}
         for run in runs
     ]
     averages = [row for row in per_config(rows, _SIGMAS, COUNTS) if row["averaged"]]
@@ -60,16 +62,16 @@ def confidence(runs: Iterable[Run]) -> Table:
         rows=(*rows, *averages),
         notes=(
             f"Of the seeds answered right, and of their variants by whether the prediction "
-            f"changed. The higher, the surer; at most {_highest():.3f}.",
+            f"changed. The higher, the surer; at most {highest:.3f}.",
             *average_notes(averages),
             *less,
         ),
     )
 
 
-def _highest() -> float:
-    """σ where one label has all."""
-    return float(sigma(np.eye(len(LABELS)))[0])
+def _highest(labels: int) -> float:
+    """σ where one of so many labels has all."""
+    return float(sigma(np.eye(labels))[0])
 
 
 def plot_confidence(table: Table) -> Figure:
@@ -81,7 +83,8 @@ def plot_confidence(table: Table) -> Figure:
         max(figure.get_figwidth(), 1.2 + 0.75 * len(rows)), figure.get_figheight()
     )
     axes.set_ylabel("σ of label probabilities")
-    axes.axhline(_highest(), color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_ylim(0, 0.5)
+    highest = table.rows[0]["highest"]
+    axes.axhline(highest, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_ylim(0, max(0.5, 1.05 * highest))
     legend_below(figure, [axes])
     return figure

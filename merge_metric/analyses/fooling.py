@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from merge_dataset.schema import LABELS
 from merge_metric.analyses.averages import of_models, over_configs, over_models
 from merge_metric.analyses.drawing import (
     distinct,
@@ -23,16 +22,15 @@ from merge_metric.analyses.drawing import (
 )
 from merge_metric.analyses.measures import FOOLING, fooling
 from merge_metric.analyses.tables import Column, Table
-from merge_metric.runs import Run
+from merge_metric.initials import initials
+from merge_metric.runs import Run, common_labels
+from merge_metric.seed_variant_accuracy.options import OPPOSITES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STRICT, RELAXED = FOOLING
-
-_PARTS: Final = ("", *(f"_{label}" for label in LABELS))
-"""What the keys of all seeds, and of those of a gold label, end in."""
 
 _COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
@@ -48,13 +46,17 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
         n_bootstrap: Replicates for 95 % intervals; 0 for none.
         rng_seed: Of the bootstrap.
     """
+    runs = list(runs)
+    labels = common_labels(runs)
     rows = [_row(run, n_bootstrap, rng_seed) for run in runs]
-    weights = {f"{key}{part}": f"n_right{part}" for part in _PARTS for key in FOOLING}
+    weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
     of_configs = over_models(rows, list(weights), list(dict.fromkeys(weights.values())))
     of_all = over_configs([*rows, *of_configs], weights)
+    without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
     notes = ["r_s, r_r: the share of seeds answered right (right: how many) of which at least one "
              "variant changes the prediction to the opposite label (r_s), to any other (r_r), in "
-             "percent; neutral has no opposite, so any change counts as strict."]  # fmt: skip
+             f"percent; {', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite, "
+             "so any change counts as strict."]  # fmt: skip
     if of_configs:
         notes.append("(mean): over models, which weigh the same; their seeds are added up.")
     if of_all:
@@ -68,8 +70,8 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
             Column("n_right", "right", "count"),
             *(Column(key, _heading(key), "share", interval=f"{key}_ci") for key in FOOLING),
             *(
-                Column(f"{key}_{label}", f"{_heading(key)} {label[0].upper()}", "share")
-                for label in LABELS
+                Column(f"{key}_{label}", f"{_heading(key)} {letter}", "share")
+                for label, letter in zip(labels, initials(labels), strict=True)
                 for key in FOOLING
             ),
         ),
@@ -81,11 +83,16 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
 def _row(run: Run, n_bootstrap: int, rng_seed: int) -> dict[str, Any]:
     counts = run.counts
     row: dict[str, Any] = {"config": run.config, "model": run.model, "averaged": None}
-    labels = (counts.take(counts.gold == counts.labels.index(label)) for label in LABELS)
-    for part, each in zip(_PARTS, (counts, *labels), strict=True):
+    by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
+    for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
         found = fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
         row |= {_key(key, part): value for key, value in found.items()}
     return row
+
+
+def _parts(labels: Sequence[str]) -> tuple[str, ...]:
+    """What the keys of all seeds, and of those of a gold label, end in."""
+    return "", *(f"_{label}" for label in labels)
 
 
 def _key(key: str, part: str) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merge_dataset.schema import LABELS
+from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.analyses.drawing import GREY, PALETTE
 from merge_metric.analyses.hardness import Ints, hardest_first, mean_right
 from merge_metric.analyses.tables import Column, Table
-from merge_metric.runs import Run, by_config, on_common_seeds
+from merge_metric.initials import initials, legend
+from merge_metric.runs import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.inputs import Rows
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-TEXTS: Final = ("seed_id", "premise", "hypothesis", "label", "annotator_labels")
-"""Columns of the split `seeds` that the table shows."""
-
+_SHOWN_OF_SEEDS: Final = ("seed_id", "label", "annotator_labels")
 _SHOWN: Final = 40
 """Seeds in a plot."""
 
@@ -33,12 +32,14 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
 
     Args:
         runs: Models on configurations.
-        seeds: Configuration → its split `seeds`, with the columns `TEXTS`.
+        seeds: Configuration → its split `seeds`, with the columns that `shown` names.
         top: How many seeds of each configuration; by default those that every model
             answers wrong.
     """
     rows: list[dict[str, Any]] = []
     notes = []
+    runs = list(runs)
+    labels, fields = common_labels(runs), _fields(seeds)
     for config, group in by_config(runs).items():
         found = _seeds(config, group, seeds[config])
         wrong = [row for row in found if not row["n_right"]]
@@ -54,14 +55,16 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
             Column("votes", "votes"),
             Column("variants_right", "variants right", "share"),
             Column("answers", "answers"),
-            Column("premise", "P", "passage"),
-            Column("hypothesis", "H", "passage"),
+            *(
+                Column(field, field[0].upper() if fields == NLI.fields else field, "passage")
+                for field in fields
+            ),
         ),
         rows=tuple(rows),
         notes=(
             "Variants right in percent, averaged over models; each distinct variant counts once. "
             "Votes of the annotators, where known, and answers of the models to the seed itself: "
-            "E(ntailment), N(eutral), C(ontradiction).",
+            f"{legend(labels)}.",
             *notes,
         ),
     )
@@ -76,23 +79,23 @@ def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, 
     )
     by_model, mean = n_right / n_variants, mean_right(n_right, n_variants)
     n_models_right = np.sum([each.right for each in counts], axis=0)
-    text_of = {text["seed_id"]: text for text in texts.select(TEXTS).to_pylist()}
+    text_of = {text["seed_id"]: text for text in texts.to_pylist()}
+    labels, fields = counts[0].labels, _fields({config: texts})
     return [
         {
             "config": config,
             "seed_id": ids[n],
-            "gold": LABELS[counts[0].gold[n]],
-            "votes": _tally(text_of[ids[n]]["annotator_labels"]),
-            "answers": _tally([int(each.own[n]) for each in counts]),
+            "gold": labels[counts[0].gold[n]],
+            "votes": _tally(text_of[ids[n]]["annotator_labels"], labels),
+            "answers": _tally([int(each.own[n]) for each in counts], labels),
             "variants_right": float(mean[n]),
             "n_right": int(n_models_right[n]),
             "n_models": len(runs),
             "by_model": {
                 run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
             },
-            "premise": text_of[ids[n]]["premise"],
-            "hypothesis": text_of[ids[n]]["hypothesis"],
-            "annotator_labels": [LABELS[v] for v in text_of[ids[n]]["annotator_labels"] or ()],
+            **{field: text_of[ids[n]][field] for field in fields},
+            "annotator_labels": [labels[v] for v in text_of[ids[n]]["annotator_labels"] or ()],
         }
         for n in hardest_first(mean, len(runs) - n_models_right).tolist()
     ]
@@ -108,12 +111,33 @@ def _variants_per_seed(rows: Rows, seed_ids: Sequence[Any]) -> tuple[Ints, Ints]
     )
 
 
-def _tally(labels: Sequence[int] | None) -> str | None:
+def shown(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
+    """Columns of the split `seeds` that the table shows."""
+    return *_SHOWN_OF_SEEDS, *problem_format.fields
+
+
+def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
+    """The texts among `shown`."""
+    tables = (table.column_names for table in seeds.values())
+    found = {tuple(name for name in names if name not in _SHOWN_OF_SEEDS) for names in tables}
+    if len(found) > 1:
+        raise ValueError(
+            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(found)))}"
+            "; name configurations of one kind by --config"
+        )
+    return next(iter(found), NLI.fields)
+
+
+def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
     """Such as "E3 N2 C0"; None where there are none."""
-    if not labels:
+    if not codes:
         return None
-    times = Counter(labels)
-    return " ".join(f"{name[0].upper()}{times[code]}" for code, name in enumerate(LABELS))
+    times = Counter(codes)
+    # A number would run into the letter's, if the letter is one.
+    between = ":" if initials(labels)[0].isdigit() else ""
+    return " ".join(
+        f"{letter}{between}{times[code]}" for code, letter in enumerate(initials(labels))
+    )
 
 
 def _summary(config: str, n_models: int, wrong: Sequence[Mapping[str, Any]], n_seeds: int) -> str:

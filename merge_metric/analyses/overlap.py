@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.layout import split_files
+from merge_dataset.layout import format_in, split_files
+from merge_dataset.schema import NLI
 from merge_metric.analyses.averages import over_models, per_config
 from merge_metric.analyses.distances import Encode, cosine_distances, histogram_divergence
 from merge_metric.analyses.drawing import config_bars, panels, percent_axis
@@ -82,6 +83,11 @@ def pairs_of(run: Run) -> Pairs:
 
 def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pairs:
     """The pairs of some variants, in their order; by default of all."""
+    if (problem_format := format_in(folder, config)) != NLI:
+        raise ValueError(
+            f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
+            f"with the {problem_format.described}; name others by --config"
+        )
     files = split_files(folder, config)
     seeds = read_columns(folder, files["seeds"], ("seed_id", "hypothesis"))
     variants = read_columns(folder, files["variants"], ("variant_id", "seed_id", "hypothesis"))

@@ -104,6 +104,9 @@ _REPLACED: Final = (
     "differ from it in one word that premise and hypothesis share, replaced by the same word in "
     "both"
 )
+_REPLACED_ANYWHERE: Final = (
+    "differ from it in one word that its texts share, replaced by the same word in all of them"
+)
 _PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
 
 DEFINITIONS: Final = (
@@ -131,8 +134,18 @@ DEFINITIONS: Final = (
 """Term and one sentence, where variants are replacements."""
 
 
-def definitions(*, replacements: bool, paraphrases: bool) -> tuple[tuple[str, str], ...]:
+def seed_is(*, is_nli: bool) -> str:
+    """What a seed is."""
+    return _SEED_IS if is_nli else "A seed is a problem as it was collected."
+
+
+def definitions(
+    *, replacements: bool, paraphrases: bool, is_nli: bool = True
+) -> tuple[tuple[str, str], ...]:
     """Term and one sentence, according to the kinds of variants that there are."""
+    if not is_nli:
+        text = f"{seed_is(is_nli=False)} Its variants {_REPLACED_ANYWHERE}; the gold label stays."
+        return ((_SEED_VARIANT, text), *DEFINITIONS[1:])
     if not paraphrases:
         return DEFINITIONS
     differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED

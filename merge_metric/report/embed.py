@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase, digits
 from typing import Any, Final
 
-from merge_dataset.schema import LABELS, PARAPHRASE, changed_words
+from merge_dataset.schema import PARAPHRASE, changed_words
+from merge_metric.initials import initials
 from merge_metric.report.columns import HEADLINE, Result, cell
 from merge_metric.report.evidence import Evidence, Part
 from merge_metric.report.seeds import MISSING, SourceSeeds
 
 Spans = Sequence[Sequence[int]]
 
-_DIGITS: Final = {**{code: str(code) for code in range(len(LABELS))}, MISSING: "-"}
+_DIGITS: Final = {**dict(enumerate(digits + ascii_lowercase)), MISSING: "-"}
+"""Label → a character, which scripts read as a number of base 36."""
 
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
     """The whole: figures in percent, and problems."""
     return {
-        "labels": list(LABELS),
+        "labels": list(evidence.labels),
+        "letters": list(initials(evidence.labels)),
         "models": evidence.names,
         "columns": [
             {"key": c.key, "head": c.head, "name": c.name, "meaning": c.meaning} for c in HEADLINE

@@ -11,9 +11,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from merge_dataset.layout import PROVENANCE, require_dataset
+from merge_dataset.layout import PROVENANCE, format_in, require_dataset
 from merge_dataset.schema import (
     LABELS,
+    NLI,
     PARAPHRASE,
     WORD_CLASSES,
     collection_name,
@@ -59,6 +60,7 @@ class Configuration:
     model has no predictions for it."""
     comparison: Comparison | None
     """Of the models with a result; None where `compare` has nothing to say."""
+    labels: tuple[str, ...] = LABELS
 
     @property
     def source(self) -> str:
@@ -95,7 +97,7 @@ class Configuration:
         return [
             whole,
             *(_parts("word_class", names, word_classes) if len(names) > 1 else ()),
-            *_parts("label", LABELS, labels),
+            *_parts("label", self.labels, labels),
         ]
 
     def parts_by(self, kind: str) -> list[Part]:
@@ -116,6 +118,16 @@ class Evidence:
     provenance: Mapping[str, Mapping[str, Any]]
     """Source, or source and `_paraphrases` → how its data was made."""
     n_bootstrap: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all problems."""
+        return self.configurations[0].labels if self.configurations else LABELS
+
+    @property
+    def is_nli(self) -> bool:
+        """Whether all problems are of NLI."""
+        return all(format_in(self.folder, c.name) == NLI for c in self.configurations)
 
     @property
     def names(self) -> list[str]:
@@ -162,6 +174,7 @@ def gather(
     require_dataset(folder)
     models = read_models(files, folder)
     chosen = check_configurations(folder, configs) or _chosen(models)
+    _require_same_labels(folder, chosen)
     scored = {
         (config, position): _score(
             models[position],
@@ -178,6 +191,7 @@ def gather(
         _configuration(
             config,
             {model.name: scored.get((config, position)) for position, model in enumerate(models)},
+            labels=format_in(folder, config).labels,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
         )
@@ -249,8 +263,24 @@ def _score(
     )
 
 
+def _require_same_labels(folder: Path, configs: Sequence[str]) -> None:
+    """Answers to different labels do not fit into the same tables."""
+    found = {format_in(folder, config).labels: config for config in configs}
+    if len(found) > 1:
+        parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
+        raise ValueError(
+            f"a report: expected problems with the same labels, got {parts}; name configurations "
+            f"of one kind by --config"
+        )
+
+
 def _configuration(
-    name: str, scored: Mapping[str, Scored | None], *, n_bootstrap: int, rng_seed: int
+    name: str,
+    scored: Mapping[str, Scored | None],
+    *,
+    labels: tuple[str, ...],
+    n_bootstrap: int,
+    rng_seed: int,
 ) -> Configuration:
     counts = {model: each.counts for model, each in scored.items() if each}
     comparison = None
@@ -262,7 +292,7 @@ def _configuration(
         except ValueError as error:  # no seed that all have: the figures are still worth reading
             log.warning("the models are not compared: %s", error)
     results = tuple(each and each.result for each in scored.values())
-    return Configuration(name, results, comparison)
+    return Configuration(name, results, comparison, labels)
 
 
 def _classes(

@@ -13,7 +13,6 @@ import jinja2
 from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
-from merge_dataset.schema import LABELS
 from merge_metric.comparison import DECISIVE, Comparison
 from merge_metric.report import columns
 from merge_metric.report.columns import Column, Result, cell, interval, number
@@ -84,7 +83,9 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             strict=columns.STRICT,
             lede=lede(evidence),
             definitions=columns.definitions(
-                replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
+                replacements=evidence.has_replacements,
+                paraphrases=evidence.has_paraphrases,
+                is_nli=evidence.is_nli,
             ),
             shift_keys=SHIFT_KEYS,
             heat_range=(low, high),
@@ -107,15 +108,17 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             number=number,
             interval=interval,
             fraction=lambda value: "–" if value is None else f"{value:.3f}",
-            labels=LABELS,
+            labels=evidence.labels,
         )
     )
 
 
 def lede(evidence: Evidence) -> str:
     """What seeds and variants are, according to the kinds of variants that there are."""
-    text = "A seed is an NLI problem as it was collected. Each of its variants "
+    text = f"{columns.seed_is(is_nli=evidence.is_nli)[:-1]}. Each of its variants "
     replaces = "replaces one word that premise and hypothesis share by another that fits both"
+    if not evidence.is_nli:
+        replaces = "replaces one word that its texts share by another that fits all of them"
     paraphrases = "paraphrases its hypothesis as a whole"
     if not evidence.has_paraphrases:
         text += replaces

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.layout import split_files
-from merge_dataset.schema import VARIANT_CLASSES
+from merge_dataset.layout import format_in, split_files
+from merge_dataset.schema import NLI, VARIANT_CLASSES
 from merge_metric.analyses.hardness import hardest_first, mean_right
 from merge_metric.coverage import read_columns
 from merge_metric.report.evidence import Evidence
@@ -27,16 +27,8 @@ MISSING: Final = -1
 _LEAST: Final = 5
 """Variants of a seed of which some are shown, if there are as many."""
 
-_TEXTS: Final = ("variant_id", "seed_id", "premise", "hypothesis", "label")
-_SEED_COLUMNS: Final = (*_TEXTS, "annotator_labels")
-_VARIANT_COLUMNS: Final = (
-    *_TEXTS,
-    "word_class",
-    "original",
-    "replacement",
-    "premise_spans",
-    "hypothesis_spans",
-)
+_IDENTITY: Final = ("variant_id", "seed_id", "label")
+_WORDS: Final = ("word_class", "original", "replacement")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +36,8 @@ class SourceSeeds:
     """S seeds of a source with V variants of C classes, and M models' answers."""
 
     source: str
+    texts: tuple[str, str]
+    """What stands in the columns `premise` and `hypothesis`: of NLI these."""
     seeds: pa.Table
     """(S,) by id."""
     variants: pa.Table
@@ -138,8 +132,13 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         split: list(dict.fromkeys(f for c in configs for f in split_files(folder, c)[split]))
         for split in ("seeds", "variants")
     }
-    seeds = read_columns(folder, files["seeds"], _SEED_COLUMNS).combine_chunks()
-    variants = read_columns(folder, files["variants"], _VARIANT_COLUMNS).combine_chunks()
+    fields, spans = (getattr(format_in(folder, configs[0]), name) for name in ("fields", "spans"))
+    of_seeds, of_variants = (*_IDENTITY, "annotator_labels", *fields), (
+        *_IDENTITY, *_WORDS, *fields, *spans
+    )  # fmt: skip
+    seeds = read_columns(folder, files["seeds"], of_seeds).combine_chunks()
+    variants = read_columns(folder, files["variants"], of_variants).combine_chunks()
+    seeds, variants = (as_pairs(table, fields) for table in (seeds, variants))
     seeds, seed_rows = _sorted_distinct(seeds)
     variants, variant_rows = _sorted_distinct(variants)
 
@@ -160,6 +159,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 
     return SourceSeeds(
         source=source,
+        texts=(fields[0], " + ".join(fields[1:])),
         seeds=seeds,
         variants=variants,
         own=own,
@@ -170,6 +170,45 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         n_answered=tally(answers != MISSING),
         n_right=tally(answers == variants["label"].to_numpy()),
     )
+
+
+def as_pairs(table: pa.Table, fields: Sequence[str]) -> pa.Table:
+    """Texts as pairs, in the columns of NLI: the first, and the others put together by spaces.
+
+    Spans, where there are any, move with their texts.
+    """
+    rest = [ending for ending in ("", "_spans") if fields[0] + ending in table.column_names]
+    old = [field + ending for field in fields for ending in rest]
+    if len(fields) == 2:
+        new = [side + ending for side in NLI.fields for ending in rest]
+        names = dict(zip(old, new, strict=True))
+        return table.rename_columns([names.get(name, name) for name in table.column_names])
+    first, *others = fields
+    texts = list(zip(*(table[name].to_pylist() for name in others), strict=True))
+    pairs = table.drop_columns(old).append_column("premise", table[first])
+    pairs = pairs.append_column("hypothesis", pa.array(map(" ".join, texts), pa.string()))
+    if "_spans" in rest:
+        spans = zip(*(table[f"{name}_spans"].to_pylist() for name in others), strict=True)
+        moved = [_moved(*each) for each in zip(texts, spans, strict=True)]
+        pairs = pairs.append_column("premise_spans", table[f"{first}_spans"])
+        kind = table[f"{first}_spans"].type
+        pairs = pairs.append_column("hypothesis_spans", pa.array(moved, kind))
+    return pairs
+
+
+def _moved(
+    texts: Sequence[str], spans: Sequence[Sequence[Sequence[int]] | None]
+) -> list[list[int]]:
+    """Spans in texts that are put together by spaces.
+
+    >>> _moved(("a dog", "dog"), ([[2, 5]], [[0, 3]]))
+    [[2, 5], [6, 9]]
+    """
+    found, start = [], 0
+    for text, of_text in zip(texts, spans, strict=True):
+        found += [[start + begin, start + end] for begin, end in of_text or ()]
+        start += len(text) + 1
+    return found
 
 
 def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from merge_dataset.schema import LABELS, PARAPHRASE
+from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.tables import Column as TableColumn
 from merge_metric.analyses.tables import Kind, Table
+from merge_metric.initials import initials, legend
 from merge_metric.report.columns import (
     BREAKDOWN,
     HEADLINE,
@@ -177,8 +178,7 @@ def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Tab
         title=f"{source.source}: the hardest seeds",
         columns=(
             TableColumn("seed_id", "seed"),
-            TableColumn("premise", "premise", "passage"),
-            TableColumn("hypothesis", "hypothesis", "passage"),
+            *(TableColumn(name, name, "passage") for name in source.texts),
             TableColumn("gold", "gold"),
             TableColumn("votes", "votes"),
             TableColumn("answers", "answers"),
@@ -188,8 +188,8 @@ def hardest(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Tab
         notes=(
             "By the share of variants answered right, in percent, averaged over models; each "
             "distinct variant counts once. Answers to the seed itself, in the order "
-            f"{', '.join(evidence.names)}, and votes of annotators where known: E(ntailment), "
-            "N(eutral), C(ontradiction).",
+            f"{', '.join(evidence.names)}, and votes of annotators where known: "
+            f"{legend(evidence.labels)}.",
             *(["Replacements and paraphrases count alike."] if has_both else []),
         ),
     )
@@ -199,7 +199,7 @@ def seed_rows(
     evidence: Evidence, source: SourceSeeds, most: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Seeds, hardest first: texts, labels, each model's answer and counts of right variants."""
-    order = source.hardest()[:most].tolist()
+    order, labels = source.hardest()[:most].tolist(), evidence.labels
     texts = source.seeds.take(order).to_pylist()
     n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
     counts = [table.sum(axis=1) for table in (source.n_answered, source.n_right)]
@@ -210,16 +210,15 @@ def seed_rows(
         yield {
             "source": source.source,
             "seed_id": text["seed_id"],
-            "premise": text["premise"],
-            "hypothesis": text["hypothesis"],
-            "gold": LABELS[text["label"]],
-            "votes": _letters(sorted(text["annotator_labels"] or ())) or None,
-            "answers": _letters(own),
+            **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
+            "gold": labels[text["label"]],
+            "votes": _letters(sorted(text["annotator_labels"] or ()), labels) or None,
+            "answers": _letters(own, labels),
             "variants_right": None if math.isnan(mean) else mean,
             "n_variants": int(n_variants[seed]),
             "by_model": {
                 name: {
-                    "answer": None if code == MISSING else LABELS[code],
+                    "answer": None if code == MISSING else labels[code],
                     "n_answered": n,
                     "n_right": n_right,
                 }
@@ -273,5 +272,6 @@ def _with_intervals(evidence: Evidence) -> str:
     return ", with 95 % intervals by bootstrap over seeds" if evidence.n_bootstrap else ""
 
 
-def _letters(codes: Sequence[int]) -> str:
-    return " ".join("–" if code == MISSING else LABELS[code][0].upper() for code in codes)
+def _letters(codes: Sequence[int], labels: Sequence[str]) -> str:
+    letters = initials(labels)
+    return " ".join("–" if code == MISSING else letters[code] for code in codes)

@@ -10,7 +10,8 @@
   const MISSING = "-";
   const PARAPHRASE = "paraphrase"; // a class whose variants have another hypothesis as a whole
   const models = data.models.map((_, model) => model);
-  const letter = (code) => (code === MISSING ? "–" : data.labels[code][0].toUpperCase());
+  const letter = (code) => (code === MISSING ? "–" : data.letters[parseInt(code, 36)]);
+  const label = (code) => data.labels[parseInt(code, 36)];
 
   let source = null; // of data.sources
   let found = []; // seeds that pass the filters, in order
@@ -143,7 +144,7 @@
   function goldCell(seed) {
     const votes = [...(source.votes[seed] ?? "")].map(letter).sort().join(" ");
     return element("td", { "data-label": "Gold label" }, [
-      element("span", { className: "gold", textContent: data.labels[source.gold[seed]] }),
+      element("span", { className: "gold", textContent: label(source.gold[seed]) }),
       ...(votes ? [element("div", { className: "votes", title: "Labels that the annotators gave", textContent: `votes ${votes}` })] : []),
     ]);
   }
@@ -164,7 +165,7 @@
   /** A label's letter; a wrong one stands on a dark ground. */
   function answer(code, gold) {
     const right = code === gold;
-    const name = code === MISSING ? "no prediction" : data.labels[code];
+    const name = code === MISSING ? "no prediction" : label(code);
     return element("span", {
       className: `answer ${code === MISSING ? "" : right ? "right" : "wrong"}`,
       title: `${name}${code === MISSING ? "" : right ? ", right" : ", wrong"}`,
@@ -330,7 +331,7 @@
 
   fill($("source"), data.sources.map(({ name }) => [name, name]));
   $("source").parentElement.hidden = data.sources.length < 2;
-  fill($("gold"), [["", "any"], ...data.labels.map((name, code) => [code, name])]);
+  fill($("gold"), [["", "any"], ...data.labels.map((name, code) => [code.toString(36), name])]);
   const several = data.models.length > 1 ? [["some", "some model"], ["every", "every model"]] : [];
   fill($("model"), [...several, ...data.models.map((name, model) => [model, name])]);
   fill($("condition"), CONDITIONS);

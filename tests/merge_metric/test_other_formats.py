@@ -1,0 +1,337 @@
+"""Problems that are not of NLI: predictions, figures, models, exports and the report."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.format_run import PAIRS, READING, write_run
+from helpers.tiny_classifiers import tiny_classifier
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_dataset.export import export
+from merge_metric.exports.croissant import describe
+from merge_metric.exports.flat import export_flat
+from merge_metric.exports.mini_datasets import export_mini_datasets
+from merge_metric.metadata import with_metadata
+from merge_metric.predict.labels import (
+    LabelOrder,
+    check_order,
+    order_from_seeds,
+    parse_order,
+    read_order,
+    unknown_order,
+)
+from merge_metric.predictions import labelled, labels_of, read_predictions, write_predictions
+from merge_metric.problems import format_of_problems, pairs_of, read_problems
+from merge_metric.report.seeds import as_pairs
+from merge_metric.runs import common_labels, parse_source, read_runs
+from merge_metric.score import ALL_ROWS, score_file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Pairs, and problems of three texts, in one folder."""
+    out = tmp_path / "merge-nli"
+    export(write_run(tmp_path / "pairs-run", PAIRS), out)
+    export(write_run(tmp_path / "reading-run", READING), out)
+    return out
+
+
+def row(variant_id: str, label: Any, prediction: Any, **more: Any) -> dict[str, Any]:
+    seed_id = variant_id.partition("/")[0]
+    return {"variant_id": variant_id, "seed_id": seed_id, "label": label,
+            "prediction": prediction, **more}  # fmt: skip
+
+
+OF_PAIRS = [row("pairs:1", "same", "same"), row("pairs:1/noun/dog/cat", "same", "other")]
+OF_READING = [
+    row("reading:1", "right", "right"),
+    row("reading:1/noun/dog/cat", "right", "right"),
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+
+# --- Predictions and figures ---
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
+def test_scores_by_name(folder: Path, tmp_path: Path, name: str) -> None:
+    """The seed is right, its variant not: by the dataset's labels, with these names."""
+    path = write(tmp_path / name, OF_PAIRS)
+    (result,) = score_file(path, folder, n_bootstrap=0).values()
+    assert (result["seed_accuracy"], result["variant_accuracy"]) == (1, 0)
+    assert result["seed_variant_accuracy"] == 0
+    assert result["relaxed_fooling_rate"] == result["strict_fooling_rate"] == 1
+    assert set(result["by_label"]) == {"same"}
+    assert "labels:other,same|opposites:none" in result["signature"]
+    (without,) = score_file(path, n_bootstrap=0).items()
+    assert without[0] == ALL_ROWS
+    assert without[1]["variant_accuracy"] == 0
+
+
+def test_scores_by_position_and_probabilities(folder: Path, tmp_path: Path) -> None:
+    """Integers are places among the dataset's labels, and so are probabilities."""
+    rows = [
+        row("pairs:1", 1, 1, probabilities=[0.25, 0.75]),
+        row("pairs:1/noun/dog/cat", 1, 1, probabilities=[0.5, 0.5]),
+    ]
+    path = write(tmp_path / "p.parquet", rows)
+    (result,) = score_file(path, folder, n_bootstrap=0).values()
+    assert result["seed_variant_accuracy"] == 1
+    with pytest.raises(ValueError, match="probabilities: expected 3 per row"):
+        score_file(path)
+    rows[0]["prediction"] = 2
+    with pytest.raises(ValueError, match=r"prediction: expected one of 0 to 1 \(other, same\)"):
+        score_file(write(path, rows), folder)
+
+
+def test_names_of_other_labels(folder: Path, tmp_path: Path) -> None:
+    """The message has those of the dataset."""
+    rows = [OF_PAIRS[0], OF_PAIRS[1] | {"prediction": "neutral"}]
+    path = write(tmp_path / "p.jsonl", rows)
+    with pytest.raises(ValueError, match="line 2: prediction: expected one of other, same, got"):
+        score_file(path, folder)
+
+
+def test_one_set_of_labels_per_file(folder: Path, tmp_path: Path) -> None:
+    """A file about both kinds of problems is refused."""
+    path = write(tmp_path / "p.parquet", [*OF_PAIRS, *OF_READING])
+    with pytest.raises(ValueError, match="different ones: other, same; wrong, right; write a file"):
+        score_file(path, folder)
+
+
+def test_predictions_read_without_the_dataset(tmp_path: Path) -> None:
+    """Names of no label of NLI are labels of their own; one of NLI makes the others mistakes."""
+    path = write(tmp_path / "p.parquet", OF_PAIRS)
+    assert labels_of(read_predictions(path)) == ("other", "same")
+    mixed = [OF_PAIRS[0], OF_PAIRS[1] | {"prediction": "neutral"}]
+    with pytest.raises(ValueError, match="expected one of entailment, neutral, contradiction"):
+        read_predictions(write(path, mixed))
+
+
+def test_written_by_name_and_read_back(tmp_path: Path) -> None:
+    """With the order of labels in the metadata, for the probabilities."""
+    table = pa.table(
+        {
+            "variant_id": ["x:1", "x:1/noun/a/b"],
+            "seed_id": ["x:1", "x:1"],
+            "label": [2, 2],
+            "prediction": [0, 2],
+            "probabilities": [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]],
+        }
+    )
+    path = tmp_path / "p.parquet"
+    write_predictions(path, labelled(with_metadata(table, {"name": "m"}), ("c", "a", "b")))
+    assert pq.read_table(path)["label"].to_pylist() == ["b", "b"]
+    found = read_predictions(path)
+    assert labels_of(found) == ("c", "a", "b")
+    assert found["prediction"].to_pylist() == [0, 2]
+
+
+def test_grouped_by_the_mlms_of_a_field(folder: Path, tmp_path: Path) -> None:
+    """Of each text; those of NLI are none."""
+    path = write(tmp_path / "p.parquet", OF_READING)
+    (result,) = score_file(path, folder, by=["question_mlms"], n_bootstrap=0).values()
+    assert set(result["by_group"]["question_mlms"]) == {"a"}
+    with pytest.raises(ValueError, match=r"group by out of .*first_mlms.*, got 'premise_mlms'"):
+        score_file(path, folder, by=["premise_mlms"])
+
+
+def test_runs_with_different_labels(folder: Path, tmp_path: Path) -> None:
+    """Tables per label want one set of them."""
+    paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
+    runs = list(read_runs([parse_source(str(path)) for path in paths], folder))
+    assert common_labels(runs[:1]) == ("other", "same")
+    with pytest.raises(ValueError, match="the same labels, got pairs: other, same; reading: wrong"):
+        common_labels(runs)
+
+
+# --- Models ---
+
+
+def test_problems_of_a_folder(folder: Path) -> None:
+    """Texts by field; a classifier reads the first, and the others with a space between."""
+    problems = read_problems(str(folder), ["reading"])
+    assert format_of_problems(problems) == READING
+    assert list(pairs_of(problems)) == [
+        ("The dog found a key.", "What did the dog find? A key."),
+        ("The cat found a key.", "What did the cat find? A key."),
+    ]
+    with pytest.raises(ValueError, match=r"of one format, got pairs with .*; reading with"):
+        read_problems(str(folder))
+
+
+def run_cli(*arguments: str | Path, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("config", ["pairs", "reading"])
+def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -> None:
+    """Its classes go by their names, or as told; what it says can be scored."""
+    labels = {"pairs": PAIRS, "reading": READING}[config].labels
+    model = tiny_classifier("bert-uncased", tuple(label.upper() for label in labels))
+    out = tmp_path / "p.parquet"
+    arguments = ("predict", "--model", model, "--dataset", folder, "--config", config, "--out")
+    run_cli(*arguments, out)
+    table = pq.read_table(out)
+    assert set(table["label"].to_pylist()) == {labels[1]}
+    shares = np.array(table["probabilities"].to_pylist())
+    assert shares.shape == (2, 2)
+    assert table["prediction"].to_pylist() == [labels[i] for i in shares.argmax(1)]
+    other = tmp_path / "o.parquet"
+    run_cli(*arguments, other, "--label-order", ",".join(labels[::-1]))
+    turned = np.array(pq.read_table(other)["probabilities"].to_pylist())
+    assert np.allclose(turned[:, ::-1], shares)
+    assert config in run_cli("score", out, "--dataset", folder)
+
+
+def test_classifiers_of_other_classes(folder: Path) -> None:
+    """As many as the labels, and called like them."""
+    arguments = ("predict", "--dataset", folder, "--config", "pairs", "--model")
+    said = run_cli(*arguments, tiny_classifier("bert-uncased"), code=2)
+    assert "expected a classifier of other, same, got one of 3 classes" in said
+    nameless = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1"))
+    said = run_cli(*arguments, nameless, code=2)
+    assert "id2label names other, same, got LABEL_0, LABEL_1" in said
+
+
+def test_what_is_for_nli_only(folder: Path, tmp_path: Path) -> None:
+    """It says so."""
+    model = ("--kind", "lm", "--model", tmp_path)
+    said = run_cli("predict", "--dataset", folder, "--config", "pairs", *model, code=2)
+    assert "expected problems of NLI, got some with the fields first, second" in said
+    train = write(tmp_path / "t.jsonl", [{"hypothesis": "A.", "label": "neutral"}])
+    options = ("--dataset", folder, "--config", "pairs", "--train", train)
+    for name in ("hypothesis-only", "majority"):
+        assert "expected problems of NLI" in run_cli("baseline", name, *options, code=2)
+    for name in ("lm-eval", "lighteval", "inspect"):
+        said = run_cli("export", name, folder, "--out", tmp_path / name, code=2)
+        assert "pairs: expected problems of NLI" in said
+    predictions = write(tmp_path / "p.parquet", OF_PAIRS)
+    said = run_cli("analyse", "overlap", predictions, "--dataset", folder, code=2)
+    assert "pairs: expected problems of NLI" in said
+
+
+def test_the_majority_of_two_labels(folder: Path, tmp_path: Path) -> None:
+    """Counted among the seeds."""
+    out = tmp_path / "p.parquet"
+    run_cli("baseline", "majority", "--dataset", folder, "--config", "pairs", "--out", out)
+    assert pq.read_table(out)["prediction"].to_pylist() == ["same", "same"]
+
+
+def test_label_orders() -> None:
+    """Names in any case, to the letter first; orders told by the seeds for few labels."""
+    known = ("no", "yes")
+    assert parse_order("Yes, no", known) == LabelOrder((1, 0), "given", known)
+    assert read_order({0: "YES", 1: "No"}, "m", known=known).labels == (1, 0)
+    assert parse_order("A,a", ("a", "A")).labels == (1, 0)
+    with pytest.raises(ValueError, match="classes 0, 1 mean, each of no, yes once, such as yes,no"):
+        parse_order("yes,maybe", known)
+    gold = np.array([0, 1] * 20)
+    check = check_order(1 - gold, gold, 2)
+    assert (check.accuracy, check.best, check.best_accuracy) == (0, (1, 0), 1)
+    assert order_from_seeds(1 - gold, gold, unknown_order(known)).names == ["yes", "no"]
+    many = tuple("abcdefg")
+    with pytest.raises(ValueError, match="expected at most 6 labels, got 7"):
+        order_from_seeds(gold, gold, unknown_order(many))
+
+
+# --- Exports and the report ---
+
+
+def test_flat_files(folder: Path, tmp_path: Path) -> None:
+    """Each configuration with its own columns and label names."""
+    export_flat(folder, tmp_path / "flat", "csv")
+    with (tmp_path / "flat/reading/variants.csv").open(newline="") as stream:
+        (of_reading,) = csv.DictReader(stream)
+    assert (of_reading["label"], of_reading["answer"]) == ("right", "A key.")
+    assert of_reading["question_spans"] == "[[13, 16]]"
+    export_flat(folder, tmp_path / "lines", "jsonl", ["pairs"])
+    (line,) = (tmp_path / "lines/pairs/variants.jsonl").read_text().splitlines()
+    assert (json.loads(line)["label"], json.loads(line)["second"]) == ("same", "The cat sleeps.")
+    export_mini_datasets(folder, tmp_path / "mini", configs=["pairs"])
+    mini = pq.read_table(tmp_path / "mini/pairs/mini-00.parquet")
+    assert mini["first"].to_pylist() == ["A cat sleeps."]
+
+
+def test_croissant(folder: Path) -> None:
+    """A record set of labels per source, which fields refer to."""
+    metadata = describe(folder, ["pairs", "reading"])
+    by_id = {each["@id"]: each for each in metadata["recordSet"]}
+    assert [entry["labels-pairs/name"] for entry in by_id["labels-pairs"]["data"]] == [
+        *PAIRS.labels
+    ]
+    (label,) = (f for f in by_id["reading/seeds"]["field"] if f["name"].endswith("/label"))
+    assert label["references"] == {"field": {"@id": "labels-reading/code"}}
+    described = {f["name"].rpartition("/")[2]: f["description"] for f in
+                 by_id["reading/variants"]["field"]}  # fmt: skip
+    assert described["answer"] == "The answer, with the replacement in place."
+    assert described["answer_mlms"] == "Those that did in the answer."
+
+
+@pytest.mark.parametrize(("rows", "config"), [(OF_PAIRS, "pairs"), (OF_READING, "reading")])
+def test_report_and_analyses(
+    folder: Path, tmp_path: Path, rows: list[dict[str, Any]], config: str
+) -> None:
+    """All texts are there, labels have their names, and nothing is said of premises."""
+    path, page = write(tmp_path / "p.parquet", rows), tmp_path / "report.html"
+    run_cli("report", path, "--dataset", folder, "--out", page, "--n-bootstrap", "0")
+    text = page.read_text(encoding="utf-8")
+    assert "in one word that its texts share" in text
+    assert "NLI problem as" not in text
+    told = run_cli("analyse", "hardest", path, "--dataset", folder, "--top", "5")
+    assert "premise" not in told
+    assert {"pairs": "S(ame)", "reading": "R(ight)"}[config] in told
+    fooled = run_cli("analyse", "fooling", path, "--dataset", folder)
+    assert "have no opposite, so any change counts as strict" in fooled.replace("\n", " ")
+
+
+def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:
+    """Is refused."""
+    paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
+    said = run_cli("report", *paths, "--dataset", folder, "--out", tmp_path / "r.html", code=2)
+    assert "a report: expected problems with the same labels, got pairs: other, same" in said
+
+
+def test_texts_as_pairs() -> None:
+    """Spans go with their texts; two texts are only renamed."""
+    table = pa.table(
+        {
+            "seed_id": ["x"],
+            "a": ["A dog."],
+            "b": ["dog?"],
+            "c": ["The dog."],
+            "a_spans": [[[2, 5]]],
+            "b_spans": [[[0, 3]]],
+            "c_spans": [[[4, 7]]],
+        }
+    )
+    (made,) = as_pairs(table, ("a", "b", "c")).to_pylist()
+    assert made == {
+        "seed_id": "x",
+        "premise": "A dog.",
+        "hypothesis": "dog? The dog.",
+        "premise_spans": [[2, 5]],
+        "hypothesis_spans": [[0, 3], [9, 12]],
+    }
+    for start, end in made["hypothesis_spans"]:
+        assert made["hypothesis"][start:end] == "dog"
+    two = as_pairs(table.select(["seed_id", "a", "b"]), ("a", "b"))
+    assert two.column_names == ["seed_id", "premise", "hypothesis"]
