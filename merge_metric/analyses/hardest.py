@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merge_dataset.schema import NLI, ProblemFormat
+from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.drawing import GREY, PALETTE
 from merge_metric.analyses.hardness import Ints, hardest_first, mean_right
 from merge_metric.analyses.tables import Column, Table
@@ -118,8 +118,7 @@ def shown(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
 
 def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
     """The texts among `shown`."""
-    tables = (table.column_names for table in seeds.values())
-    found = {tuple(name for name in names if name not in _SHOWN_OF_SEEDS) for names in tables}
+    found = {format_of(table.schema).fields for table in seeds.values()}
     if len(found) > 1:
         raise ValueError(
             f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(found)))}"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.format_run import READING, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
 from generation import Config, generate
@@ -20,11 +21,12 @@ READER = Path(__file__).with_name("read_rows.py")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset folder of some of the bundled problems, and of paraphrases."""
+    """Some of the bundled problems, paraphrases, and problems that are not of NLI."""
     base = tmp_path_factory.mktemp("legacy")
     run = generate(Config.from_recipe("demo", run=str(base / "run"), limit=24))
     export(run.path, base / "merge-nli")
     export(write_paraphrase_run(base / "paraphrases", "anli-r1"), base / "merge-nli")
+    export(write_run(base / "reading", READING, source="snli"), base / "merge-nli")
     return base / "merge-nli"
 
 
@@ -43,5 +45,5 @@ def test_rows_agree_with_the_newest_datasets(folder: Path, way: str) -> None:
     if legacy is None:
         pytest.skip("run: make test-legacy")
     new = rows(sys.executable, folder, "folder")
-    assert {"demo", "demo_nouns", "anli-r1_paraphrases"} <= new.keys()
+    assert {"demo", "demo_nouns", "anli-r1_paraphrases", "snli_nouns"} <= new.keys()
     assert rows(legacy, folder, way) == new
