@@ -35,11 +35,12 @@ class Place:
     several: bool = False
     """Whether each position gets a word of its own, and not all the same."""
 
-    def put_at(self, position: int) -> int | None:
-        """Which of the words is put in place of a token, None where none is."""
-        if position not in self.positions:
-            return None
-        return self.positions.index(position) if self.several else 0
+    @property
+    def put(self) -> dict[int, int]:
+        """Position → which of the words is put there."""
+        if self.several:
+            return {position: n for n, position in enumerate(self.positions)}
+        return dict.fromkeys(self.positions, 0)
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -192,7 +193,6 @@ def _touch(token: Token, following: Token) -> bool:
 
 
 def _pattern(place: Place, first: int, last: int) -> Pattern:
-    tokens = place.sentence.tokens
-    put = (place.put_at(i) for i in range(first, last))
-    texts = tuple(tokens[i].text if n is None else n for i, n in enumerate(put, first))
+    tokens, put = place.sentence.tokens, place.put
+    texts = tuple(put.get(i, tokens[i].text) for i in range(first, last))
     return texts, last < len(tokens) or tokens[-1].span[1] < len(place.sentence.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from helpers.replacement_tables import Replacement, table_of
 from threadpoolctl import threadpool_limits
@@ -36,6 +37,23 @@ def tagger() -> Iterator[Tagger]:
         yield Tagger.load()
 
 
+def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
+    """Replacements of a word of the seed."""
+    return table_of(
+        Replacement(
+            seed_id="s:1",
+            source="s",
+            word=word,
+            word_class=word_class,
+            replacement=text,
+            premise_mlms=("m",),
+            hypothesis_mlms=("m",),
+            log_odds=1.0,
+        )
+        for text in sorted(texts)
+    )
+
+
 def adapted(
     tagger: Tagger,
     premise: str,
@@ -49,19 +67,7 @@ def adapted(
     seed = Seed(seed_id="s:1", source="s", texts=(premise, hypothesis), label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     assert (word, word_class) in {(w.word, w.word_class) for w in problems.words["s:1"]}
-    found = table_of(
-        Replacement(
-            seed_id="s:1",
-            source="s",
-            word=word,
-            word_class=word_class,
-            replacement=text,
-            premise_mlms=("m",),
-            hypothesis_mlms=("m",),
-            log_odds=1.0,
-        )
-        for text in sorted(texts)
-    )
+    found = found_of(word, word_class, *texts)
     return adapt(problems, found, tagger, Config(**options))
 
 
@@ -180,6 +186,20 @@ def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
     assert len(made.replacements) == 0
     (excluded,) = made.exclusions
     assert (excluded.word, excluded.reason) == ("is", FAMILY_AUXILIARY)
+
+
+def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
+    """Of three texts one has only another form of the word: that follows too."""
+    texts = ("The cat sleeps here.", "It was sleeping.", "A cat sleeps.")
+    seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
+    problems = tag_problems([seed], tagger, WORD_CLASSES, (0, 2))
+    found = found_of("sleeps", "verb", "plays")
+    made = adapt(problems, found, tagger, Config(families="inflect"))
+    assert variants(made) == {
+        "sleeps sleeping → plays playing": (
+            "The cat plays here.", "It was playing.", "A cat plays.",
+        )
+    }  # fmt: skip
 
 
 # --- Articles ---
