@@ -26,6 +26,49 @@ def spearman(x: Floats, y: Floats) -> float | None:
     return round(float(spearmanr(x, y).statistic), 12)
 
 
+def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
+    """(n_seeds, 3) What `pooled` needs of each seed: sums over its variants' ranks.
+
+    Ranks are taken within each seed and centred, so that how seeds differ plays no part: their
+    sums of products, and of squares of either.
+
+    Args:
+        x: (n,) of variants.
+        y: (n,)
+        seed: (n,) number of the seed, from 0 to n_seeds − 1.
+        n_seeds: How many there are.
+    """
+    ranks = []
+    for values in (x, y):
+        group = np.unique(values, return_inverse=True)[1]
+        # Seed by seed, each value once: ranks start again at every seed.
+        _, of_seed, sizes = np.unique(
+            seed * (group.max(initial=0) + 1) + group, return_inverse=True, return_counts=True
+        )
+        mean_rank = np.cumsum(sizes) - (sizes - 1) / 2
+        rank = mean_rank[of_seed]
+        means = np.bincount(seed, rank, minlength=n_seeds) / np.maximum(
+            np.bincount(seed, minlength=n_seeds), 1
+        )
+        ranks.append(rank - means[seed])
+    a, b = ranks
+    sums: Floats = np.stack(
+        [np.bincount(seed, part, minlength=n_seeds) for part in (a * b, a * a, b * b)], axis=1
+    )
+    return sums
+
+
+def pooled(sums: Floats) -> Floats:
+    """(…,) ρ of ranks within seeds, from sums over seeds, (…, 3); NaN where nothing differs.
+
+    >>> pooled(np.array([3.0, 4.0, 9.0])).item()
+    0.5
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
+    return rho
+
+
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
     """(2,) of ρ by bootstrap over seeds; NaN where no replicate has a ρ.
 

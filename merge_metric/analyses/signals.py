@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from merge_metric.analyses.contrasts import seed_weights
 from merge_metric.analyses.drawing import GREY, PALETTE, distinct, legend_below
 from merge_metric.analyses.observed import Observed, Signal
-from merge_metric.analyses.rank_correlation import spearman, spearman_interval
+from merge_metric.analyses.rank_correlation import (
+    pooled,
+    spearman,
+    spearman_interval,
+    within_seeds,
+)
 from merge_metric.analyses.tables import Column, Table
 from merge_metric.seed_variant_accuracy.resampling import interval
 
@@ -29,6 +34,9 @@ Mask = NDArray[np.bool_]
 
 ALL: Final = "all"
 """The row of all variants of which a signal is known."""
+_HELD: Final = 2**24
+"""Weights of a bootstrap held in memory: 128 MB."""
+
 NONE: Final = "none"
 """The row of those of which it is not known, or to which it does not apply."""
 
@@ -60,11 +68,12 @@ def signals(
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
     for each in every:
+        weights = _resampled(each.n_seeds, n_bootstrap, rng_seed)
         for signal in each.signals:
             if np.isnan(signal.values).all():
                 unknown[signal.name] = None
                 continue
-            rows += _rows(each, signal, bins, n_bootstrap, rng_seed)
+            rows += _rows(each, signal, bins, n_bootstrap, weights)
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
@@ -83,6 +92,7 @@ def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
     model = (
         Column("variant_accuracy", "right", "share", interval="variant_accuracy_ci"),
         Column("rho_right", "ρ right", "correlation", interval="rho_right_ci"),
+        Column("within_right", "within", "correlation", interval="within_right_ci"),
     )
     annotators = (
         Column("n_judged", "judged", "count"),
@@ -90,6 +100,7 @@ def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
         Column("reasoning", "R", "number"),
         Column("good", "good", "share", interval="good_ci"),
         Column("rho_judged", "ρ F+R", "correlation", interval="rho_judged_ci"),
+        Column("within_judged", "within", "correlation", interval="within_judged_ci"),
     )
     return (
         Column("config", "source"),
@@ -114,7 +125,8 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
     return (
         "Each distinct variant once; bins of equally many, from the first value up to but not "
         f"including the second; {NONE}: where a signal is not known or does not apply. ρ: "
-        "Spearman's correlation of the signal. 95 % intervals by bootstrap over seeds, as "
+        "Spearman's correlation of the signal; within: the same of ranks within each seed, so "
+        "that it does not matter how hard seeds are. 95 % intervals by bootstrap over seeds, as "
         "variants of a seed are alike." + human * judged,
         *([missing] if unknown else []),
     )
@@ -123,18 +135,28 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
 # --- Rows ---
 
 
+def _resampled(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Callable[[], Iterator[Floats]]:
+    """What gives the same resampled seeds for whatever is measured.
+
+    They are held in memory unless there are very many.
+    """
+    if n_seeds * n_bootstrap > _HELD:
+        return lambda: seed_weights(n_seeds, n_bootstrap, rng_seed)
+    held = list(seed_weights(n_seeds, n_bootstrap, rng_seed))
+    return lambda: iter(held)
+
+
 def _rows(
-    observed: Observed, signal: Signal, bins: int, n_bootstrap: int, rng_seed: int
+    observed: Observed,
+    signal: Signal,
+    bins: int,
+    n_bootstrap: int,
+    weights: Callable[[], Iterator[Floats]],
 ) -> list[dict[str, Any]]:
     known = ~np.isnan(signal.values)
     parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
     if not known.all():
         parts.append((NONE, ~known))
-
-    def weights() -> Iterator[Floats]:
-        """The same resampled seeds for whatever is measured."""
-        return seed_weights(observed.n_seeds, n_bootstrap, rng_seed)
-
     rows = []
     for name, part in parts:
         row: dict[str, Any] = {
@@ -182,7 +204,10 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
     edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1), method="lower"))
     inner = [*edges[:-1].tolist(), np.inf]
     return [
-        (f"{low:.2f} to {edges[n + 1]:.2f}", (signal.values >= low) & (signal.values < high))
+        (
+            f"{low:.2f} to {edges[n + 1]:.2f}".replace("-", "−"),
+            (signal.values >= low) & (signal.values < high),
+        )
         for n, (low, high) in enumerate(itertools.pairwise(inner))
     ]
 
@@ -218,19 +243,25 @@ def _correlations(
     """ρ with whether the model is right, and with F + R."""
     pairs: dict[str, tuple[Floats, Mask]] = {}
     if observed.right is not None:
-        pairs["rho_right"] = (observed.right.astype(np.float64), known)
+        pairs["right"] = (observed.right.astype(np.float64), known)
     if observed.judgements:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
-        pairs["rho_judged"] = (scores, known & ~np.isnan(scores))
+        pairs["judged"] = (scores, known & ~np.isnan(scores))
     row: dict[str, Any] = {}
     for key, (values, part) in pairs.items():
-        x, y = signal.values[part], values[part]
-        row[key] = spearman(x, y)
-        if n_bootstrap:
-            row[f"{key}_ci"] = None
-            if row[key] is not None:
-                bounds = spearman_interval(x, y, observed.seed[part], weights())
-                row[f"{key}_ci"] = bounds.tolist()
+        x, y, seed = signal.values[part], values[part], observed.seed[part]
+        sums = within_seeds(x, y, seed, observed.n_seeds)
+        within = float(pooled(sums.sum(axis=0)))
+        row[f"rho_{key}"] = spearman(x, y)
+        row[f"within_{key}"] = None if np.isnan(within) else within
+        if not n_bootstrap:
+            continue
+        row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
+        if row[f"rho_{key}"] is not None:
+            row[f"rho_{key}_ci"] = spearman_interval(x, y, seed, weights()).tolist()
+        if row[f"within_{key}"] is not None:
+            replicates = np.concatenate([pooled(drawn @ sums) for drawn in weights()])
+            row[f"within_{key}_ci"] = interval(replicates).tolist()
     return row
 
 

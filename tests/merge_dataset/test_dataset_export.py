@@ -217,6 +217,12 @@ def test_wrong_rows(
         ("ablation", 3, "expected ablation of type str or NoneType, got 3"),
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
         ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
+        ("signals", ["bert"], "signals: expected a JSON object, got list"),
+        (
+            "signals",
+            {"mlm": {"name": "bert"}, "scheme": "PLL", "windowed": 0},
+            r"signals, mlm: expected the keys \['revision', 'architecture', 'dtype', 'device'\]",
+        ),
     ],
 )
 def test_wrong_manifest(

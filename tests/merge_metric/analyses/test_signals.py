@@ -22,13 +22,19 @@ from helpers.analysed import (
     write_predictions,
 )
 from helpers.metric_oracle import Row
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric.analyses.contrasts import seed_weights
 from merge_metric.analyses.observed import Signal
-from merge_metric.analyses.rank_correlation import spearman, spearman_interval, weighted_spearman
+from merge_metric.analyses.rank_correlation import (
+    pooled,
+    spearman,
+    spearman_interval,
+    weighted_spearman,
+    within_seeds,
+)
 from merge_metric.analyses.signals import ALL, NONE, bins_of
 
 N_BOOTSTRAP = 60
@@ -66,6 +72,31 @@ def test_rho_by_hand() -> None:
     assert spearman(one, np.ones(4)) is None
     weights = seed_weights(4, 10, 0)
     assert np.isnan(spearman_interval(one, np.ones(4), np.arange(4), weights)).all()
+
+
+def test_ranks_within_seeds() -> None:
+    """Seed by seed with SciPy's ranks, their means taken off, all together; and by hand."""
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        n = int(rng.integers(4, 40))
+        x, y, seed = rng.integers(0, 5, n), rng.integers(0, 2, n), rng.integers(0, 4, n)
+        centred = np.zeros((2, n))
+        for one in set(seed.tolist()):
+            mine = seed == one
+            for row, values in enumerate((x, y)):
+                ranks = rankdata(values[mine])
+                centred[row, mine] = ranks - ranks.mean()
+        sums = within_seeds(x.astype(float), y.astype(float), seed, 5)
+        assert sums.shape == (5, 3)
+        found = pooled(sums.sum(axis=0))
+        if centred.any(axis=1).all():
+            assert found == pytest.approx(np.corrcoef(centred)[0, 1], abs=1e-12)
+        else:
+            assert np.isnan(found)
+    # In each seed the higher is the right one, though the easier seed has lower values.
+    x, y = np.array([1.0, 2.0, 8.0, 9.0]), np.array([1.0, 1.0, 0.0, 1.0])
+    assert pooled(within_seeds(x, y, np.array([0, 0, 1, 1]), 2)[1]) == pytest.approx(1)
+    assert spearman(x, y) == pytest.approx(-0.2581988897)
 
 
 # --- Bins ---
@@ -214,6 +245,12 @@ def test_every_figure_the_slow_way(
                 assert row["rho_right"] is None is row["rho_right_ci"]
                 continue
             assert row["rho_right"] == pytest.approx(spearmanr(values, right).statistic)
+            sums = within_seeds(
+                np.array(values), np.array(right), np.array(of_seed), len(seeds)
+            )  # fmt: skip
+            assert row["within_right"] == pytest.approx(pooled(sums.sum(axis=0)))
+            drawn = [pooled((draw[:, None] * sums).sum(axis=0)) for draw in draws]
+            assert row["within_right_ci"] == pytest.approx(np.nanquantile(drawn, [0.025, 0.975]))
             low, high = row["rho_right_ci"]
             assert low <= row["rho_right"] <= high
             both = [
