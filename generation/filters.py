@@ -36,7 +36,7 @@ REASONS: Final = {
     SUBWORD: "not a whole word where it stands (D4)",
     LESS_PROBABLE: "not more probable than the original (D5)",
     DUPLICATE: "differs from a more probable suggestion in case alone (D6)",
-    IN_PROBLEM: "stands in the premise or hypothesis (D7)",
+    IN_PROBLEM: "is a word of the problem already (D7)",
     OTHER_OCCURRENCE: "the same MLM did not validate it at the word's other occurrence (D2)",
     OTHER_SENTENCE: "no MLM validated it in the other sentence (eq. 1)",
     TOKENIZATION: "changes the tokenisation (D8)",
