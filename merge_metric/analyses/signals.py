@@ -313,7 +313,7 @@ def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _short(name: str) -> str:
-    return name.replace(" to ", "\n– ")
+    return name.replace(" to ", "\nto ")
 
 
 def _draw_line(
