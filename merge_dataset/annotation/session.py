@@ -92,8 +92,9 @@ def read_session(folder: Path) -> Session:
     except ValueError as error:
         raise ValueError(f"{folder / SESSION}: expected JSON, got an error: {error}") from error
     items: dict[str, Item] = {}
-    lines = (folder / SAMPLE).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
+    # At "\n" only: texts have U+2028 and the like, which `str.splitlines` takes for ends of lines.
+    *lines, tail = (folder / SAMPLE).read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate([*lines, *([tail] if tail else [])], start=1):
         try:
             item = Item(**json.loads(line))
         except (TypeError, ValueError) as error:

@@ -150,6 +150,18 @@ def test_malformed_sessions_are_named(session: Session, file: str, text: str, me
         read_session(session.folder)
 
 
+def test_separators_in_texts_end_no_line(session: Session) -> None:
+    """JSON lets them stand as they are; `str.splitlines` would cut the line there."""
+    path = session.folder / "sample.jsonl"
+    text = path.read_text("utf-8").replace("A girl", "A\u2028gi\u0085r\u2029l")
+    path.write_text(text, "utf-8")
+    items = read_session(session.folder).items
+    assert list(items) == list(session.items)
+    assert "A\u2028gi\u0085r\u2029l has a small cat." in {
+        each for item in items.values() for each in item.variant_texts.values()
+    }
+
+
 def test_an_annotator_annotates_in_one_place(session: Session) -> None:
     """Others are not hindered; afterwards it is free again."""
     with alone(session, "ann") as path, alone(session, "bo"):
