@@ -54,9 +54,9 @@ def share_table(
     columns += [Column("good", "good, %", "share", "good_ci"), *_mean_columns("")]
     if seeds and items:
         weights = item_weights(items, seeds)
-        within = _resampled_within(items, n_bootstrap, rng_seed)
+        resamplings = _resampled_weights(items, seeds, n_bootstrap, rng_seed)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
-            row |= _means(part, weights[chosen], within[:, chosen], "_weighted")
+            row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
         columns.append(Column("good_weighted", "weighted, %", "share", "good_weighted_ci"))
         columns += _mean_columns("_weighted", "weighted ")
     return Table(
@@ -117,8 +117,8 @@ def _in_sample(part: Judgements, draws: Floats) -> dict[str, Any]:
     return {"n": n, "n_good": good, **means, "good": good / n, "good_ci": wilson(good, n)}
 
 
-def _means(part: Judgements, weights: Floats, draws: Floats, suffix: str) -> dict[str, Any]:
-    """Weighted share of good variants and means of F and R, with bootstrap intervals."""
+def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) -> dict[str, Any]:
+    """Share of good variants and means of F and R, by weights (n,), and in resamplings (B, n)."""
     good = part.good.astype(np.float64)
     values = {"good": good, "fluency": part.mean(FLUENCY), "reasoning": part.mean(REASONING)}
     several = len({*part.seed_ids}) > 1  # else every replicate is the sample
@@ -126,10 +126,10 @@ def _means(part: Judgements, weights: Floats, draws: Floats, suffix: str) -> dic
     for key, value in values.items():
         row[f"{key}{suffix}"] = float(np.average(value, weights=weights))
         row[f"{key}{suffix}_ci"] = None
-        if len(draws) and several:
-            total = draws @ weights
+        if len(resamplings) and several:
+            total = resamplings.sum(axis=1)
             drawn = total > 0  # of a small group maybe nothing is
-            replicates = (draws @ (weights * value))[drawn] / total[drawn]
+            replicates = (resamplings @ value)[drawn] / total[drawn]
             row[f"{key}{suffix}_ci"] = interval(replicates).tolist() if drawn.any() else None
     return row
 
@@ -150,22 +150,40 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
     Items of one source and class together as much as this has seeds; beside each other the
     more, the less likely they were to be drawn (Horvitz and Thompson 1952).
     """
+    return _scaled(np.array([[1 / item.chance for item in items]]), items, seeds)[0]
+
+
+def _resampled_weights(
+    items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int, rng_seed: int
+) -> Floats:
+    """(n_bootstrap, N) `item_weights` where the seeds of each source and class are resampled.
+
+    As many as there are, so that none is ever without items; and however many items these have,
+    sources and classes weigh what they weigh, or the intervals would be of other figures.
+    """
     inverse = np.array([1 / item.chance for item in items])
-    total: dict[Cell, float] = defaultdict(float)
-    for item, weight in zip(items, inverse, strict=True):
-        total[item.cell] += weight
-    return inverse * [seeds.get(item.cell, 0) / total[item.cell] for item in items]
+    drawn = np.zeros((n_bootstrap, len(items)))
+    for number, mine in enumerate(_by_cell(items).values()):
+        seed_ids = [items[i].seed_id for i in mine]
+        drawn[:, mine] = resampled(seed_ids, n_bootstrap, rng_seed + number)
+    return _scaled(drawn * inverse, items, seeds)
 
 
-def _resampled_within(items: Sequence[Item], n_bootstrap: int, rng_seed: int) -> Floats:
-    """(n_bootstrap, N) how often each item is drawn, of each source and class by itself."""
-    cells = [item.cell for item in items]
-    draws = np.zeros((n_bootstrap, len(cells)))
-    for number, cell in enumerate(sorted(set(cells))):
-        mine = [i for i, each in enumerate(cells) if each == cell]
-        seeds = [items[i].seed_id for i in mine]
-        draws[:, mine] = resampled(seeds, n_bootstrap, rng_seed + number)
-    return draws
+def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
+    """(…, N) the same so that those of each source and class sum to its seeds."""
+    scaled = np.zeros_like(weights)
+    for cell, mine in _by_cell(items).items():
+        own = weights[:, mine]
+        scaled[:, mine] = own * (seeds.get(cell, 0) / own.sum(axis=1, keepdims=True))
+    return scaled
+
+
+def _by_cell(items: Sequence[Item]) -> dict[Cell, list[int]]:
+    """Numbers of the items of each source and class, sorted by these."""
+    mine: dict[Cell, list[int]] = defaultdict(list)
+    for number, item in enumerate(items):
+        mine[item.cell].append(number)
+    return dict(sorted(mine.items()))
 
 
 # --- Columns and notes ---

@@ -152,6 +152,33 @@ def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
     assert 89 <= covered <= 99
 
 
+def test_classes_weigh_the_same_in_every_resampling() -> None:
+    """Nouns all good, verbs all bad: nothing is left to chance but how many items are drawn."""
+    items = {f"n{i}": item("noun", seed_id=f"s{i % 3 and i}") for i in range(20)}
+    items |= {f"v{i}": item("verb", seed_id=f"t{i % 4 and i}", chance=0.3) for i in range(9)}
+    scores = {name: (5, 5) if name[0] == "n" else (1, 1) for name in items}
+    row = shares(judged(scores, items), {("snli", "noun"): 1808, ("snli", "verb"): 506}, 200)
+    every = row["all", ""]
+    share = 1808 / 2314
+    assert every["good_weighted"] == pytest.approx(share)
+    assert every["good_weighted_ci"] == pytest.approx([share, share])
+    assert every["fluency_weighted_ci"] == pytest.approx([5 * share + 1 - share] * 2)
+
+
+def test_resamplings_within_classes_by_hand() -> None:
+    """Three good nouns of one seed and a bad one of another, of 6 seeds; a bad verb, of 4.
+
+    Both seeds drawn: 3/4 of the nouns are good; one of them twice: all, or none.
+    """
+    items = {"a": item("noun", seed_id="s"), "b": item("noun", seed_id="s")}
+    items |= {"c": item("noun", seed_id="s"), "d": item("noun"), "e": item("verb")}
+    scores = {name: (5, 5) if name in "abc" else (1, 1) for name in items}
+    seeds = {("snli", "noun"): 6, ("snli", "verb"): 4}
+    row = shares(judged(scores, items), seeds, 300)["all", ""]
+    assert row["good_weighted"] == pytest.approx(0.6 * 3 / 4)
+    assert row["good_weighted_ci"] == pytest.approx([0, 0.6])
+
+
 def test_variants_of_a_seed_say_less_than_those_of_many() -> None:
     """Four equal variants of each seed leave the intervals of what is resampled as one does."""
 
