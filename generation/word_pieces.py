@@ -8,8 +8,8 @@ log-probability that it has without all this.
 
 Replacements have to be more probable than the original, and pieces to come can make a word
 only less probable. So a search that goes on with every beginning that is still more probable
-than the original, and than the least of the suggestions so far, misses no replacement. It is
-cut short only where there are very many of them.
+than the original, and than the least of the suggestions so far, misses no replacement. Only
+where there are very many of them is it cut short.
 """
 
 from __future__ import annotations

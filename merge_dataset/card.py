@@ -61,7 +61,11 @@ def render(folder: Path) -> str:
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
         card_text.licences(names),
-        card_text.limits(kinds, relatives_stay=any(map(_leaves_relatives, made))),
+        card_text.limits(
+            kinds,
+            relatives_stay=any(_leaves(each, "families", "ignore") for each in made),
+            pieces_stay=any(_leaves(each, "max_pieces", 1) for each in made),
+        ),
         card_text.citations(names, kinds),
     ]
     header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
@@ -283,11 +287,14 @@ def _options(config: dict[str, Any]) -> list[str]:
     return [f"{text}\n"] if text else []
 
 
-def _leaves_relatives(made: dict[str, Any]) -> bool:
-    """Whether other forms of a replaced word stay: not said of paraphrases."""
+def _leaves(made: dict[str, Any], setting: str, default: object) -> bool:
+    """Whether a limit stands that another setting than the default takes away.
+
+    Not said of paraphrases.
+    """
     if provenance.kind_of(made) != REPLACEMENTS:
         return False
-    return str(made["config"].get("families", "ignore")) == "ignore"
+    return bool(made["config"].get(setting, default) == default)
 
 
 def _described(model: dict[str, Any]) -> str:

@@ -110,17 +110,20 @@ def making(kinds: Kinds) -> str:
     return "\n".join(["## How it was made\n", *texts, ""])
 
 
-def limits(kinds: Kinds, *, relatives_stay: bool = True) -> str:
+def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
     """What a reader should not expect.
 
     Args:
         kinds: Of collections.
         relatives_stay: Whether in some, other forms of a replaced word are left alone.
+        pieces_stay: Whether in some, words of several word pieces are left alone.
     """
     texts = [text for kind, text in _LIMITS.items() if kind in kinds]
     english = _ENGLISH if REPLACEMENTS not in kinds else ""
     text = "".join(["## Limits\n\n", *texts, english])
-    return text if relatives_stay else text.replace(_RELATIVES, "")
+    for stays, limit in ((relatives_stay, _RELATIVES), (pieces_stay, _PIECES)):
+        text = text if stays else text.replace(limit, "")
+    return text
 
 
 def options(config: Mapping[str, Any]) -> Iterator[str]:
@@ -340,6 +343,9 @@ _PAIRS: Final = (
     "`original` became the i-th of `replacement`. What stands at a span says which it is."
 )
 
+_PIECES: Final = """\
+- A word that a model splits into several word pieces is not replaced by that model.
+"""
 _RELATIVES: Final = """\
 - Morphological relatives of a replaced word are left alone: with *sleeps* replaced, *sleeping*
   stays.
@@ -349,8 +355,7 @@ _LIMITS: Final = {
     REPLACEMENTS: f"""\
 - Labels are automatic: a variant keeps its seed's label and was not annotated again. Some
   replacements change the inference or make an odd sentence.
-- A word that a model splits into several word pieces is not replaced by that model.
-{_RELATIVES}\
+{_PIECES}{_RELATIVES}\
 - When a word occurs several times in a sentence and one occurrence is masked at a time, the
   others remain visible and may bias the model's proposals.
 - English only.

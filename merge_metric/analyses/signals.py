@@ -200,16 +200,23 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
             (names[n], known & (signal.values == value))
             for n, value in zip(chosen, different, strict=True)
         ]
-    # "lower" takes values that are there, so that no bin is empty.
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1), method="lower"))
-    inner = [*edges[:-1].tolist(), np.inf]
+    # Bounds are values that are there, so that no bin is empty.
+    firsts = np.sort(values)[np.arange(bins) * len(values) // bins]
+    bounds = [*np.unique(firsts).tolist(), np.inf]
     return [
-        (
-            f"{low:.2f} to {edges[n + 1]:.2f}".replace("-", "−"),
-            (signal.values >= low) & (signal.values < high),
-        )
-        for n, (low, high) in enumerate(itertools.pairwise(inner))
+        (name, (signal.values >= low) & (signal.values < high))
+        for name, (low, high) in zip(_names(bounds), itertools.pairwise(bounds), strict=True)
     ]
+
+
+def _names(bounds: Sequence[float]) -> list[str]:
+    """What bins between increasing bounds are called, with digits enough to tell them apart."""
+    for digits in itertools.count(2):
+        texts = [f"{bound:.{digits}f}".replace("-", "−") for bound in bounds[:-1]]
+        if len(set(texts)) == len(texts):
+            break
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+    return [*between, f"{texts[-1]} or more"]
 
 
 def _mean(
@@ -313,7 +320,7 @@ def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _short(name: str) -> str:
-    return name.replace(" to ", "\nto ")
+    return name.replace(" to ", "\nto ").replace(" or ", "\nor ")
 
 
 def _draw_line(

@@ -108,14 +108,30 @@ def parts(given: Signal, bins: int) -> dict[str, list[float]]:
 
 
 def test_bins_have_equally_many_values() -> None:
-    """Ten values in five bins: two each, the last with its upper end; what is unknown in none."""
+    """Ten values in five bins: two each; what is unknown in none; equal ones together."""
     given = signal(*range(10, 0, -1), NAN)
     assert parts(given, 5) == {
-        "1.00 to 2.00": [1],
-        "2.00 to 4.00": [3, 2],
-        "4.00 to 6.00": [5, 4],
-        "6.00 to 8.00": [7, 6],
-        "8.00 to 10.00": [10, 9, 8],
+        "1.00 to 3.00": [2, 1],
+        "3.00 to 5.00": [4, 3],
+        "5.00 to 7.00": [6, 5],
+        "7.00 to 9.00": [8, 7],
+        "9.00 or more": [10, 9],
+    }
+    assert list(parts(signal(1, 2, 3, 4, 5, 6, 7, 7, 7, 7), 5).values()) == [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+        [7, 7, 7, 7],
+    ]
+
+
+def test_bins_are_told_apart_by_their_names() -> None:
+    """With as many digits as that takes."""
+    given = signal(-0.0004, -0.0003, 0.0001, 0.7)
+    assert parts(given, 3) == {
+        "−0.0004 to −0.0003": [-0.0004],
+        "−0.0003 to 0.0001": [-0.0003],
+        "0.0001 or more": [0.0001, 0.7],
     }
 
 
