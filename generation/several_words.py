@@ -103,8 +103,7 @@ def draw_several(
             replacements, minimum=config.min_replacements, scope="word"
         )
     every = _groups(replacements, config.words_at_once)
-    if pairs is None:
-        exclusions += [g.exclusion(TOO_FEW_WORDS, None) for g in every if not g.combinations.total]
+    exclusions += [g.exclusion(TOO_FEW_WORDS, None) for g in every if not g.combinations.total]
     groups = [group for group in every if group.combinations.total]
     judge = _Judge(groups, [of_key[key] for key in keys_of(replacements)], tagger, config)
     subsamples, too_few = _subsamples(groups, judge, config, is_ablation=pairs is not None)
@@ -238,8 +237,8 @@ def _table(
 ) -> pa.Table:
     """The combinations as `sampling.draw` gives variants.
 
-    Their log-odds are the smallest of their words', and in each text those masked LMs validated
-    them that validated all of their words there (D14).
+    Their log-odds are the smallest of their words' (D14); the masked LMs of each text are those
+    that validated one of their words there, as there may be none that validated all.
     """
     chosen = [groups[group].at(rank) for group, rank in subsamples]
     columns: dict[str, list[Any]] = {}
@@ -262,5 +261,5 @@ def _joined(name: str, values: Sequence[Any]) -> Any:
     if name in ("number_changed", "tense_changed"):
         return any(known) if known else None
     if isinstance(values[0], list):
-        return sorted(set.intersection(*map(set, values)))
+        return sorted(set().union(*values))
     return " ".join(values) if name in ("word", "replacement") else values[0]

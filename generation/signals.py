@@ -180,7 +180,8 @@ def _below(table: pa.Table, names: Sequence[str], least: float | None) -> NDArra
     """Rows in which one of some numbers is too small."""
     found = np.zeros(len(table), np.bool_)
     for name in names if least is not None else ():
-        low = pc.less(table[name].cast(pa.float64()), float(least or 0))
+        # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+        low = pc.less(table[name], pa.scalar(least, table[name].type))
         found |= pc.fill_null(low, False).to_numpy()
     return found
 

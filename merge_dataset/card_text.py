@@ -252,7 +252,10 @@ COLUMNS: Final = {
         "where the replacement stands in this row's sentences: half-open [start, end) character "
         "offsets, one pair for each occurrence"
     ),
-    "`mlms`": "the masked language models that validated the replacement in either sentence",
+    "`mlms`": (
+        "the masked language models that validated the replacement in either sentence; where "
+        "several words are replaced at once, at least one of them"
+    ),
     "`premise_mlms`, `hypothesis_mlms`": "the same for each sentence",
     "`log_odds`": (
         "smallest log P(replacement) - log P(original), in nats, over the occurrences and models"

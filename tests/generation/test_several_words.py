@@ -208,7 +208,7 @@ def test_against_tagging_every_combination(tagger: Tagger) -> None:
 
 
 def test_columns(tagger: Tagger) -> None:
-    """The smallest log-odds, and who validated both words: in p, in h."""
+    """The smallest log-odds, and who validated at least one of the words: in p, in h."""
     problems = problems_of(tagger, TEXTS)
     found = pa.concat_tables(
         [
@@ -224,10 +224,10 @@ def test_columns(tagger: Tagger) -> None:
         "word": "boy dog",
         "word_class": "noun",
         "replacement": "girl cat",
-        "premise_mlms": ["b"],
-        "hypothesis_mlms": [],
+        "premise_mlms": ["a", "b", "c"],
+        "hypothesis_mlms": ["a", "b"],
         "log_odds": 0.25,
-        "mlm_count": 1,
+        "mlm_count": 3,
         "subsamples": [0, 1, 2],
     }
 
@@ -277,6 +277,16 @@ def test_ablations_keep_their_seeds(tagger: Tagger) -> None:
     made = drawn(tagger, problems, found, pairs=pairs, min_replacements=1000)
     assert {row["seed_id"] for row in rows_of(made)} == {"s:1"}
     assert made.exclusions == []
+
+
+def test_ablations_say_who_has_too_few_words(tagger: Tagger) -> None:
+    """A seed that the ablation leaves one word with replacements does not just disappear."""
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    found = pa.concat_tables([found_of(WORDS), found_of({"boy": ("girl",)}, "s:1")])
+    pairs = pa.table({"seed_id": ["s:0", "s:1"], "word_class": ["noun", "noun"]})
+    made = drawn(tagger, problems, found, pairs=pairs)
+    assert {row["seed_id"] for row in rows_of(made)} == {"s:0"}
+    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", TOO_FEW_WORDS)]
 
 
 def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:

@@ -298,6 +298,15 @@ def test_rejections_row_by_row(name: str | None) -> None:
     assert set(found) - {None} == set(SIGNAL_REASONS) if name is None else len(set(found)) == 2
 
 
+def test_what_equals_a_limit_passes() -> None:
+    """Also where a limit is no float32, as columns are: 3.1 and 0.7 are rounded down there."""
+    limits = {"min_log_odds": 0.7, "min_zipf_frequency": 3.1, "min_pll_change": -2.3}
+    row = {"log_odds": 0.7, "mlm_count": 1, "zipf_frequency": 3.1, "premise_pll_change": -2.3}
+    below = [row | {name: row[name] - 1e-4} for name in row if name != "mlm_count"]
+    table = pa.Table.from_pylist([row, *below], schema=replacement_schema())
+    assert (rejections(table, Config(**limits)) < 0).tolist() == [True, False, False, False]
+
+
 def test_nothing_is_rejected_unless_asked() -> None:
     """The defaults are no limits."""
     table = pa.Table.from_pylist(list(random_rows(random.Random(5))), schema=replacement_schema())
