@@ -39,8 +39,8 @@ class Item:
     seed_id: str
     validated: tuple[frozenset[str], ...]
     """For each of its texts the masked LMs that validated it there; none of a paraphrase."""
-    chance: float = 1.0
-    """How likely it was to be drawn, beside others of its source and class."""
+    chance: float | None = None
+    """How likely it was to be drawn, beside others of its source and class; None: not known."""
 
     @property
     def cell(self) -> Cell:

@@ -148,9 +148,22 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
     """(N,) for how much each counts.
 
     Items of one source and class together as much as this has seeds; beside each other the
-    more, the less likely they were to be drawn (Horvitz and Thompson 1952).
+    more, the less likely they were to be drawn (Horvitz and Thompson 1952), where that is known.
     """
-    return _scaled(np.array([[1 / item.chance for item in items]]), items, seeds)[0]
+    return _scaled(_inverse_chances(items)[None], items, seeds)[0]
+
+
+def _inverse_chances(items: Sequence[Item]) -> Floats:
+    """(N,) or, where that of another of the same source and class is not known, just 1."""
+    alike = _without_chances(items)
+    return np.array(
+        [1.0 if item.chance is None or item.cell in alike else 1 / item.chance for item in items]
+    )
+
+
+def _without_chances(items: Sequence[Item]) -> set[Cell]:
+    """Sources and classes with variants of which it is not known how they were drawn."""
+    return {item.cell for item in items if item.chance is None}
 
 
 def _resampled_weights(
@@ -161,12 +174,11 @@ def _resampled_weights(
     As many as there are, so that none is ever without items; and however many items these have,
     sources and classes weigh what they weigh, or the intervals would be of other figures.
     """
-    inverse = np.array([1 / item.chance for item in items])
     drawn = np.zeros((n_bootstrap, len(items)))
     for number, mine in enumerate(_by_cell(items).values()):
         seed_ids = [items[i].seed_id for i in mine]
         drawn[:, mine] = resampled(seed_ids, n_bootstrap, rng_seed + number)
-    return _scaled(drawn * inverse, items, seeds)
+    return _scaled(drawn * _inverse_chances(items), items, seeds)
 
 
 def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
@@ -205,12 +217,23 @@ def _notes(items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int) -
     if not (items and seeds):
         return
     there = {item.cell for item in items}
+    alike = _without_chances(items)
+    within = (
+        "; within them the less likely a variant was to be drawn, the more it counts, as the "
+        "sample is spread evenly over masked LMs"
+    )
     yield (
         "Weighted: each source and class by its seeds in the dataset, "
-        f"{_listed({cell: n for cell, n in seeds.items() if cell in there})}; within them the less "
-        "likely a variant was to be drawn, the more it counts, as the sample is spread evenly "
-        "over masked LMs."
+        f"{_listed({cell: n for cell, n in seeds.items() if cell in there})}"
+        f"{within if there - alike else ''}."
     )
+    if alike:
+        yield (
+            "How likely variants were to be drawn is not known of "
+            f"{', '.join(f'{source} {name}' for source, name in sorted(alike))}: there each counts "
+            "as much, although a sample that is spread evenly over masked LMs has too many of "
+            "some; --session says how they were drawn."
+        )
     if left_out := {cell: n for cell, n in seeds.items() if n and cell not in there}:
         yield f"Not judged, and so not counted in what is weighted: {_listed(left_out)}."
 

@@ -104,6 +104,14 @@ def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
     assert ask(str(path), "--session", "study").stdout == ask("study").stdout
 
 
+def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
+    """So only classes are weighted, and that is said; a session knows it."""
+    answers, unknown = "study/answers/ann.jsonl", "How likely variants were to be drawn is not"
+    text = ask(answers, "--dataset", "merge-nli").stdout
+    assert f"{unknown} known of snli adjective, snli noun, snli verb" in " ".join(text.split())
+    assert unknown not in ask(answers, "--dataset", "merge-nli", "--session", "study").stdout
+
+
 def test_one_annotator(ask: Ask) -> None:
     text = ask("study/answers/ann.jsonl", "--session", "study").stdout
     assert "One annotator: how far others would agree cannot be told." in text

@@ -21,7 +21,9 @@ Z = 1.959963984540054
 NUMBERS = count()
 
 
-def item(word_class: str, *mlms: str, chance: float = 1.0, seed_id: str | None = None) -> Item:
+def item(
+    word_class: str, *mlms: str, chance: float | None = 1.0, seed_id: str | None = None
+) -> Item:
     """Of a seed of its own, unless one is named."""
     return Item(
         source="snli",
@@ -106,6 +108,22 @@ def test_within_a_class_the_unlikely_weigh_more() -> None:
     found = judged({"a": (1, 1), "b": (5, 5)}, items)
     assert shares(found, {("snli", "noun"): 7})["all", ""]["good_weighted"] == pytest.approx(0.8)
     assert item_weights(list(items.values()), {("snli", "noun"): 7}).tolist() == [7 / 5, 28 / 5]
+
+
+def test_unknown_chances_are_not_made_up() -> None:
+    """Where one is not known, variants of the class count alike, and the notes say which class."""
+    items = {"a": item("noun", chance=None), "b": item("noun", chance=0.25)}
+    items |= {"c": item("verb"), "d": item("verb", chance=0.25)}
+    found = judged(dict.fromkeys(items, (5, 5)), items)
+    seeds = {("snli", "noun"): 6, ("snli", "verb"): 5}
+    assert item_weights(found.items or (), seeds).tolist() == [3, 3, 1, 4]
+    weighted, unknown = share_table(found, seeds, n_bootstrap=0, rng_seed=0).notes[1:]
+    assert "snli noun 6, snli verb 5; within them the less likely a variant was" in weighted
+    assert unknown.startswith("How likely variants were to be drawn is not known of snli noun: ")
+    nouns = judged({"a": (5, 5)}, {"a": items["a"]})
+    weighted, unknown = share_table(nouns, seeds, n_bootstrap=0, rng_seed=0).notes[1:3]
+    assert weighted == "Weighted: each source and class by its seeds in the dataset, snli noun 6."
+    assert unknown.endswith("--session says how they were drawn.")
 
 
 def test_annotators_are_averaged_before_it_is_decided() -> None:
