@@ -7,6 +7,7 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
+from merge_dataset.layout import PROVENANCE
 from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
 REPLACEMENTS: Final = "replacements"
@@ -79,11 +80,7 @@ def read(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is no JSON object with the keys and types needed here.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
-    _require(path, "", value, ())
+    value = _read_object(path)
     kind = kind_of(value)
     if not isinstance(kind, str) or kind not in _KEYS:
         raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
@@ -106,7 +103,23 @@ def read(path: Path) -> dict[str, Any]:
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)
-    return {**value}
+    return value
+
+
+def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
+    """How many words a variant of a class replaces; one, where the provenance does not say.
+
+    Args:
+        folder: A dataset folder.
+        source: A source in it.
+        word_class: Matters only where it is `PARAPHRASE`.
+
+    Raises:
+        FileNotFoundError: it has no provenance.
+        ValueError: that is no JSON object.
+    """
+    made = _read_object(folder / collection_name(source, word_class) / PROVENANCE)
+    return int(made.get("config", {}).get("words_at_once", 1))
 
 
 def kind_of(made: dict[str, Any]) -> Any:
@@ -151,6 +164,15 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
     return described
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+    _require(path, "", value, ())
+    return {**value}
 
 
 def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
+from merge_dataset.provenance import words_at_once
 from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import (
     PARAPHRASE,
@@ -75,7 +76,8 @@ class Sample:
     items: list[Item]
     """Sorted by source, class and variant."""
     population: list[dict[str, Any]]
-    """By source and class: seeds, variants, and variants by masked LM and by how many."""
+    """By source and class: how many words a variant replaces, seeds, variants, and variants by
+    masked LM and by how many."""
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
@@ -142,7 +144,13 @@ def draw(
         drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
         source, word_class = parse_config_name(config)
         size = pq.read_metadata(seeds).num_rows
-        whole = {"source": source, "class": word_class, "seeds": size, **counts}
+        whole = {
+            "source": source,
+            "class": word_class,
+            "words_at_once": words_at_once(dataset, source, word_class),
+            "seeds": size,
+            **counts,
+        }
         population.append(whole | {"sampled": len(drawn)})
         items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
     return Sample(chosen, items, population)

@@ -104,7 +104,7 @@ def agreement(
         score_table(judgements, answers.seeds),
     ]
     drop: tuple[str, ...] = ()
-    if any(item.mlms for item in judgements.items or ()):
+    if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements, found))
         drop = tuple(dropped(tables[-1]))
     if found is not None:
@@ -128,7 +128,7 @@ def _provided(
         return provided(
             [path], what=str(run), unit="replacements", sources=sources, without=without
         )
-    if dataset is None:
+    if dataset is None or judgements.several_words:
         return None
     files = variant_files(dataset)
     return provided(files, what=str(dataset), unit="variants", sources=sources, without=without)
@@ -146,6 +146,12 @@ def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
         remarks.append(
             "Nothing is known of the variants: give --session or --dataset for classes, sources "
             "and masked LMs."
+        )
+    if judgements.several_words:
+        remarks.append(
+            "There are variants in which several words are replaced. Their masked LMs are those "
+            "that validated any of the words, so it cannot be told what would go with one of them, "
+            "nor which to drop."
         )
     return tuple(remarks)
 

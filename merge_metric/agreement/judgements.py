@@ -42,6 +42,10 @@ class Item:
     chance: float | None = None
     """How likely it was to be drawn, beside others of its source and class; None: not known."""
 
+    words_at_once: int = 1
+    """How many words it replaces. Of several, `validated` is of any of them: a masked LM may have
+    company there, and be the only one for its word."""
+
     @property
     def cell(self) -> Cell:
         """Its source and class."""
@@ -143,12 +147,19 @@ class Judgements:
         """As if these masked LMs had not been asked: without what would not be there.
 
         Raises:
-            ValueError: nothing is known of the variants, none of them has such a masked LM, or
-                none would be left.
+            ValueError: nothing is known of the variants, none of them has such a masked LM, none
+                would be left, or several of their words were replaced.
         """
         dropped = frozenset(mlms)
         if not dropped:
             return self
+        if self.several_words:
+            raise ValueError(
+                "expected variants in which one word is replaced, to tell which would not be "
+                "there without a masked LM, got some with several; leave out --without-mlm, or "
+                "build without it and see what changes: merge-nli build --without-mlm, merge-nli "
+                "diff"
+            )
         items = self.items or ()
         known = {mlm for item in items for mlm in item.mlms}
         if unknown := sorted(dropped - known):
@@ -164,6 +175,11 @@ class Judgements:
             )
         kept = self.take(np.array([item is not None for item in left]))
         return replace(kept, items=tuple(item for item in left if item))
+
+    @property
+    def several_words(self) -> bool:
+        """Whether it cannot be told of all variants what would go with a masked LM."""
+        return any(item.words_at_once > 1 for item in self.items or ())
 
     @property
     def seed_ids(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from merge_dataset.annotation.answers import read_answers
 from merge_dataset.annotation.sample import Item as Sampled
 from merge_dataset.annotation.session import SESSION, Session, read_session
 from merge_dataset.layout import all_configurations, require_dataset, split_files
+from merge_dataset.provenance import words_at_once
 from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import parse_config_name
 from merge_metric.agreement.judgements import Cell, Item, Judgements
@@ -49,7 +50,7 @@ def read(
     answers = read_answers(files)
     opened = [read_session(path) for path in files if (path / SESSION).is_file()]
     opened += [read_session(path) for path in sessions]
-    items = {name: _of_session(item) for session in opened for name, item in session.items.items()}
+    items = dict(item for session in opened for item in _of_session(session))
     seeds = _seeds_of_sessions(opened)
     if dataset is not None:
         require_dataset(dataset)
@@ -62,13 +63,22 @@ def read(
     return Answers(Judgements.of(answers, items if known else None), seeds if known else None)
 
 
-def _of_session(item: Sampled) -> Item:
+def _of_session(session: Session) -> Iterator[tuple[str, Item]]:
+    population = session.description["population"]
+    # Sessions of before variants could replace several do not say how many.
+    words = {(row["source"], row["class"]): row.get("words_at_once", 1) for row in population}
+    for name, item in session.items.items():
+        yield name, _of_sampled(item, words.get((item.source, item.word_class), 1))
+
+
+def _of_sampled(item: Sampled, words: int) -> Item:
     return Item(
         source=item.source,
         word_class=item.word_class,
         seed_id=item.seed_id,
         validated=_validated(item.mlms_by_field.values()),
         chance=item.chance,
+        words_at_once=words,
     )
 
 
@@ -99,7 +109,8 @@ def _seeds_of_sessions(sessions: Iterable[Session]) -> dict[Cell, int]:
 
 def _of_dataset(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
     ids = pa.array(sorted(wanted), pa.string())
-    for _, _, variants in _class_files(dataset):
+    for cell, _, variants in _class_files(dataset):
+        words = words_at_once(dataset, *cell)
         columns = mlm_columns(variants)
         for table in read_row_groups(variants, [*_KNOWN, *columns]):
             for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
@@ -110,6 +121,7 @@ def _of_dataset(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
                         word_class=row["word_class"],
                         seed_id=row["seed_id"],
                         validated=_validated(row[name] for name in columns),
+                        words_at_once=words,
                     ),
                 )
 

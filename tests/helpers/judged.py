@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,11 +28,16 @@ SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
 _TEXTS: Final = ("premise", "hypothesis")
 
 
-def write_dataset(folder: Path) -> Path:
-    """Every variant is validated by one or two masked LMs in each text."""
+def write_dataset(folder: Path, **config: Any) -> Path:
+    """Every variant is validated by one or two masked LMs in each text.
+
+    Args:
+        folder: Is made.
+        config: Settings of the run, for the provenance.
+    """
     rng = random.Random(1)
     (folder / "snli").mkdir(parents=True)
-    (folder / "snli" / "provenance.json").write_text("{}", encoding="utf-8")
+    (folder / "snli" / "provenance.json").write_text(json.dumps({"config": config}), "utf-8")
     every = []
     for word_class, n in SEEDS.items():
         seeds = [_row(f"snli:{word_class}{number}") for number in range(n)]

@@ -147,6 +147,7 @@ def test_what_figures_are_weighted_by(dataset: Path) -> None:
     assert nouns == {
         "source": "snli",
         "class": "noun",
+        "words_at_once": 1,
         "seeds": 2,
         "variants": 6,
         "variants_by_mlm": {"a/bert": 6, "b/roberta": 6},

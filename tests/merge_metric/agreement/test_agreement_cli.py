@@ -168,6 +168,40 @@ def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> 
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("knows", ["session", "dataset"])
+def test_of_several_words_nobody_knows_who_validated_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: str
+) -> None:
+    """So no masked LM is to go, whether a session knows of it or the dataset; the rest is said."""
+    write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli", words_at_once=2))
+    description = json.loads((tmp_path / "study/session.json").read_text("utf-8"))
+    assert {row["words_at_once"] for row in description["population"]} == {2}
+    monkeypatch.chdir(tmp_path)
+    known = ["study"] if knows == "session" else ["study/answers/ann.jsonl"]
+    arguments = ["agreement", *known, "--dataset", "merge-nli", "--n-bootstrap", "0"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "it cannot be told what would go with one of them, nor which to drop." in text
+    assert "Good variants" in text
+    assert "Which masked LM to drop" not in text
+    assert "have in common" not in text
+    refused = CliRunner().invoke(app, [*arguments, "--without-mlm", BAD])
+    assert refused.exit_code == 2
+    assert "expected variants in which one word is replaced" in refused.stderr
+
+
+def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:
+    """They do not say how many."""
+    description = json.loads((made / "study/session.json").read_text("utf-8"))
+    for row in description["population"]:
+        assert row.pop("words_at_once") == 1
+    (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
+    (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
+    old = ["study/answers/ann.jsonl", "--session", str(tmp_path)]
+    assert ask(*old).stdout == ask("study/answers/ann.jsonl", "--session", "study").stdout
+
+
 def test_sessions_of_other_data_do_not_mix(ask: Ask, made: Path, tmp_path: Path) -> None:
     """Their numbers of seeds, which are weighed by, differ."""
     description = json.loads((made / "study/session.json").read_text("utf-8"))
