@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,5 +159,8 @@ def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
 
 
 def _command(run: Path | None, mlms: Sequence[str]) -> str:
-    options = " ".join(f"--without-mlm {mlm}" for mlm in mlms)
-    return f"merge-nli build --run {run or 'RUN'} {options}"
+    """A build of its own, as one without a name would replace that of the run."""
+    names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in mlms)
+    options = [word for mlm in mlms for word in ("--without-mlm", mlm)]
+    into = "-".join(["without", *names])
+    return shlex.join(["merge-nli", "build", "--run", str(run or "RUN"), "--into", into, *options])

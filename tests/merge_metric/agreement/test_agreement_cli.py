@@ -14,8 +14,10 @@ from helpers.judged import BAD, MLMS, run_with, write_dataset, write_session
 from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
+from generation.artifacts import RunFolder
 from generation.cli import app
 from merge_dataset.annotation.answers import read_answers
+from merge_metric.agreement.findings import _command
 
 Ask = Callable[..., Result]
 
@@ -57,7 +59,10 @@ def test_text_has_everything(ask: Ask) -> None:
     ]
     places = [text.index(f"\n{title}\n") for title in titles]
     assert places == sorted(places)
-    assert text.endswith(f"To drop {BAD}:\n    merge-nli build --run RUN --without-mlm {BAD}\n")
+    assert text.endswith(
+        f"To drop {BAD}:\n"
+        f"    merge-nli build --run RUN --into without-bart-base --without-mlm {BAD}\n"
+    )
     assert "nan" not in text
 
 
@@ -120,11 +125,22 @@ def test_one_annotator(ask: Ask) -> None:
 
 def test_a_run_knows_what_there_was_before_sampling(ask: Ask, tmp_path: Path) -> None:
     """It is counted instead, and named in the command."""
-    run = run_with(tmp_path / "run", [("s1", [BAD], [BAD]), ("s1", ["x"], ["x"])])
+    run = run_with(tmp_path / "a run", [("s1", [BAD], [BAD]), ("s1", ["x"], ["x"])])
     text = ask("study", "--run", str(run)).stdout
     assert "replacements lost" in text
     assert "Replacements of a problem that two masked LMs have in common" in text
-    assert f"merge-nli build --run {run} --without-mlm {BAD}" in text
+    assert f"build --run '{run}' --into without-bart-base --without-mlm {BAD}" in text
+
+
+def test_the_command_names_a_build_that_can_be_made() -> None:
+    """Beside the run's own, in a folder that a run lets be, whatever the masked LMs are called."""
+    command = _command(Path("runs/a b"), ["a/bert.v2@main", "b/x$y"])
+    assert command == (
+        "merge-nli build --run 'runs/a b' --into without-bert-v2-main-x-y "
+        "--without-mlm a/bert.v2@main --without-mlm 'b/x$y'"
+    )
+    into = command.partition("--into ")[2].split()[0]
+    assert RunFolder(Path("runs")).named(into).path == Path("runs", into)
 
 
 def test_plots_are_drawn(ask: Ask, tmp_path: Path) -> None:

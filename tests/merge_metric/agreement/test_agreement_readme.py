@@ -36,7 +36,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             outputs.append(result.stdout)
     (shown,) = re.findall(r"^```\n(masked LM .*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
     assert shown in outputs[0]
-    assert "merge-nli build --run RUN --without-mlm facebook/bart-base" in outputs[0]
+    assert "build --run RUN --into without-bart-base --without-mlm" in outputs[0]
     assert len(outputs) == 2
     assert len(list((tmp_path / "plots").glob("*.png"))) == 4
 
