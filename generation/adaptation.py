@@ -50,6 +50,8 @@ FAMILY_AUXILIARY: Final = "family_auxiliary"
 """The word is a form of "be", "have" or "do" (the same)."""
 NO_INFLECTION: Final = "no_inflection"
 """The replacement has not the form that another form of the word asks for."""
+SAME_TEXT: Final = "same_text"
+"""A replacement of another form of the word changes the same tokens to the same words."""
 
 Key = tuple[str, str, str, str]
 """Seed, class, word, replacement."""
@@ -108,7 +110,7 @@ def adapt(
         problems: A block.
         found: Its replacements as `find_replacements` gives them, not scrambled.
         tagger: Judges classes in context (D8).
-        config: Families, articles, whether D8 is asked and how, scrambling.
+        config: Families, articles, whether D8 is asked and how.
     """
     rows = _rows(problems, found)
     outcomes: list[_Outcome] = [row.variation() for row in rows]
@@ -117,14 +119,40 @@ def adapt(
     if config.repair_articles:
         outcomes = [o if isinstance(o, str) else with_articles(o) for o in outcomes]
     outcomes = _judged(outcomes, tagger, config)
-    if config.scramble:
-        outcomes = [
-            o if isinstance(o, str) else _scrambled(o, f"{config.rng_seed}\n{row.seed.seed_id}")
-            for row, o in zip(rows, outcomes, strict=True)
-        ]
     outcomes = [AMBIGUOUS if _is_ambiguous(outcome) else outcome for outcome in outcomes]
-    left, variations = _left(found, rows, outcomes)
-    return Adapted(left, variations, _excluded(rows, outcomes), _counted(rows, outcomes))
+    outcomes = _each_once(rows, outcomes)
+    left = found.filter(pa.array([not isinstance(o, str) for o in outcomes], pa.bool_()))
+    variations = {
+        key: outcome
+        for key, outcome in zip(keys_of(found), outcomes, strict=True)
+        if not isinstance(outcome, str)
+    }
+    return Adapted(
+        sorted_replacements(left), variations, _excluded(rows, outcomes), _counted(rows, outcomes)
+    )
+
+
+def with_letters_shuffled(adapted: Adapted, rng_seed: int) -> Adapted:
+    """The same with the letters of all words but articles shuffled (D13), each outcome once."""
+    variations: dict[Key, Variation] = {}
+    kept: list[int] = []
+    fates = Counter(adapted.fates)
+    for row, key in enumerate(keys_of(adapted.replacements)):
+        seed_id, word_class, word, _ = key
+        variation = _scrambled(adapted.variations[key], f"{rng_seed}\n{seed_id}")
+        if _is_ambiguous(variation):
+            fates[REPLACEMENTS, word_class, KEPT] -= 1
+            fates[REPLACEMENTS, word_class, AMBIGUOUS] += 1
+            continue
+        shuffled = seed_id, word_class, word, variation.changes[0].word
+        if shuffled not in variations:
+            variations[shuffled] = variation
+            kept.append(row)
+    table = adapted.replacements.take(pa.array(kept, pa.int64()))
+    column = table.schema.get_field_index("replacement")
+    texts = pa.array([text for *_, text in variations], pa.string())
+    table = table.set_column(column, table.schema.field(column), texts)
+    return Adapted(sorted_replacements(table), variations, adapted.exclusions, +fates)
 
 
 def with_pairs(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
@@ -290,6 +318,21 @@ def _is_ambiguous(outcome: _Outcome) -> bool:
     return isinstance(outcome, Variation) and outcome.is_more and outcome.is_ambiguous()
 
 
+def _each_once(rows: Sequence[_Row], outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+    """Reject what changes the same as an earlier one: two shared words may be of one family."""
+    seen: set[object] = set()
+    found: list[_Outcome] = []
+    for row, outcome in zip(rows, outcomes, strict=True):
+        if isinstance(outcome, str) or not outcome.is_more:
+            found.append(outcome)
+            continue
+        what = frozenset((change.text, change.position, change.word) for change in outcome.changes)
+        key = row.seed.seed_id, row.word.word_class, what
+        found.append(SAME_TEXT if key in seen else outcome)
+        seen.add(key)
+    return found
+
+
 def _excluded(rows: Sequence[_Row], outcomes: Sequence[_Outcome]) -> list[Exclusion]:
     """The words that are left out, with how many replacements they had."""
     counts = Counter(
@@ -331,24 +374,3 @@ def _scrambled(variation: Variation, key: str) -> Variation:
         for change in variation.changes
     )
     return Variation(variation.sentences, tuple(sorted(changes)))
-
-
-def _left(
-    found: pa.Table, rows: Sequence[_Row], outcomes: Sequence[_Outcome]
-) -> tuple[pa.Table, dict[Key, Variation]]:
-    """The replacements that are left, each outcome once."""
-    variations: dict[Key, Variation] = {}
-    kept: list[int] = []
-    for n, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
-        if isinstance(outcome, str):
-            continue
-        text = outcome.changes[0].word
-        key = row.seed.seed_id, row.word.word_class, row.word.word, text
-        if key not in variations:
-            variations[key] = outcome
-            kept.append(n)
-    column = found.schema.get_field_index("replacement")
-    texts = pa.array([text for *_, text in variations], pa.string())
-    table = found.take(pa.array(kept, pa.int64()))
-    table = table.set_column(column, found.schema.field(column), texts)
-    return sorted_replacements(table), variations

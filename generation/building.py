@@ -15,7 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.adaptation import adapt, keys_of, with_pairs, with_signals
+from generation.adaptation import (
+    adapt,
+    keys_of,
+    with_letters_shuffled,
+    with_pairs,
+    with_signals,
+)
 from generation.blocks import block_sizes, read_block
 from generation.candidates import Candidates
 from generation.changes import Fate, Variation
@@ -156,6 +162,11 @@ class Builder:
         whole = self._joined(with_signals(with_pairs(left, of_left), of_left))
         within = self._within_limits(problems, left, whole, funnel)
         left, rejected = left.filter(within), left.filter(pc.invert(within))
+        if self.config.scramble:
+            adapted = with_letters_shuffled(
+                replace(adapted, replacements=left), self.config.rng_seed
+            )
+            left = adapted.replacements
         of_left = [adapted.variations[key] for key in keys_of(left)]
         if self.config.words_at_once > 1:
             pairs = None if self.unablated is None else self._eligible_pairs

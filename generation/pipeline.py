@@ -42,7 +42,7 @@ from generation.questions import Questions
 from generation.records import MaskedQuery
 from generation.sampling import TOO_FEW
 from generation.settings import check_members, parse_toml
-from generation.signal_file import PllChanges
+from generation.signal_file import PllChanges, cure
 from generation.sources import load_problems, require_labels
 from generation.suggestions import SuggestionStore
 from generation.tables import EXCLUSIONS, exclusion_table, replacement_schema
@@ -237,7 +237,6 @@ def build(
     suggested = read_json(base.suggested)
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
     pll_changes = _pll_changes(out, base, config)
-    out.manifest.unlink(missing_ok=True)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
             f"an ablation keeps the seeds that are eligible without it: expected a build in "
@@ -271,11 +270,13 @@ def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges 
     Raises:
         ValueError: a filter wants it, and there is nothing; or it is of other problems.
     """
-    found = PllChanges.of(out, base)
+    # The limit is on words as they were before their letters are shuffled.
+    scored = base if config.scramble and config.min_pll_change is not None else out
+    found = PllChanges.of(scored, base)
     if found is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
-            f"build without it, then run: merge-nli signals --run {base.path} --mlm …"
+            f"{cure(scored, base)}"
         )
     return found
 
@@ -368,6 +369,8 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
             total.most = max([total.most, *few])
             bar.update(outcome.problems)
         total.replacements, total.variants = replacements.rows, variants.rows
+        # Till here an earlier build is whole; now its files are replaced.
+        out.manifest.unlink(missing_ok=True)
     return total
 
 

@@ -66,7 +66,8 @@ def write_pll_changes(
 
     Raises:
         FileNotFoundError: there is no such build.
-        ValueError: the model or the tagger cannot be loaded.
+        ValueError: the model or the tagger cannot be loaded, or what changes in the build's texts
+            cannot be told from its replacements.
     """
     base = RunFolder(Path(run))
     build = base.named(of) if of else base
@@ -79,6 +80,7 @@ def write_pll_changes(
     # Where it is computed is as the run says, what changes in a text as the build does.
     made = {**read_json(build.manifest)["config"], **settings}
     config = Config.read(base.config).overlaid(None, made)
+    _require_known_edits(build, config)
     scorer = _Scorer.load(mlm, base, config)
     build.signals_made.unlink(missing_ok=True)
     counts = _write(base, build, config, scorer)
@@ -90,6 +92,19 @@ def write_pll_changes(
     }
     write_json(build.signals_made, {**made, "problems": digest_of_file(base.problems)})
     return made
+
+
+def _require_known_edits(build: RunFolder, config: Config) -> None:
+    """Raise ValueError where words were adapted before their letters were shuffled.
+
+    Which articles and other forms go with shuffled letters only the words before could tell.
+    """
+    if config.scramble and (config.families == "inflect" or config.repair_articles):
+        raise ValueError(
+            f"{build.path}: expected a build without scrambled letters, or without families and "
+            "repair_articles, as nothing says which of these go with shuffled letters; take the "
+            "signals of the same build without scrambling"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class PllChanges:
     path: Path
     made_by: dict[str, Any]
     """The model and how it was asked, for the manifest."""
+    cure: str
+    """What to do where some are missing."""
 
     @classmethod
     def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
@@ -45,7 +47,7 @@ class PllChanges:
                     f"{folder.signals}: expected the signals of the run's problems, got those of "
                     f"others; run merge-nli signals again, or remove {folder.signals_made.name}"
                 )
-            return cls(folder.signals, made_by)
+            return cls(folder.signals, made_by, cure(build, base))
         return None
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
@@ -68,8 +70,7 @@ class PllChanges:
         if required and rows.null_count:
             raise ValueError(
                 f"{self.path}: expected the change of pseudo-log-likelihood of every replacement, "
-                f"found none for {rows.null_count:,} of {len(rows):,} of some problems; build "
-                "without min_pll_change, then run merge-nli signals again"
+                f"found none for {rows.null_count:,} of {len(rows):,} of some problems; {self.cure}"
             )
         for name in there.column_names[len(REPLACEMENT_KEY) :]:
             place = replacements.schema.get_field_index(name)
@@ -77,6 +78,22 @@ class PllChanges:
                 place, replacements.schema.field(place), there[name].take(rows)
             )
         return replacements
+
+
+def cure(build: RunFolder, base: RunFolder) -> str:
+    """How to find out the changes of all replacements of a build, for a limit on them.
+
+    Args:
+        build: The folder of the build.
+        base: The run it belongs to.
+    """
+    into, of = "", ""
+    if build.path != base.path:
+        into, of = f" --into {build.path.name}", f" --of {build.path.name}"
+    return (
+        f"run: merge-nli build --run {base.path}{into}, with these settings but without "
+        f"min_pll_change; then: merge-nli signals --run {base.path}{of} --mlm …; then build again"
+    )
 
 
 def _keys(table: pa.Table) -> pa.ChunkedArray:

@@ -154,14 +154,61 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     for row in rows_in(union.replacements):
         known = tuple(row[name] for name in KEY) in own
         assert all((row[name] is not None) == known for name in CHANGES)
-    with pytest.raises(ValueError, match=r"found none for .* of some problems; build without "
-                       "min_pll_change, then run merge-nli signals again"):  # fmt: skip
+    cure = (
+        f"run: merge-nli build --run {run.path} --into union, with these settings but without "
+        f"min_pll_change; then: merge-nli signals --run {run.path} --of union --mlm …; then build "
+    )
+    with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
         build(run.path, ablation="union", min_pll_change=-100.0)
-    build(run.path, ablation="union")
+    # The build that was there still is.
     write_pll_changes(run.path, model, of="union")
     again = build(run.path, ablation="union", min_pll_change=-100.0)
     assert all(row[name] is not None for row in rows_in(again.replacements) for name in CHANGES)
     assert read_json(again.manifest)["signals"]["replacements"] > len(own)
+
+
+def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
+    """Replacements with the letters of each word sorted."""
+    return {
+        (*(row[n] for n in KEY[:3]), *("".join(sorted(w)) for w in row["replacement"].split()))
+        for row in rows_in(folder.replacements)
+    }
+
+
+def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
+    """Whether or not there are signals of the shuffled ones, which are of other texts."""
+    limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
+    likely = letters_of(build(run.path, into="likely", min_pll_change=limit, min_replacements=1))
+    build(run.path, ablation="scrambled")
+    for _ in range(2):
+        found = build(run.path, ablation="scrambled", into="x", min_pll_change=limit)
+        assert letters_of(found) == likely
+        write_pll_changes(run.path, model, of="x")
+
+
+def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
+    """The same with articles and families; signals of shuffled ones are refused."""
+    (tmp_path / "two.csv").write_text(
+        "id,premise,hypothesis,label\n"
+        "boy,A boy and an old man wait for an artist.,"
+        "The boy and the artist see an old man.,neutral\n"
+        "cat,The cat sleeps here; it was sleeping there before.,A cat sleeps.,entailment\n"
+    )
+    given = {"source": "two", "data": str(tmp_path / "two.csv"), "min_replacements": 1}
+    given |= {"families": "inflect", "repair_articles": True}
+    run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
+    with pytest.raises(ValueError, match=re.escape(
+        f"signals.parquet, found none; run: merge-nli build --run {run.path}, with these settings "
+    )):  # fmt: skip
+        build(run.path, ablation="scrambled", min_pll_change=-5.0)
+    write_pll_changes(run.path, model)
+    limits = {"min_pll_change": float(np.median([r[CHANGES[0]] for r in rows_in(run.signals)]))}
+    limits["min_zipf_frequency"] = 3.0
+    strict = letters_of(build(run.path, into="strict", **limits))
+    assert strict < letters_of(run)
+    assert letters_of(build(run.path, ablation="scrambled", **limits)) == strict
+    with pytest.raises(ValueError, match="scrambled: expected a build without scrambled letters"):
+        write_pll_changes(run.path, model, of="scrambled")
 
 
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:

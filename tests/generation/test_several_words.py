@@ -14,7 +14,7 @@ from helpers.replacement_tables import Replacement, table_of
 from scipy.stats import chisquare
 from threadpoolctl import threadpool_limits
 
-from generation.adaptation import adapt, keys_of, with_pairs
+from generation.adaptation import adapt, keys_of, with_letters_shuffled, with_pairs
 from generation.changes import ARTICLE, COMBINATIONS, WORD, Change, Variation
 from generation.config import Config
 from generation.filters import WORD_CLASS
@@ -88,6 +88,8 @@ def drawn(
     settings = {"words_at_once": 2, "min_replacements": 1, "subsamples": 1, **options}
     config = Config(**settings)
     made = adapt(problems, found, tagger, config)
+    if config.scramble:
+        made = with_letters_shuffled(made, config.rng_seed)
     variations = [made.variations[key] for key in keys_of(made.replacements)]
     return draw_several(made.replacements, variations, tagger, config, pairs=pairs)
 
