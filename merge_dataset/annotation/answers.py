@@ -17,12 +17,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 SCALE: Final = {1: "poor", 2: "mostly poor", 3: "uncertain", 4: "mostly good", 5: "good"}
 """What the scores mean, of fluency and of reasoning (MERGE paper, A.3)."""
+
+ENOUGH: Final = 9
+"""F + R of a good variant (paper, section 4)."""
 
 COLUMNS: Final = ("annotator", "variant_id", "fluency", "reasoning", "comment")
 """Of the table of answers, and of a CSV file of them."""
@@ -85,13 +92,27 @@ def answers_path(session: Path, annotator: str) -> Path:
     return session / "answers" / f"{check_annotator(annotator)}.jsonl"
 
 
-def good(answer: Answer) -> bool:
-    """Whether a variant is good (paper, section 4: F + R ≥ 9).
+@overload
+def good(total: int, annotators: int = 1) -> bool: ...
 
-    >>> good(Answer("snli:1", 4, 5)), good(Answer("snli:1", 4, 4))
-    (True, False)
+
+@overload
+def good(
+    total: NDArray[np.integer[Any]], annotators: NDArray[np.integer[Any]] | int = 1
+) -> NDArray[np.bool_]: ...
+
+
+def good(total: Any, annotators: Any = 1) -> Any:
+    """Whether variants are good: F + R ≥ `ENOUGH`, F and R averaged over the variant's annotators.
+
+    Args:
+        total: Sum of F and R of all of them: in whole numbers, as thirds would not add up.
+        annotators: How many they are.
+
+    >>> good(4 + 5), good(4 + 4), good((4 + 4) + (5 + 5), annotators=2)
+    (True, False, True)
     """
-    return answer.fluency + answer.reasoning >= 9
+    return total >= ENOUGH * annotators
 
 
 # --- Events ---

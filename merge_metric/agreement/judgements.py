@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merge_dataset.annotation.answers import good
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.agreement.coefficients import Codes, Floats
 
@@ -19,10 +20,7 @@ REASONING: Final = "R"
 GOOD: Final = "good"
 
 SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
-"""What variants are judged by → how many answers there are: 1–5, and whether F + R ≥ `ENOUGH`."""
-
-ENOUGH: Final = 9
-"""F + R of a good variant (paper, section 4)."""
+"""What variants are judged by → how many answers there are: 1–5, and whether it is `good`."""
 
 Cell = tuple[str, str]
 """Source and class."""
@@ -106,7 +104,7 @@ class Judgements:
         for name, column in scores.items():
             codes[name][rows, columns] = answers[column].to_numpy()
         total = codes[FLUENCY] + codes[REASONING]
-        codes[GOOD][:] = np.where(total > 0, 1 + (total >= ENOUGH), 0)
+        codes[GOOD][:] = np.where(total > 0, 1 + good(total), 0)
         if items is None:
             return cls(annotators, variants, codes)
         if unknown := [name for name in variants if name not in items]:
@@ -200,10 +198,11 @@ class Judgements:
 
     @cached_property
     def good(self) -> Bools:
-        """(N,) whether F + R ≥ `ENOUGH`, F and R averaged over the variant's annotators."""
-        # In whole numbers: thirds would not add up.
-        total = sum(self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING))
-        return np.asarray(total >= ENOUGH * self.n_annotators)
+        """(N,) whether it is, by all of its annotators."""
+        fluency, reasoning = (
+            self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING)
+        )
+        return good(fluency + reasoning, self.n_annotators)
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.judgements import GOOD, SCORES, Judgements
 from merge_metric.agreement.provided import Provided
 from merge_metric.agreement.scores import ANSWERS, WEIGHTED
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = (".png", ".svg")
 
-_NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)", "good": "F + R ≥ 9"}
+_NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)", "good": f"F + R ≥ {ENOUGH}"}
 _HATCHES: Final = ("", "////", "....", "xxxx", "----")
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from merge_dataset.annotation.answers import ENOUGH
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.agreement.coefficients import Floats, resampled
 from merge_metric.agreement.judgements import (
-    ENOUGH,
     FLUENCY,
     REASONING,
     Bools,
@@ -150,7 +150,8 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
     Items of one source and class together as much as this has seeds; beside each other the
     more, the less likely they were to be drawn (Horvitz and Thompson 1952), where that is known.
     """
-    return _scaled(_inverse_chances(items)[None], items, seeds)[0]
+    weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
+    return weights
 
 
 def _inverse_chances(items: Sequence[Item]) -> Floats:

@@ -30,7 +30,7 @@ class Judgement:
     reasoning: float
     """1–5"""
     good: float
-    """Share of the annotators who find it good."""
+    """1 where it is (`annotation.answers.good`), else 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
         variant: Judgement(
             fluency=float(np.mean([answer.fluency for answer in mine])),
             reasoning=float(np.mean([answer.reasoning for answer in mine])),
-            good=float(np.mean([good(answer) for answer in mine])),
+            good=float(good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
         )
         for variant, mine in answers.items()
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.analyses.contrasts import seed_weights
 from merge_metric.analyses.drawing import GREY, PALETTE, distinct, legend_below
 from merge_metric.analyses.observed import Observed, Signal
@@ -117,7 +118,7 @@ def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
 def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
     human = (
         " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
-        "annotators; good: share with F + R of 9 or more."
+        f"annotators; good: share with F + R of {ENOUGH} or more."
     )
     missing = f"Not known of any variant: {', '.join(unknown)}."
     if any(name.endswith("_pll_change") for name in unknown):

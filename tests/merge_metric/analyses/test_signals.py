@@ -251,7 +251,7 @@ def test_every_figure_the_slow_way(
             assert row["fluency"] == pytest.approx(np.mean([[f for f, _ in two] for two in told]))
             assert row["reasoning"] == pytest.approx(np.mean([[r for _, r in two] for two in told]))
             assert row["good"] == pytest.approx(
-                np.mean([[f + r >= 9 for f, r in two] for two in told])
+                np.mean([sum(f + r for f, r in two) / 2 >= 9 for two in told])
             )
             if row["bin"] != ALL:
                 assert "rho_right" not in row
