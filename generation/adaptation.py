@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.articles import article_before, article_fits, repaired
+from generation.articles import article_position, fitting_article, repaired
 from generation.changes import (
     AMBIGUOUS,
     ARTICLE,
@@ -37,7 +37,7 @@ from generation.records import Exclusion, Seed, Sentence, SharedWord
 from generation.shared_words import coarse_class
 from generation.signals import zipf_frequencies
 from generation.tables import REPLACEMENT_KEY, sorted_replacements
-from generation.variants import scramble, substitute
+from generation.variants import scramble
 
 if TYPE_CHECKING:
     from generation.validation import ContextTagger
@@ -184,7 +184,7 @@ def with_signals(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
     """
     rarest = zipf_frequencies(table["replacement"])
     is_more = pa.array([variation.is_more for variation in variations], pa.bool_())
-    fits = pa.array([v.is_more and articles_fit(v) for v in variations], pa.bool_())
+    fits = pa.array([v.is_more and has_fitting_articles(v) for v in variations], pa.bool_())
     for number, field in enumerate(table.schema):
         if field.name.endswith("_pll_change"):
             unknown = pa.nulls(len(table), field.type)
@@ -197,16 +197,17 @@ def with_signals(table: pa.Table, variations: Sequence[Variation]) -> pa.Table:
     return table
 
 
-def articles_fit(variation: Variation) -> bool | None:
+def has_fitting_articles(variation: Variation) -> bool | None:
     """Whether every "a" and "an" before a word that changes fits it then; None without any."""
-    found = [
-        article_fits(text, *span)
-        for sentence, edits in zip(variation.sentences, variation.edits(), strict=True)
-        for text, spans in [substitute(sentence.text, *edits)]
-        for span in spans
-    ]
-    known = [fits for fits in found if fits is not None]
-    return all(known) if known else None
+    new = {(change.text, change.position): change.word for change in variation.changes}
+    fits = []
+    for change in variation.changes:
+        sentence = variation.sentences[change.text]
+        position = article_position(sentence, change.position)
+        if position is not None:
+            article = new.get((change.text, position), sentence.tokens[position].text)
+            fits.append(article.lower() == fitting_article(change.word))
+    return all(fits) if fits else None
 
 
 def keys_of(table: pa.Table) -> list[Key]:
@@ -223,14 +224,13 @@ def with_articles(variation: Variation) -> Variation:
     more = []
     for change in variation.changes:
         sentence = variation.sentences[change.text]
-        token, place = sentence.tokens[change.position], (change.text, change.position - 1)
-        span = article_before(sentence.text, token.start)
-        if span is None or place in changed:
+        position = article_position(sentence, change.position)
+        if position is None or (change.text, position) in changed:
             continue
-        before = sentence.tokens[change.position - 1]
+        before = sentence.tokens[position]
         article = repaired(before.text, change.word)
-        if (before.span, before.tag) == (span, "DT") and article.lower() != before.text.lower():
-            more.append(Change(ARTICLE, *place, article))
+        if article.lower() != before.text.lower():
+            more.append(Change(ARTICLE, change.text, position, article))
     return variation.with_changes(more)
 
 

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from generation.filters import match_case
-from generation.records import Span
+from generation.records import Sentence, Span
 
 if TYPE_CHECKING:
     from inflect import engine
@@ -33,21 +33,20 @@ def article_before(text: str, start: int) -> Span | None:
     return found.span() if found and len(before) < start else None
 
 
-def article_fits(text: str, start: int, end: int) -> bool | None:
-    """Whether the "a" or "an" directly before a word is the one that fits; None without one.
+def article_position(sentence: Sentence, position: int) -> int | None:
+    """The number of the token that is the "a" or "an" directly before another; None without one.
+
+    It is tagged as an article, which the A of "vitamin A tablets" is not.
 
     Args:
-        text: A sentence.
-        start: Offset of the word.
-        end: Where it ends.
-
-    >>> [article_fits(text, 2, 5) for text in ("A owl", "a cat", "I am")]
-    [False, True, None]
+        sentence: Tagged.
+        position: Number of the token that an article may stand before.
     """
-    span = article_before(text, start)
+    span = article_before(sentence.text, sentence.tokens[position].start)
     if span is None:
         return None
-    return text[slice(*span)].lower() == fitting_article(text[start:end])
+    tokens = ((n, sentence.tokens[n]) for n in reversed(range(position)))
+    return next((n for n, token in tokens if (token.span, token.tag) == (span, "DT")), None)
 
 
 def repaired(article: str, word: str) -> str:

@@ -82,7 +82,9 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
     """The form of a lower-case word that has another Penn tag.
 
     Only forms in lemminflect's dictionary: its rules would make "beautifuler". Where a form has
-    several spellings, the first. Of "be" none, as number and person decide between them.
+    several spellings, the first. Of "be" none, as number and person decide between them. Where
+    the word may come of several lemmas, which have different forms, none: "leaves" are of "leaf"
+    or of "leave".
 
     Args:
         word: In lower case.
@@ -97,11 +99,14 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
     word_class = coarse_class(wanted)
     if coarse_class(tag) != word_class or word_class not in _UPOS:
         return None
-    lemma = lemmas(word, tag)[0]
-    if lemma == "be":
+    mine = lemmas(word, tag)
+    if "be" in mine:
         return None
-    forms = _library().getInflection(lemma, wanted, inflect_oov=False)
-    return next(iter(forms), None)
+    library = _library()
+    forms = {
+        next(iter(library.getInflection(lemma, wanted, inflect_oov=False)), None) for lemma in mine
+    }
+    return forms.pop() if len(forms) == 1 else None
 
 
 @lru_cache(maxsize=100_000)

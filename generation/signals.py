@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.articles import article_before, fitting_article
+from generation.articles import article_position, fitting_article
 from generation.config import Config
 
 if TYPE_CHECKING:
@@ -100,15 +100,15 @@ def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
     """For each place the articles, "a" or "an", that stand right before the word there."""
     return [
         frozenset(
-            place.sentence.text[slice(*span)].lower()
-            for start, _ in place.spans
-            if (span := article_before(place.sentence.text, start))
+            place.sentence.tokens[article].text.lower()
+            for position in place.positions
+            if (article := article_position(place.sentence, position)) is not None
         )
         for place in places
     ]
 
 
-def articles_fit(
+def answers_about_articles(
     articles: Sequence[frozenset[str]], places: NDArray[np.int64], texts: Sequence[str]
 ) -> NDArray[np.int64]:
     """[n] Whether every article before a replacement is the one that it wants.

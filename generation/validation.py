@@ -41,8 +41,8 @@ from generation.replacements import (
 )
 from generation.signals import (
     UNKNOWN,
+    answers_about_articles,
     answers_of,
-    articles_fit,
     articles_of,
     forms_changed,
     zipf_frequencies,
@@ -325,7 +325,7 @@ def _table(
         "number_changed": answers_of(found.changed[:, 0]),
         "tense_changed": answers_of(found.changed[:, 1]),
         "article_fits": answers_of(
-            articles_fit(
+            answers_about_articles(
                 articles_of(words.places), words.sides.table[row], [lexicon.forms[n] for n in form]
             )
         ),

@@ -18,16 +18,17 @@ from generation.adaptation import (
     SAME_TEXT,
     Adapted,
     adapt,
+    has_fitting_articles,
     keys_of,
     with_letters_shuffled,
     with_pairs,
 )
-from generation.changes import AMBIGUOUS, REPLACEMENTS
+from generation.changes import AMBIGUOUS, ARTICLE, REPLACEMENTS, WORD, Change, Variation
 from generation.config import Config
 from generation.filters import IN_PROBLEM, TOKENIZATION, WORD_CLASS
 from generation.funnel import KEPT
 from generation.problems import tag_problems
-from generation.records import Seed
+from generation.records import Seed, Sentence, Token
 from generation.tagging import Tagger
 from generation.variants import scramble, substitute
 from merge_dataset.schema import WORD_CLASSES
@@ -247,6 +248,23 @@ def test_articles_are_repaired_both_ways(tagger: Tagger) -> None:
         "dog → cat": ("A cat sees a cat.", "A cat is there."),
         "dog A a → owl An an": ("An owl sees an owl.", "An owl is there."),
     }
+
+
+def test_whether_articles_fit() -> None:
+    """As they are then, where they are tagged as articles; None where there are none."""
+    tokens = [("A", 0, "DT"), ("dog", 2, "NN"), ("A", 6, "NN"), ("cat", 8, "NN"), ("cat", 12, "NN")]
+    sentence = Sentence("A dog A cat cat", tuple(Token(*each) for each in tokens))
+
+    def fits(*changes: tuple[int, int, int, str]) -> bool | None:
+        return has_fitting_articles(
+            Variation([sentence], tuple(sorted(Change(*each) for each in changes)))
+        )
+
+    assert fits((WORD, 0, 1, "cow"), (WORD, 0, 4, "owl")) is True
+    assert fits((WORD, 0, 1, "owl"), (WORD, 0, 4, "cow")) is False
+    assert fits((WORD, 0, 1, "owl"), (ARTICLE, 0, 0, "An")) is True
+    assert fits((WORD, 0, 1, "cow"), (ARTICLE, 0, 0, "An")) is False
+    assert fits((WORD, 0, 3, "owl"), (WORD, 0, 4, "owl")) is None
 
 
 def test_articles_are_left_alone_by_default(tagger: Tagger) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from generation.articles import article_before, article_fits, fitting_article, repaired
+from generation.articles import article_before, article_position, fitting_article, repaired
+from generation.records import Sentence, Token
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,13 @@ def test_where_an_article_stands(text: str, expected: tuple[int, int] | None) ->
     assert article_before(text, text.rindex("owl")) == expected
 
 
-def test_whether_it_fits() -> None:
-    """None where there is none; a word is judged as it stands there."""
-    texts = ("A owl flies.", "An owl flies.", "a hour", "the owl", "AN SCHOOL", "an MP")
-    starts = [text.find(" ") + 1 for text in texts]
-    ends = [start + len(text[start:].split()[0]) for text, start in zip(texts, starts, strict=True)]
-    found = [article_fits(*each) for each in zip(texts, starts, ends, strict=True)]
-    assert found == [False, True, False, None, False, True]
+def test_an_article_is_tagged_as_one() -> None:
+    """Not the letter; a token of white space may stand between."""
+    text = "vitamin A owl saw an  owl"
+    tagged = [("vitamin", 0, "NN"), ("A", 8, "NN"), ("owl", 10, "NN"), ("saw", 14, "VBD"),
+              ("an", 18, "DT"), (" ", 21, "_SP"), ("owl", 22, "NN")]  # fmt: skip
+    sentence = Sentence(text, tuple(Token(*each) for each in tagged))
+    assert [article_position(sentence, n) for n in (0, 2, 6)] == [None, None, 4]
 
 
 @pytest.mark.parametrize(

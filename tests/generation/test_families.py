@@ -121,11 +121,16 @@ def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
         ("girl", "NN", "NNS", "girls"),
         ("men", "NNS", "NN", "man"),
         ("big", "JJ", "JJS", "biggest"),
-        ("best", "JJS", "JJ", "good"),
+        ("largest", "JJS", "JJ", "large"),
         ("soon", "RB", "RBR", "sooner"),
         # No such form, or none that a dictionary has.
         ("beautiful", "JJ", "JJR", None),
         ("frisbee", "NN", "NNS", None),
+        # Of several lemmas, by which it differs.
+        ("leaves", "NNS", "NN", None),
+        ("dice", "NNS", "NN", None),
+        ("found", "VBD", "VBG", None),
+        ("best", "JJS", "JJ", None),
         # Number and person decide.
         ("is", "VBZ", "VBP", None),
         ("was", "VBD", "VBG", None),
