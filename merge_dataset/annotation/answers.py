@@ -360,7 +360,7 @@ def _answers_in(file: Path) -> Iterator[tuple[str, Answer]]:
 
 
 def read_csv(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
-    """Annotators and answers of a table; rows without both scores are not answered yet.
+    """Annotators and answers of a table; rows with neither score are not answered yet.
 
     Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
     other names are left out.
@@ -375,8 +375,14 @@ def read_csv(path: Path, annotator: str | None = None) -> list[tuple[str, Answer
     found: dict[tuple[str, str], Answer] = {}
     for line, row in _csv_rows(path, annotator):
         try:
-            if not (row["fluency"].strip() or row["reasoning"].strip()):
+            without = [name for name in ("fluency", "reasoning") if not row[name].strip()]
+            if len(without) == 2:
                 continue
+            if without:
+                raise ValueError(
+                    f"expected both scores or neither, got no {without[0]}; fill it in, or empty "
+                    f"the other to leave {row['variant_id']!r} unanswered"
+                )
             if not row["variant_id"]:
                 raise ValueError("variant_id: expected the id of a variant, got none")
             answer = parse_answer(row)

@@ -69,7 +69,10 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
 def import_answers(
     session: Session, path: Path, annotator: str | None = None, *, overwrite: bool = False
 ) -> list[Taken]:
-    """Take answers into the session, all that a file has or none.
+    """Take answers into the session: all that a file has or, where something is wrong, none.
+
+    Where the disk fills up in between, those of some annotators are in and those of others are not;
+    the same file taken in again adds the others.
 
     Args:
         session: Whose variants they are about.
@@ -81,6 +84,7 @@ def import_answers(
     Raises:
         BlockingIOError: an annotator is annotating just now.
         FileNotFoundError: there is no such file.
+        OSError: answers could not be written; see above.
         ValueError: the file is malformed, about other variants, or contradicts answers.
     """
     given: dict[str, list[Answer]] = {}

@@ -258,7 +258,13 @@ def test_a_table_of_one_annotator_needs_no_column(tmp_path: Path) -> None:
     [
         ("", r"expected the columns annotator, variant_id, .*, got none: without annotator, var"),
         (f"variant_id,fluency,reasoning\n{CAT},1,2\n", "got variant_id, .*: without annotator"),
-        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n", "line 3: reasoning: .*got"),
+        (
+            f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n",
+            f"line 3: expected both scores or neither, got no reasoning; fill it in, or empty the "
+            f"other to leave '{COW}' unanswered",
+        ),
+        (f"{','.join(SCHEMA.names)}\nann,{CAT},,2,\n", "line 2: .* or neither, got no fluency;"),
+        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,six,\n", "line 2: reasoning: .* got 'six'"),
         (f"{','.join(SCHEMA.names)}\nann,,1,2,\n", "line 2: variant_id: expected the id"),
         (f"{','.join(SCHEMA.names)}\n,{CAT},1,2,\n", "line 2: annotator: expected a name"),
         (

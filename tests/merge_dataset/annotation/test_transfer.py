@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from merge_dataset.annotation import label_studio, tables
+from merge_dataset.annotation import label_studio, tables, transfer
 from merge_dataset.annotation.answers import (
     Answer,
     Undo,
@@ -310,6 +311,25 @@ def test_the_same_file_twice_changes_nothing(session: Session, table: Callable[.
     import_answers(session, path)
     assert import_answers(session, path) == [Taken("ann", 0, 0, 2)]
     assert len(read_events(answers_path(session.folder, "ann"))) == 2
+
+
+def test_what_a_full_disk_left_out_is_added_by_importing_again(
+    session: Session, table: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An annotator's answers go in together; those of the next may not."""
+    path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 1, 1), ("bo", WOMAN, 1, 1))
+
+    def full(file: Path, events: list[Answer]) -> None:
+        if file.stem == "bo":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(file, events)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            import_answers(session, path)
+    assert (len(saved(session, "ann")), len(saved(session, "bo"))) == (2, 0)
+    assert import_answers(session, path) == [Taken("ann", 0, 0, 2), Taken("bo", 1, 0, 0)]
 
 
 def test_nobody_is_interfered_with(session: Session, table: Callable[..., Path]) -> None:
