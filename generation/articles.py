@@ -17,6 +17,12 @@ _AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
 
 _VOWELS: Final = frozenset("aeiouy")
 
+_LETTERS_SPELLED: Final = 3
+"""What has so many letters, all capitals, is taken for an abbreviation ("FBI", not "SKY")."""
+
+_EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
+"""What the rule gets wrong: abbreviations that could be read as a word, a word cut short."""
+
 
 def article_before(text: str, start: int) -> Span | None:
     """Where "a" or "an" stands directly before a word, with nothing but white space between.
@@ -62,14 +68,16 @@ def repaired(article: str, word: str) -> str:
 def fitting_article(word: str) -> str:
     """The article of a word, as far as spelling tells how it sounds: the rule of `inflect`.
 
-    The rule reads capitals as an abbreviation, letter by letter, which words are that stand in
-    capitals for emphasis: those are told apart by their vowels.
+    The rule reads capitals as an abbreviation, letter by letter, which words are not that stand
+    in capitals for emphasis. Those are longer, and have vowels.
 
-    >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MP")]
+    >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MRI")]
     ['an', 'a', 'an', 'a', 'a', 'an']
     """
-    spelled_out = word.isupper() and not _VOWELS & set(word.lower())
-    article: str = _engine().a(word if spelled_out else word.lower()).partition(" ")[0]
+    letters = set(word.lower())
+    is_short = len(word) <= _LETTERS_SPELLED and "y" not in letters
+    spelled = word if word.isupper() and (is_short or not _VOWELS & letters) else word.lower()
+    article: str = _EXCEPTIONS.get(spelled) or _engine().a(spelled).partition(" ")[0]
     return article
 
 

@@ -16,6 +16,11 @@ from generation.records import Sentence, Token
         # Shouted, not spelled out.
         ("a", "SCHOOL STREET Street SMALL HOUSE"),
         ("an", "OWL Owl HOUR Apple"),
+        ("a", "MAN HAT SUN RED SKY FLY SPY RUN"),
+        # Spelled out, not shouted.
+        ("an", "SUV NBA MRI LED FBI MBA LSD XML"),
+        ("a", "UFO USB EU TV DVD"),
+        ("a", "uni Uni UNI unis"),
     ],
 )
 def test_articles_go_by_sound(article: str, words: str) -> None:
