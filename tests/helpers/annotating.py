@@ -5,8 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from http.client import HTTPConnection
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+MAIN: Final = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
+from generation.cli import app
+app(prog_name="merge-nli")
+"""
+"""The command `merge-nli`, for `python -c`."""
 
 
 @dataclass(frozen=True)

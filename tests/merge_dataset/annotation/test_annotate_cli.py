@@ -10,7 +10,7 @@ import webbrowser
 from pathlib import Path
 
 import pytest
-from helpers.annotating import Client
+from helpers.annotating import MAIN, Client
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
@@ -103,9 +103,8 @@ def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -
 
 def test_as_a_process(session: Session) -> None:
     """It says its address at once, serves, and ends well at Ctrl+C."""
-    code = "from generation.cli import app; app(prog_name='merge-nli')"
     words = ["annotate", "--out", str(session.folder), "--annotator", "ann", "--no-browser"]
-    command = [sys.executable, "-c", code, *words]
+    command = [sys.executable, "-c", MAIN, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.annotating import Client
+from helpers.annotating import MAIN, Client
 from helpers.browser import chromium, console_errors, outside, requests
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
@@ -344,10 +344,9 @@ def test_a_reload_goes_on_with_what_was_not_saved(opened: Chrome, session: Sessi
 @contextmanager
 def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`merge-nli annotate` in a process of its own, and the address that it prints."""
-    code = "from generation.cli import app; app(prog_name='merge-nli')"
     words = ["annotate", "--out", str(folder), "--annotator", "ann", "--no-browser"]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-c", MAIN, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
