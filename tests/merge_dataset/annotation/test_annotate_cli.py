@@ -80,7 +80,7 @@ def test_what_is_refused(session: Session, dataset: Path, tmp_path: Path) -> Non
     ):
         done = annotate(*words)
         assert done.exit_code == 2
-        assert message in " ".join(done.stderr.split())
+        assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
