@@ -92,6 +92,14 @@ class RunFolder:
         """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
         return self.path / "likelihoods"
 
+    def require_build(self) -> None:
+        """Raise FileNotFoundError unless a build was finished here."""
+        if not self.manifest.is_file():
+            raise FileNotFoundError(
+                f"{self.path}: expected a run folder with a finished build, found none; run: "
+                "merge-nli build"
+            )
+
     def named(self, name: str) -> RunFolder:
         """The folder of another build over this run's suggestions, such as an ablation.
 

@@ -41,7 +41,7 @@ from generation.tables import sorted_replacements
 from generation.tagging import Tagger
 from generation.validation import find_replacements
 from generation.variants import Edits, edits_of, seed_rows, variant_rows, word_spans
-from merge_dataset.row_groups import read_row_groups
+from merge_dataset.row_groups import distinct_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,10 +253,7 @@ class Builder:
     def _eligible_pairs(self) -> pa.Table:
         """The distinct (seed_id, word_class) of the build without the ablation."""
         assert self.unablated is not None
-        names = ["seed_id", "word_class"]
-        tables = read_row_groups(self.unablated, names)
-        pairs = pa.concat_tables(table.group_by(names).aggregate([]) for table in tables)
-        return pairs.group_by(names).aggregate([])
+        return distinct_rows(self.unablated, ["seed_id", "word_class"])
 
     @cached_property
     def _lexicon(self) -> Lexicon:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from generation.artifacts import RunFolder
 from generation.tables import REPLACEMENT_KEY
-from merge_dataset.row_groups import read_row_groups
+from merge_dataset.row_groups import distinct_rows, read_row_groups
 from merge_dataset.schema import WORD_CLASSES, changed_words
 
 _SEED: Final = ("seed_id", "word_class")
@@ -102,13 +102,9 @@ def difference(
     """
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:
-        if not run.manifest.is_file():
-            raise FileNotFoundError(
-                f"{run.path}: expected a run folder with a finished build, found none; run: "
-                f"merge-nli build --run {run.path}"
-            )
+        run.require_build()
     replacements = [pq.ParquetFile(run.replacements).read(_KEY) for run in runs]
-    eligible = [_eligible(run) for run in runs]
+    eligible = [distinct_rows(run.variants, _SEED) for run in runs]
     everywhere = [table.group_by("seed_id").aggregate([]) for table in eligible]
     return Difference(
         runs=(str(first), str(second)),
@@ -120,15 +116,6 @@ def difference(
             _examples(runs[1], replacements[0], examples, rng_seed),
         ),
     )
-
-
-def _eligible(run: RunFolder) -> pa.Table:
-    """The distinct (seed_id, word_class) of a build's variants."""
-    names = list(_SEED)
-    tables = read_row_groups(run.variants, names)
-    return pa.concat_tables(t.group_by(names).aggregate([]) for t in tables).group_by(
-        names
-    ).aggregate([])  # fmt: skip
 
 
 def _per_class(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, Counts]:

@@ -71,11 +71,7 @@ def write_pll_changes(
     """
     base = RunFolder(Path(run))
     build = base.named(of) if of else base
-    if not build.manifest.is_file():
-        raise FileNotFoundError(
-            f"{build.path}: expected a run folder with a finished build, found none; run: "
-            f"merge-nli build --run {base.path}"
-        )
+    build.require_build()
     settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
     # Where it is computed is as the run says, what changes in a text as the build does.
     made = {**read_json(build.manifest)["config"], **settings}

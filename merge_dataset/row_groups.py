@@ -66,3 +66,10 @@ def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterato
     with pq.ParquetFile(path) as file:
         for number in range(file.metadata.num_row_groups):
             yield file.read_row_group(number, columns=columns)
+
+
+def distinct_rows(path: Path, columns: Sequence[str]) -> pa.Table:
+    """What stands in some columns of a file, each combination once, in no order."""
+    names = list(columns)
+    tables = (t.group_by(names).aggregate([]) for t in read_row_groups(path, names))
+    return pa.concat_tables(tables).group_by(names).aggregate([])

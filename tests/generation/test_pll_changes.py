@@ -186,15 +186,21 @@ def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, m
         write_pll_changes(run.path, model, of="x")
 
 
-def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
-    """The same with articles and families; signals of shuffled ones are refused."""
-    (tmp_path / "two.csv").write_text(
+def two_problems(folder: Path) -> dict[str, Any]:
+    """Settings of problems with articles and with a family of forms."""
+    data = folder / "two.csv"
+    data.write_text(
         "id,premise,hypothesis,label\n"
         "boy,A boy and an old man wait for an artist.,"
         "The boy and the artist see an old man.,neutral\n"
         "cat,The cat sleeps here; it was sleeping there before.,A cat sleeps.,entailment\n"
     )
-    given = {"source": "two", "data": str(tmp_path / "two.csv"), "min_replacements": 1}
+    return {"source": "two", "data": str(data), "min_replacements": 1}
+
+
+def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
+    """The same with articles and families; signals of shuffled ones are refused."""
+    given = two_problems(tmp_path)
     given |= {"families": "inflect", "repair_articles": True}
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
     with pytest.raises(ValueError, match=re.escape(
@@ -213,13 +219,7 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
 
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     """Texts with articles repaired are scored as they stand; of other signals the rarest counts."""
-    (tmp_path / "two.csv").write_text(
-        "id,premise,hypothesis,label\n"
-        "boy,A boy and an old man wait for an artist.,"
-        "The boy and the artist see an old man.,neutral\n"
-        "cat,The cat sleeps here; it was sleeping there before.,A cat sleeps.,entailment\n"
-    )
-    given = {"source": "two", "data": str(tmp_path / "two.csv"), "min_replacements": 1}
+    given = two_problems(tmp_path)
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
     settings: dict[str, Any] = {"families": "inflect", "repair_articles": True}
     build(run.path, into="repaired", **settings)
