@@ -604,7 +604,8 @@ def signals_command(
         f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
         f"{made['mlm']['name']}; {made['windowed']:,} longer than its limit, within windows"
     )
-    typer.echo(f"Next: merge-nli build --run {run}" + (f" --into {of}" if of else ""))
+    into = f" --into {of}, with the settings it has" if of else ""
+    typer.echo(f"Next: merge-nli build --run {run}{into}")
 
 
 @app.command("diff")
