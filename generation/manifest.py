@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from generation.artifacts import RunFolder, digest_of, digests
-from generation.changes import Fate
 from generation.config import Config
-from generation.funnel import KEPT, Funnel
+from generation.run_folder import RunFolder, digest_of, digests
+from generation.variants.changes import Fate
+from generation.variants.funnel import KEPT, Funnel
 
 _PACKAGES = (
     "datasets",

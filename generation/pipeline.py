@@ -17,7 +17,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from generation.artifacts import (
+from generation.config import Config
+from generation.executors.units import Executor, Resources, run_units
+from generation.manifest import manifest_of
+from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.sources import load_problems, require_labels
+from generation.problems.tagged import tag_problems
+from generation.problems.tagging import Tagger
+from generation.records import MaskedQuery
+from generation.run_folder import (
     RunFolder,
     atomic,
     digest_of,
@@ -26,28 +34,20 @@ from generation.artifacts import (
     write_json,
     write_text,
 )
-from generation.asking import ask, collect, mlm_names, store_root, units_of
-from generation.blocks import block_sizes, read_block, sorted_problems
-from generation.building import Builder
-from generation.candidates import Candidates
-from generation.changes import Fate
-from generation.config import Config
-from generation.exclusions import unlabelled
-from generation.executors import Executor, Resources, run_units
-from generation.families import require_library
-from generation.funnel import Funnel
-from generation.manifest import manifest_of
-from generation.problems import tag_problems
-from generation.questions import Questions
-from generation.records import MaskedQuery
-from generation.sampling import TOO_FEW
+from generation.run_tables import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.settings import check_members, parse_toml
-from generation.signal_file import PllChanges, cure
-from generation.sources import load_problems, require_labels
-from generation.suggestions import SuggestionStore
-from generation.tables import EXCLUSIONS, exclusion_table, replacement_schema
-from generation.tagging import Tagger
-from merge_dataset.row_groups import RowGroupWriter
+from generation.signals.signal_file import PllChanges, cure
+from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
+from generation.suggestions.questions import Questions
+from generation.suggestions.store import SuggestionStore
+from generation.variants.builder import Builder
+from generation.variants.candidates import Candidates
+from generation.variants.changes import Fate
+from generation.variants.exclusions import unlabelled
+from generation.variants.families import require_library
+from generation.variants.funnel import Funnel
+from generation.variants.sampling import TOO_FEW
+from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import arrow_schema
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ def _ask_all(
         return
     tasks = tasks or config.workers
     run_units(
-        "generation.asking:ask",
+        "generation.suggestions.ask:ask",
         run.path,
         units_of(config, questions, tasks=tasks),
         executor=executor,

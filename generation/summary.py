@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from generation.artifacts import RunFolder, read_json
-from generation.funnel import KEPT, render_funnel
-from merge_dataset.row_groups import read_row_groups
+from generation.run_folder import RunFolder, read_json
+from generation.variants.funnel import KEPT, render_funnel
+from merge_dataset.files import read_row_groups
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
 
 

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset import card, provenance
+from merge_dataset import provenance
+from merge_dataset.card import render as card
+from merge_dataset.files import read_row_groups, write_row_groups
 from merge_dataset.layout import (
     CARD,
     PROVENANCE,
@@ -25,7 +27,6 @@ from merge_dataset.layout import (
     old_path,
     partial_path,
 )
-from merge_dataset.row_groups import read_row_groups, write_row_groups
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_metric.comparison import ALPHA, FIGURES, Comparison, models_table, pairs_table
-from merge_metric.runs import Run, by_config, on_common_seeds, parse_source, read_runs
+from merge_metric.runs.run import Run, by_config, on_common_seeds, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, compare_all, holm

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from merge_metric.analyses.tables import Column, Kind, Table
+from merge_metric.tables.table import Column, Kind, Table
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from merge_dataset.publish_errors import PublishError
-from merge_dataset.publish_files import Difference, File, compare, make_file
-from merge_dataset.publish_fresh import run_fresh
-from merge_dataset.publish_hub import Hub, Repository, parse_repository
+from merge_dataset.hub.difference import Difference, File, compare, make_file
+from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.fresh import run_fresh
+from merge_dataset.hub.repository import Hub, Repository, parse_repository
 from merge_metric.register import METRIC_NAME, SPACE
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 The Hub shows such results on the model's page, and on that of the dataset where it is listed as
 a benchmark (docs: hub/eval-results). The dataset's tasks are its configurations, and the value
-of a task is seed-variant accuracy at one threshold, in percent; `merge_dataset.publish_card`
+of a task is seed-variant accuracy at one threshold, in percent; `merge_dataset.hub.dataset_card`
 says both in the dataset repository.
 """
 
@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import yaml
 
-from merge_dataset.publish import find_revision
-from merge_dataset.publish_card import BENCHMARK_THRESHOLD
-from merge_dataset.publish_errors import PublishError
-from merge_dataset.publish_files import Difference, File, compare, make_file
-from merge_dataset.publish_hub import Hub, Repository, parse_repository
-from merge_metric.metadata import read_metadata
+from merge_dataset.hub.dataset import find_revision
+from merge_dataset.hub.dataset_card import BENCHMARK_THRESHOLD
+from merge_dataset.hub.difference import Difference, File, compare, make_file
+from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.repository import Hub, Repository, parse_repository
+from merge_metric.runs.metadata import read_metadata
 from merge_metric.score import score_file
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Loads the metric from its Space and computes the example of its card.
 
-A process of its own (see `merge_dataset.publish_fresh`):
+A process of its own (see `merge_dataset.hub.fresh`):
 `python -m merge_metric.publish_verify OWNER/NAME`. Prints the figures as JSON.
 """
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merge_metric.join import Joined, join, label_columns, probability_table
-from merge_metric.predictions import PROBABILITIES, labels_of, read_predictions
+from merge_metric.runs.join import Joined, join, label_columns, probability_table
+from merge_metric.runs.predictions import PROBABILITIES, labels_of, read_predictions
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE, check_threshold
 from merge_metric.seed_variant_accuracy.scoring import score

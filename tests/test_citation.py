@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from merge_dataset.card_text import citations
+from merge_dataset.card.text import citations
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import KNOWN_SOURCES
 

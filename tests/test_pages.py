@@ -28,7 +28,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from generation.cli import app
-from generation.masked_lm import MaskedLM
+from generation.suggestions.masked_lm import MaskedLM
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
@@ -323,11 +323,11 @@ def test_licences_are_those_of_the_files() -> None:
     for model in ("generation/demo/bert-tiny-mlm/", "merge_metric/demo/bert-tiny-nli/"):
         assert "\nlicense: apache-2.0\n" in (ROOT / model / "README.md").read_text()
         assert rows[model].startswith("Apache 2.0")
-    shots = ROOT / "merge_metric/predict/shots"
+    shots = ROOT / "merge_metric/models/shots"
     assert {path.name for path in shots.iterdir()} == {"snli.toml", "mnli.toml", "mixed.toml"}
     for name in ("snli", "mnli"):
         said = tomllib.loads((shots / f"{name}.toml").read_text())["licence"]
-        assert rows[f"merge_metric/predict/shots/{name}.toml"] == said
+        assert rows[f"merge_metric/models/shots/{name}.toml"] == said
     assert rows["merge_metric/report/assets/uPlot.iife.min.js"].startswith("MIT")
     assert "CC0 1.0" in (ROOT / "generation/demo/README.md").read_text()
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from merge_dataset.files import read_row_groups
 from merge_dataset.layout import (
     all_configurations,
     configurations,
@@ -28,7 +29,6 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.provenance import words_at_once
-from merge_dataset.row_groups import read_row_groups
 from merge_dataset.schema import (
     PARAPHRASE,
     ProblemFormat,

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_dataset.annotation import label_studio, tables
+from merge_dataset.annotation import label_studio
+from merge_dataset.annotation import spreadsheet as tables
 from merge_dataset.annotation.answers import (
     Answer,
     append,

@@ -14,7 +14,7 @@ from merge_metric.agreement.judgements import GOOD, SCORES, Judgements
 from merge_metric.agreement.provided import Provided
 from merge_metric.agreement.scores import ANSWERS, WEIGHTED
 from merge_metric.agreement.tables import confusion
-from merge_metric.analyses.drawing import (
+from merge_metric.tables.plots import (
     GREY,
     PALETTE,
     distinct,
@@ -26,7 +26,7 @@ from merge_metric.analyses.drawing import (
     save,
     spread,
 )
-from merge_metric.analyses.tables import Table
+from merge_metric.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.row_groups import read_row_groups
-from merge_metric.analyses.tables import Column, Table
+from merge_dataset.files import read_row_groups
+from merge_metric.tables.table import Column, Table
 
 _MLMS: Final = "_mlms"
 """Ending of the columns that say who validated a replacement in which text."""

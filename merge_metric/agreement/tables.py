@@ -23,8 +23,8 @@ from merge_metric.agreement.coefficients import (
     resampled,
 )
 from merge_metric.agreement.judgements import FLUENCY, GOOD, REASONING, SCORES, Judgements
-from merge_metric.analyses.tables import Column, Table
 from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables.table import Column, Table
 
 MEAN: Final = "(mean)"
 """In place of the second annotator in the row of all pairs."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from merge_metric.analyses.drawing import (
+from merge_metric.analyses.measures import measure_columns, measures
+from merge_metric.runs.run import Run, by_config, on_common_seeds
+from merge_metric.tables.plots import (
     curve_axes,
     distinct,
     draw_curve,
@@ -15,9 +17,7 @@ from merge_metric.analyses.drawing import (
     line_style,
     panels,
 )
-from merge_metric.analyses.measures import measure_columns, measures
-from merge_metric.analyses.tables import Column, Table
-from merge_metric.runs import Run, by_config, on_common_seeds
+from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.layout import collections, format_in, require_dataset, split_files
 from merge_metric.analyses.catalogue import ANALYSES
-from merge_metric.analyses.tables import Table
-from merge_metric.coverage import check_configurations, read_columns
-from merge_metric.predictions import read_predictions
-from merge_metric.runs import Run, Source, parse_source, read_runs
+from merge_metric.runs.coverage import check_configurations, read_columns
+from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.run import Run, Source, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.options import check_threshold
+from merge_metric.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
-from merge_metric.analyses.drawing import distinct
+from merge_metric.tables.plots import distinct
 
 Row = dict[str, Any]
 

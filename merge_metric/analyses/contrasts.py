@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.analyses.drawing import (
+from merge_metric.analyses.measures import FOOLING, fooling, measures
+from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
+from merge_metric.seed_variant_accuracy.figures import figures
+from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables.plots import (
     DASHES,
     PALETTE,
     curve_axes,
@@ -17,12 +22,7 @@ from merge_metric.analyses.drawing import (
     legend_below,
     panels,
 )
-from merge_metric.analyses.measures import FOOLING, fooling, measures
-from merge_metric.analyses.tables import Column, Table
-from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
-from merge_metric.seed_variant_accuracy.figures import figures
-from merge_metric.seed_variant_accuracy.inputs import Rows
-from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from merge_metric.analyses.drawing import (
+from merge_metric.analyses.measures import measure_columns, measures
+from merge_metric.runs.run import Run
+from merge_metric.tables.plots import (
     curve_axes,
     distinct,
     draw_curve,
@@ -14,9 +16,7 @@ from merge_metric.analyses.drawing import (
     mark_matching,
     panels,
 )
-from merge_metric.analyses.measures import measure_columns, measures
-from merge_metric.analyses.tables import Column, Table
-from merge_metric.runs import Run
+from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

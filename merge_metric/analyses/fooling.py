@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_metric.analyses.averages import of_models, over_configs, over_models
-from merge_metric.analyses.drawing import (
+from merge_metric.analyses.measures import FOOLING, fooling
+from merge_metric.runs.run import Run, common_labels
+from merge_metric.seed_variant_accuracy.options import OPPOSITES
+from merge_metric.tables.initials import initials
+from merge_metric.tables.plots import (
     distinct,
     legend_below,
     model_axes,
     model_panels,
     percent_axis,
 )
-from merge_metric.analyses.measures import FOOLING, fooling
-from merge_metric.analyses.tables import Column, Table
-from merge_metric.initials import initials
-from merge_metric.runs import Run, common_labels
-from merge_metric.seed_variant_accuracy.options import OPPOSITES
+from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

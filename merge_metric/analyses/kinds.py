@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.contrasts import contrast_rows, contrast_table
-from merge_metric.analyses.tables import Table
-from merge_metric.coverage import some
-from merge_metric.runs import Run
+from merge_metric.runs.coverage import some
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.tables.table import Table
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import Answer, good, read_answers
 from merge_dataset.layout import split_files
-from merge_metric.coverage import read_columns
-from merge_metric.runs import Run
+from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.run import Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

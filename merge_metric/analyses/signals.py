@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.analyses.contrasts import seed_weights
-from merge_metric.analyses.drawing import GREY, PALETTE, distinct, legend_below
 from merge_metric.analyses.observed import Observed, Signal
 from merge_metric.analyses.rank_correlation import (
     pooled,
@@ -23,8 +22,9 @@ from merge_metric.analyses.rank_correlation import (
     spearman_interval,
     within_seeds,
 )
-from merge_metric.analyses.tables import Column, Table
 from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables.plots import GREY, PALETTE, distinct, legend_below
+from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from merge_metric.analyses.contrasts import contrast_rows, contrast_table
-from merge_metric.analyses.tables import Table
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
+from merge_metric.tables.table import Table
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     Returns:
         The table of `merge-nli score`, and where the two files are.
     """
-    from merge_metric.predict.classifier import Classifier
+    from merge_metric.models.classifier import Classifier
+    from merge_metric.predict.problems import read_problems
     from merge_metric.predict.run import predict
-    from merge_metric.problems import read_problems
     from merge_metric.report.evidence import gather
     from merge_metric.report.write import write_report
     from merge_metric.score import score_file
-    from merge_metric.table import render
+    from merge_metric.tables.score_text import render
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
     predict(

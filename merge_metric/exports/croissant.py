@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_dataset.card import read_front_matter
+from merge_dataset.card.render import read_front_matter
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import LABELS, SPLITS, ProblemFormat, arrow_schema, parse_config_name
 from merge_metric.exports.places import new_file
-from merge_metric.exports.tables import configurations_of, split_paths
+from merge_metric.exports.rows import configurations_of, split_paths
 
 FILE: Final = "croissant.json"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.places import new_folder
-from merge_metric.exports.tables import configurations_of, read_split
+from merge_metric.exports.rows import configurations_of, read_split
 
 FlatFormat = Literal["jsonl", "csv"]
 

@@ -13,13 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from merge_dataset.card import read_front_matter
+from merge_dataset.card.render import read_front_matter
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports import answers
 from merge_metric.exports.places import new_folder
-from merge_metric.exports.tables import configurations_of
-from merge_metric.predict.prompts import LETTERS, Prompt, question, read_prompt
+from merge_metric.exports.rows import configurations_of
+from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 from merge_metric.seed_variant_accuracy.options import check_threshold
 

@@ -23,7 +23,7 @@ from merge_metric.exports.harness import (
     template,
     write_settings,
 )
-from merge_metric.exports.tables import read_split
+from merge_metric.exports.rows import read_split
 
 MODULE: Final = "merge_nli_tasks"
 RUNNER: Final = "run.py"

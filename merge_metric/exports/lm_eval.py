@@ -18,7 +18,7 @@ from merge_metric.exports.harness import (
     task_folder,
     template,
 )
-from merge_metric.predict.prompts import LETTERS, question
+from merge_metric.models.prompts import LETTERS, question
 
 MODULE: Final = "merge_nli"
 

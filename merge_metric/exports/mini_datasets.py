@@ -10,10 +10,10 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset.row_groups import RowGroupWriter
+from merge_dataset.files import RowGroupWriter
 from merge_metric.exports.flat import write_jsonl
 from merge_metric.exports.places import new_folder
-from merge_metric.exports.tables import configurations_of, read_split
+from merge_metric.exports.rows import configurations_of, read_split
 
 MiniFormat = Literal["parquet", "jsonl"]
 

@@ -15,7 +15,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.predict.training import TrainingData
 
 if TYPE_CHECKING:
-    from merge_metric.problems import Pair
+    from merge_metric.predict.problems import Pair
 
 _BATCH: Final = 10_000
 _WORDS: Final = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.predict.models import ModelRequest, find_kind, open_model
-from merge_metric.predict.presets import read_presets
+from merge_metric.models.opening import ModelRequest, find_kind, open_model
+from merge_metric.models.presets import read_presets
+from merge_metric.predict.problems import description_of, part_of_source, sources_of
 from merge_metric.predict.run import Outcome, PairModel, run
-from merge_metric.problems import description_of, part_of_source, sources_of
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of the predictions files that no name is given for."""

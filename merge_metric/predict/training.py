@@ -15,8 +15,8 @@ import pyarrow.csv as pv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from merge_dataset import json_lines as jsonl
 from merge_dataset.schema import LABELS
-from merge_metric import jsonl
 
 HYPOTHESIS_COLUMNS: Final = ("hypothesis", "sentence2")
 LABEL_COLUMNS: Final = ("label", "gold_label")

@@ -10,14 +10,14 @@ import numpy as np
 
 from merge_dataset.schema import PARAPHRASE, VARIANT_CLASSES, parse_config_name
 from merge_metric.analyses.contrasts import difference
-from merge_metric.analyses.tables import Column, Kind, Table
 from merge_metric.comparison import FIGURES
 from merge_metric.report.columns import MATCHING, SEED, Result
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.groups import count_groups
 from merge_metric.seed_variant_accuracy.options import check_opposites
 from merge_metric.seed_variant_accuracy.scoring import summarise
+from merge_metric.tables.table import Column, Kind, Table
 
 WORDS: Final = "all words"
 """What the word classes together are called."""

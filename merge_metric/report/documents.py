@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from merge_metric.analyses.latex import PACKAGES, floats
 from merge_metric.report.columns import definitions
 from merge_metric.report.evidence import Configuration, Evidence
 from merge_metric.report.facts import dataset_facts, model_text
@@ -14,6 +13,7 @@ from merge_metric.report.findings import findings
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.tables import seed_rows, tables
 from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.tables.latex import PACKAGES, floats
 
 _FLOATS: Final = 15
 """Floating tables in a row: LaTeX may hold no more than 18 for which it has found no place."""

@@ -22,12 +22,12 @@ from merge_dataset.schema import (
 )
 from merge_metric.compare import compare_models
 from merge_metric.comparison import Comparison
-from merge_metric.coverage import check_configurations, choose
-from merge_metric.join import join
 from merge_metric.report.classes import Classes, Scored, classes_of, variants_per_seed
 from merge_metric.report.columns import Result
 from merge_metric.report.models import Model, read_models
-from merge_metric.runs import run_of
+from merge_metric.runs.coverage import check_configurations, choose
+from merge_metric.runs.join import join
+from merge_metric.runs.run import run_of
 from merge_metric.seed_variant_accuracy.scoring import score
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_metric.coverage import Coverage, cover, some
-from merge_metric.metadata import read_metadata
-from merge_metric.predictions import PROBABILITIES, read_predictions
-from merge_metric.runs import Source, parse_source
+from merge_metric.runs.coverage import Coverage, cover, some
+from merge_metric.runs.metadata import read_metadata
+from merge_metric.runs.predictions import PROBABILITIES, read_predictions
+from merge_metric.runs.run import Source, parse_source
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from merge_metric.analyses.drawing import PALETTE
+from merge_metric.tables.plots import PALETTE
 
 DASHES: Final = ((), (8, 3), (2, 2.5), (10, 3, 2, 3))
 """In pixels; as many kinds as in `drawing.DASHES`, so that plots look alike."""

@@ -8,9 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from merge_dataset.schema import PARAPHRASE
-from merge_metric.analyses.tables import Column as TableColumn
-from merge_metric.analyses.tables import Kind, Table
-from merge_metric.initials import initials, legend
 from merge_metric.report.columns import (
     BREAKDOWN,
     HEADLINE,
@@ -23,6 +20,9 @@ from merge_metric.report.columns import (
 )
 from merge_metric.report.evidence import Configuration, Evidence, Part
 from merge_metric.report.seeds import MISSING, SourceSeeds
+from merge_metric.tables.initials import initials, legend
+from merge_metric.tables.table import Column as TableColumn
+from merge_metric.tables.table import Kind, Table
 
 HARDEST: Final = 20
 """Seeds of a source in the table of the hardest."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from merge_dataset.layout import partial_path
-from merge_metric.report.cli import ReportFormat
+from merge_metric.commands.report import ReportFormat
 from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence
 from merge_metric.report.seeds import SourceSeeds, limit_variants, read_seeds, shown_share

@@ -18,9 +18,9 @@ from helpers.bench.results import Measurement, Side, compare
 import merge_metric
 from generation import Config, build, suggest
 from merge_dataset.export import export
-from merge_metric.predict.classifier import Classifier
+from merge_metric.models.classifier import Classifier
+from merge_metric.predict.problems import read_problems
 from merge_metric.predict.run import predict
-from merge_metric.problems import read_problems
 
 pytestmark = pytest.mark.benchmark
 

@@ -19,8 +19,8 @@ from helpers.bench.results import Measurement, Side, compare
 from helpers.gguf_files import smollm2
 from helpers.tiny_language_models import byte_level
 
-from merge_metric.predict.language_model import TOLERANCE, LanguageModel
-from merge_metric.predict.prompts import read_prompt
+from merge_metric.models.language_model import TOLERANCE, LanguageModel
+from merge_metric.models.prompts import read_prompt
 
 pytestmark = pytest.mark.benchmark
 

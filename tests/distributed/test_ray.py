@@ -13,15 +13,15 @@ from helpers import namespaces
 from helpers.ray_cluster import CLUSTER
 from helpers.toy_units import FUNCTION, outputs, undisturbed, units
 
-from generation import clusters
-from generation.executors import Resources
+from generation.executors import clusters
+from generation.executors.units import Resources
 
 pytestmark = pytest.mark.ray
 
 RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
-from generation.executors import Resources, run_units
+from generation.executors.units import Resources, run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
 folder, tasks, memory, *names = sys.argv[1:]

@@ -16,7 +16,7 @@ from helpers import slurm_cluster
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
-from generation.executors import Resources, run_units
+from generation.executors.units import Resources, run_units
 
 pytestmark = pytest.mark.slurm
 
@@ -35,7 +35,7 @@ def running() -> Iterator[SlurmCluster]:
 def cluster(running: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
     """The cluster, for this process too; looked at more often than one shared with others."""
     monkeypatch.setenv("SLURM_CONF", str(running.conf))
-    monkeypatch.setattr("generation.clusters._POLL_SECONDS", 0.5)
+    monkeypatch.setattr("generation.executors.clusters._POLL_SECONDS", 0.5)
     return running
 
 
@@ -100,7 +100,7 @@ def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Pat
     code = f"""
 import signal
 from pathlib import Path
-from generation.executors import run_units
+from generation.executors.units import run_units
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
 """

@@ -18,10 +18,11 @@ from helpers.ray_cluster import CLUSTER
 from helpers.slurm_cluster import SlurmCluster
 from typer.testing import CliRunner
 
-from generation import Config, questions, suggest
-from generation.artifacts import RunFolder
+from generation import Config, suggest
 from generation.cli import app
-from generation.executors import ExecutorError
+from generation.executors.units import ExecutorError
+from generation.run_folder import RunFolder
+from generation.suggestions import questions
 
 LIMIT = 40
 PROBLEMS_PER_SHARD = 4
@@ -116,7 +117,7 @@ def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Pat
     def kill_one() -> None:
         while not list(run.store.rglob("parts/*.parquet")):
             time.sleep(0.01)
-        pid = next(pid for pid in children() if "generation.tasks" in command_of(pid))
+        pid = next(pid for pid in children() if "generation.executors.tasks" in command_of(pid))
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 
@@ -161,7 +162,7 @@ def test_a_part_that_is_damaged(
 
 def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """A part that is lost between its task and the end is noticed."""
-    from generation import asking
+    from generation.suggestions import ask as asking
 
     collect = asking.collect
 
@@ -178,7 +179,7 @@ def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Pa
 
 def test_tasks_have_to_agree(tmp_path: Path) -> None:
     """Answers of other devices or revisions are not mixed."""
-    from generation.asking import ask
+    from generation.suggestions.ask import ask
 
     run = suggest(config(tmp_path / "run"))
     (record,) = run.stores.iterdir()
@@ -190,7 +191,8 @@ def test_tasks_have_to_agree(tmp_path: Path) -> None:
 SUGGEST = f"""
 import sys
 from pathlib import Path
-from generation import Config, questions, suggest
+from generation import Config, suggest
+from generation.suggestions import questions
 questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
 config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2)
 try:
@@ -238,7 +240,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
         pytest.fail(missing)
     with slurm_cluster.slurm_cluster() as running:
         monkeypatch.setenv("SLURM_CONF", str(running.conf))
-        monkeypatch.setattr("generation.clusters._POLL_SECONDS", 0.5)
+        monkeypatch.setattr("generation.executors.clusters._POLL_SECONDS", 0.5)
         yield running
 
 

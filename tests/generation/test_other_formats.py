@@ -18,22 +18,28 @@ from helpers.tiny_models import tiny_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generation.blocks import read_block, sorted_problems
-from generation.chunks import Substitutions
-from generation.columns import pairs, split
 from generation.config import Config
-from generation.filters import CHEAP_REASONS, IN_PROBLEM, OTHER_SENTENCE, WORD_CLASS, Survivors
-from generation.funnel import KEPT
-from generation.lexicon import Lexicon
 from generation.pipeline import build, suggest
-from generation.problems import TaggedProblems
+from generation.problems.on_disk import read_block, sorted_problems
+from generation.problems.shared_words import shared_words
+from generation.problems.sources import load_problems, require_labels
+from generation.problems.substitutions import Substitutions
+from generation.problems.tagged import TaggedProblems
+from generation.ragged import pairs, split
 from generation.records import MaskedQuery, Seed, Sentence, Token
-from generation.replacements import Sides, over_sentences
-from generation.shared_words import shared_words
-from generation.sources import load_problems, require_labels
-from generation.validation import find_replacements
-from generation.variants import edits_of, seed_rows, variant_rows, word_spans
-from generation.vocabulary import WHOLE, Vocabulary
+from generation.suggestions.vocabulary import WHOLE, Vocabulary
+from generation.variants.filters import (
+    CHEAP_REASONS,
+    IN_PROBLEM,
+    OTHER_SENTENCE,
+    WORD_CLASS,
+    Survivors,
+)
+from generation.variants.funnel import KEPT
+from generation.variants.lexicon import Lexicon
+from generation.variants.rows import edits_of, seed_rows, variant_rows, word_spans
+from generation.variants.set_algebra import Sides, over_sentences
+from generation.variants.validation import find_replacements
 from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat, arrow_schema, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))

@@ -9,15 +9,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from generation import Config, blocks, build, generate, suggest
-from generation import suggestions as store_module
-from generation.artifacts import RunFolder, digest_of_file, read_json
-from generation.blocks import block_sizes, read_block, sorted_problems
+from generation import Config, build, generate, suggest
 from generation.config import bundled_path
-from generation.filters import REASONS
-from generation.funnel import KEPT, render_funnel
-from generation.masked_lm import MaskedLM
-from generation.paraphrase.config import ParaphraseConfig
+from generation.paraphrases.config import ParaphraseConfig
+from generation.problems import on_disk as blocks
+from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.suggestions import store as store_module
+from generation.suggestions.masked_lm import MaskedLM
+from generation.variants.filters import REASONS
+from generation.variants.funnel import KEPT, render_funnel
 from merge_dataset.schema import SIGNALS
 
 LIMIT = 12

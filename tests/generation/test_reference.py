@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 
 from generation.config import Config
 from generation.pipeline import build, suggest
+from generation.problems.tagging import Tagger
 from generation.records import Seed
-from generation.tagging import Tagger
 from merge_dataset.schema import WORD_CLASSES
 
 K = 60

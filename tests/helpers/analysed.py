@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from helpers.metric_oracle import LABELS, Row, columns
 from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
-from merge_metric.runs import Run, run_of
+from merge_metric.runs.run import Run, run_of
 
 MLMS = ("bert", "bert-large", "roberta", "albert")
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from merge_metric.analyses.latex import PACKAGES
+from merge_metric.tables.latex import PACKAGES
 
 PDFLATEX: Final = shutil.which("pdflatex")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from generation.masked_lm import MaskedLM
 from generation.records import MaskedQuery, Scores
+from generation.suggestions.masked_lm import MaskedLM
 
 
 def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from generation.paraphrase.candidates import Candidate, Request
-from generation.paraphrase.config import ParaphraseConfig
+from generation.paraphrases.candidates import Candidate, Request
+from generation.paraphrases.config import ParaphraseConfig
 
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from helpers.metric_oracle import Row
 from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, arrow_schema
-from merge_metric.runs import Run, run_of
+from merge_metric.runs.run import Run, run_of
 
 LETTERS = "ENC"
 

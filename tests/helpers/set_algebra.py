@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from generation.shared_words import coarse_class
+from generation.problems.shared_words import coarse_class
 
 Odds = Mapping[str, float]
 """A set of words, each with its log-odds."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from generation.paraphrase.beams import Beam
-from generation.paraphrase.candidates import Decoding
+from generation.paraphrases.beams import Beam
+from generation.paraphrases.candidates import Decoding
 
 Tokens = tuple[int, ...]
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from generation.artifacts import write_text
+from generation.run_folder import write_text
 
 FUNCTION = "helpers.toy_units:run"
 

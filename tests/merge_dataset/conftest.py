@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.paraphrase_run import write_paraphrase_run
 
-from merge_dataset.card import render
+from merge_dataset.card.render import render
 from merge_dataset.export import export
 from merge_dataset.schema import LABELS, SIGNALS, arrow_schema
 

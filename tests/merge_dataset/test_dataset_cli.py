@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from generation.cli import app as front_door
-from merge_dataset.cli import app, export_run
+from merge_dataset.commands.check import app, export_run
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset import export as export_module
-from merge_dataset.check import check
+from merge_dataset.checks.folder import check
 from merge_dataset.export import export
 from merge_dataset.schema import arrow_schema
 

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.format_run import PAIRS, READING, write_run
 
-from merge_dataset import card, card_text
-from merge_dataset.check import check
+from merge_dataset.card import render as card
+from merge_dataset.card import text as card_text
+from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.checks.folder import check
 from merge_dataset.export import export
 from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import MergeNli, builder
@@ -29,7 +31,6 @@ from merge_dataset.schema import (
     only_ours,
     with_format,
 )
-from merge_dataset.statistics import compute_statistics
 
 
 @pytest.fixture

@@ -27,14 +27,15 @@ from helpers.paraphrasing import (
     write_problems,
 )
 
-from generation.paraphrase.pipeline import paraphrase
-from merge_dataset import card, layout
+from generation.paraphrases.pipeline import paraphrase
 from merge_dataset import export as export_module
-from merge_dataset.check import check
+from merge_dataset import layout
+from merge_dataset.card import render as card
+from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.checks.folder import check
 from merge_dataset.export import export
 from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.register import register
-from merge_dataset.statistics import compute_statistics
 
 MakeRun = Callable[..., Path]
 

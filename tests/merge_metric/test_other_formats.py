@@ -20,8 +20,7 @@ from merge_dataset.export import export
 from merge_metric.exports.croissant import describe
 from merge_metric.exports.flat import export_flat
 from merge_metric.exports.mini_datasets import export_mini_datasets
-from merge_metric.metadata import with_metadata
-from merge_metric.predict.labels import (
+from merge_metric.models.label_order import (
     LabelOrder,
     check_order,
     order_from_seeds,
@@ -29,10 +28,11 @@ from merge_metric.predict.labels import (
     read_order,
     unknown_order,
 )
-from merge_metric.predictions import labelled, labels_of, read_predictions, write_predictions
-from merge_metric.problems import format_of_problems, pairs_of, read_problems
+from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import as_pairs
-from merge_metric.runs import common_labels, parse_source, read_runs
+from merge_metric.runs.metadata import with_metadata
+from merge_metric.runs.predictions import labelled, labels_of, read_predictions, write_predictions
+from merge_metric.runs.run import common_labels, parse_source, read_runs
 from merge_metric.score import ALL_ROWS, score_file
 
 

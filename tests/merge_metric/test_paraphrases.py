@@ -13,12 +13,12 @@ import pytest
 from helpers.problem_folder import Problem, problem_row, write_folder, write_rows
 
 from merge_metric.compare import compare_files
-from merge_metric.coverage import choose, cover
+from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
-from merge_metric.predict.prompts import read_prompt
-from merge_metric.problems import description_of, part_of_source, read_problems, sources_of
+from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
+from merge_metric.runs.coverage import choose, cover
 from merge_metric.score import score_file
-from merge_metric.table import render
+from merge_metric.tables.score_text import render
 
 E, N, C = range(3)
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric.score import ALL_ROWS, score_file
-from merge_metric.table import WIDTH, render
+from merge_metric.tables.score_text import WIDTH, render
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 

@@ -25,8 +25,8 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
     """Ours. Found are ids and logits, most probable first, and the original's logit."""
     import torch
 
-    from generation.masked_lm import MaskedLM
     from generation.records import MaskedQuery
+    from generation.suggestions.masked_lm import MaskedLM
 
     torch.set_num_threads(1)
     mlm = MaskedLM.load(model, device=device, dtype=dtype)

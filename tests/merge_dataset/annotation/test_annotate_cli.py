@@ -14,8 +14,8 @@ from helpers.annotating import MAIN, Client
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_dataset.annotation import cli
 from merge_dataset.annotation.session import Session
+from merge_dataset.commands import annotate as cli
 
 
 def annotate(*words: str | Path) -> Result:

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from merge_dataset.annotation import label_studio, tables, transfer
+from merge_dataset.annotation import label_studio, transfer
+from merge_dataset.annotation import spreadsheet as tables
 from merge_dataset.annotation.answers import (
     Answer,
     Undo,

@@ -14,8 +14,8 @@ from helpers.judged import BAD, MLMS, run_with, write_dataset, write_session
 from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
-from generation.artifacts import RunFolder
 from generation.cli import app
+from generation.run_folder import RunFolder
 from merge_dataset.annotation.answers import read_answers
 from merge_metric.agreement.findings import _command
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric.analyses.catalogue import ANALYSES
-from merge_metric.analyses.cli import AnalysisName
+from merge_metric.commands.analyse import AnalysisName
 
 MAP = '[a]\nequivalent = ["bert"]\nsize = ["bert-large"]\n[b]\nequivalent = ["albert"]\nsize = []\n'
 

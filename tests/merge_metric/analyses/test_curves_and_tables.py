@@ -21,7 +21,7 @@ from merge_metric.analyses.accuracy import accuracy, answered_right, subsample_s
 from merge_metric.analyses.curves import curves
 from merge_metric.analyses.first_answers import first_answers
 from merge_metric.analyses.matching import matching
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
 
 SOURCES = ("snli", "mnli-m")
 MODELS = ("a", "b", "c")

@@ -17,7 +17,7 @@ from helpers.sensitivity_data import write_answers
 from merge_metric.analyses.averages import over_configs, over_models, per_config, weighted_mean
 from merge_metric.analyses.fooling import fooling_rates
 from merge_metric.analyses.sizes import Size, parse_sizes, read_sizes, sizes
-from merge_metric.runs import Run, Source
+from merge_metric.runs.run import Run, Source
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"

@@ -13,7 +13,7 @@ from helpers.analysed import answered, run
 from helpers.metric_oracle import Row, problems, random_problems
 
 from merge_metric.analyses.kinds import kinds, merge_rows
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
 

@@ -16,7 +16,7 @@ from merge_metric.analyses import overlap as overlap_module
 from merge_metric.analyses.distances import cosine_distances, histogram_divergence
 from merge_metric.analyses.overlap import overlap, pairs_of, read_pairs
 from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
-from merge_metric.runs import Source, read_runs
+from merge_metric.runs.run import Source, read_runs
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")

@@ -24,14 +24,14 @@ from merge_metric.analyses.ablations import ablations, plot_ablations
 from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 from merge_metric.analyses.contrasts import plot_contrasts
 from merge_metric.analyses.curves import curves, plot_curves
-from merge_metric.analyses.drawing import DASHES, PALETTE, check_output, line_style, save
 from merge_metric.analyses.first_answers import first_answers, plot_first_answers
 from merge_metric.analyses.hardest import hardest, plot_hardest
 from merge_metric.analyses.matching import matching, plot_matching
 from merge_metric.analyses.source_mlms import Counterparts, source_mlms
-from merge_metric.analyses.tables import Table
 from merge_metric.analyses.word_classes import word_classes
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
+from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, save
+from merge_metric.tables.table import Table
 
 ROOT = Path(__file__).parents[3]
 
@@ -320,8 +320,11 @@ def test_no_pyplot_and_no_settings_are_touched() -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
-from merge_metric.analyses import ablations, accuracy, curves, drawing, first_answers, hardest
-from merge_metric.analyses import matching, source_mlms, tables, word_classes, analyse, cli
+from merge_metric.analyses import ablations, accuracy, curves, first_answers, hardest
+from merge_metric.tables import plots as drawing
+from merge_metric.analyses import matching, source_mlms, word_classes, analyse
+from merge_metric.tables import table as tables
+from merge_metric.commands import analyse as cli
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 import matplotlib
 before = matplotlib.rcParams.copy()  # without finding a backend, which imports pyplot

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 
 from merge_metric.analyses.confidence import confidence, plot_confidence
 from merge_metric.analyses.contrasts import plot_contrasts
-from merge_metric.analyses.drawing import percent_axis
 from merge_metric.analyses.fooling import fooling_rates, plot_fooling
 from merge_metric.analyses.kinds import kinds
 from merge_metric.analyses.overlap import Pairs, overlap, plot_overlap
 from merge_metric.analyses.shift import plot_shift, shift
 from merge_metric.analyses.sizes import Size, plot_sizes, short, sizes
-from merge_metric.runs import Run
+from merge_metric.runs.run import Run
+from merge_metric.tables.plots import percent_axis
 
 CONFIGS = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r2_paraphrases")
 RATES = ("relaxed_fooling_rate", "strict_fooling_rate")

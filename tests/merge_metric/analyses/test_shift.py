@@ -13,7 +13,7 @@ from helpers.sensitivity_data import run_with_probabilities
 
 from merge_metric.analyses.confidence import confidence
 from merge_metric.analyses.shift import shift
-from merge_metric.runs import Run, run_of
+from merge_metric.runs.run import Run, run_of
 
 Exact = dict[str, float | None]
 

@@ -16,9 +16,9 @@ from helpers.subsampled_folder import write_folder
 from merge_metric.exports import answers
 from merge_metric.exports.harness import TaskOptions, examples_of, figure_names, prepare
 from merge_metric.exports.lm_eval import export_lm_eval
-from merge_metric.predict.prompts import read_prompt
-from merge_metric.predict.remote import letter_probabilities
-from merge_metric.problems import read_problems, sample_seeds
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.remote import letter_probabilities
+from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
 
 

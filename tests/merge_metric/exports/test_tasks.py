@@ -16,7 +16,7 @@ from merge_metric.exports.harness import Letters, TaskOptions
 from merge_metric.exports.inspect_ai import export_inspect
 from merge_metric.exports.lighteval import export_lighteval, problems_of
 from merge_metric.exports.lm_eval import export_lm_eval
-from merge_metric.predict.prompts import read_prompt
+from merge_metric.models.prompts import read_prompt
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.predict.prompts import read_prompt
+from merge_metric.models.prompts import read_prompt
 
 PROBLEMS = {
     "snli:1": ("A girl jumps.", "A girl is here.", 0),

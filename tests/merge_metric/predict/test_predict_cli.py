@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.schema import LABELS
-from merge_metric.predict import models, presets
-from merge_metric.predict.models import ModelRequest, find_kind
-from merge_metric.predict.presets import Preset
-from merge_metric.predictions import read_predictions
+from merge_metric.models import opening as models
+from merge_metric.models import presets
+from merge_metric.models.opening import ModelRequest, find_kind
+from merge_metric.models.presets import Preset
+from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
 GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")

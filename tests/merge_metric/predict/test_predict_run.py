@@ -22,12 +22,12 @@ from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_classifiers import tiny_classifier
 from numpy.typing import NDArray
 
-from merge_metric.metadata import METADATA_KEY, read_metadata
-from merge_metric.predict.classifier import Classifier
+from merge_metric.models.classifier import Classifier
 from merge_metric.predict.journal import open_journal
+from merge_metric.predict.problems import Pair, read_problems, seeds_of
 from merge_metric.predict.run import predict, run
-from merge_metric.predictions import read_predictions
-from merge_metric.problems import Pair, read_problems, seeds_of
+from merge_metric.runs.metadata import METADATA_KEY, read_metadata
+from merge_metric.runs.predictions import read_predictions
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.problem_folder import Problem, many_problems, problem_row, write_folder, write_rows
 
 from merge_dataset.register import register
-from merge_metric.problems import (
+from merge_metric.predict.problems import (
     description_of,
     part_of_source,
     problem_schema,

@@ -12,7 +12,6 @@ from helpers.report_data import write_predictions
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.analyses.tables import Table
 from merge_metric.compare import compare_files
 from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence, gather
@@ -20,6 +19,7 @@ from merge_metric.report.page import comparison_rows
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.tables import comparison
 from merge_metric.report.write import render_html
+from merge_metric.tables.table import Table
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,246 @@
+"""What a worker does: a task is a share of the units of a plan, run one after the other.
+
+A unit is a piece of work that writes its own outputs whole or not at all and skips what is
+already there, so it can be run again, and anywhere. A task keeps the rules of datatrove: a
+log, and a completion marker that is there only if all of its units succeeded.
+
+Run as a program, this module does one task in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, Literal, Self
+
+from datatrove.executor.local import LocalPipelineExecutor
+from datatrove.pipeline.base import PipelineStep
+
+from generation.run_folder import read_json, write_json
+
+log = logging.getLogger(__name__)
+
+_LAST_WORDS: Final = 200
+"""Lines of a process's stderr that are kept."""
+_WATCH_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which units there are, what runs one, and how many tasks share them."""
+
+    function: str
+    """`module:name`, called as `name(folder, unit)`."""
+    folder: str
+    units: tuple[str, ...]
+    tasks: int
+    cpus: int
+    """Threads that a task may use."""
+
+    @classmethod
+    def read(cls, logs: Path) -> Self:
+        """The plan that `write` left in a folder of logs."""
+        values = read_json(logs / "plan.json")
+        return cls(**values | {"units": tuple(values["units"])})
+
+    def write(self, logs: Path) -> None:
+        """Leave the plan where every worker finds it."""
+        (logs / "done").mkdir()
+        write_json(logs / "plan.json", asdict(self))
+
+    def share(self, task: int) -> dict[int, str]:
+        """Number → unit, of those that a task runs.
+
+        >>> Plan(function="m:f", folder="x", units=("a", "b", "c"), tasks=2, cpus=1).share(0)
+        {0: 'a', 2: 'c'}
+        """
+        return dict(list(enumerate(self.units))[task :: self.tasks])
+
+
+class UnitsFailed(RuntimeError):
+    """Units of a task failed; the message is one line."""
+
+
+def run_share(logs: Path, task: int) -> None:
+    """Run the units of a task; one that fails does not keep the others from running.
+
+    Raises:
+        UnitsFailed: naming the first that failed, and why.
+    """
+    plan = Plan.read(logs)
+    # Before the unit's module imports what reads it. Workers on one machine share its cores.
+    os.environ.setdefault("OMP_NUM_THREADS", str(plan.cpus))
+    run_unit = pkgutil.resolve_name(plan.function)
+    share, failed = plan.share(task), []
+    for number, unit in share.items():
+        try:
+            run_unit(Path(plan.folder), unit)
+        except Exception as error:
+            log.exception("unit %s failed", unit)
+            failed.append(f"{unit}: {type(error).__name__}: {' '.join(str(error).split())}")
+        else:
+            # Only the progress bar reads these; a full disk is for the unit to notice.
+            with contextlib.suppress(OSError):
+                (logs / "done" / f"{number:06}").touch()
+    if failed:
+        raise UnitsFailed(f"{len(failed)} of {len(share)} units failed: {failed[0]}")
+
+
+class RunUnits(PipelineStep):  # type: ignore[misc]
+    """The one step of our pipelines: the units of the task whose rank it gets."""
+
+    type = "MERGE-NLI"
+    name = "units"
+
+    def __init__(self, logs: Path, *, apart: bool = False) -> None:
+        """Make the step.
+
+        Args:
+            logs: Where the plan is.
+            apart: Run the units in a process of their own. On Ray datatrove waits for ever
+                for a process of its that was killed; this way it is not its own.
+        """
+        super().__init__()
+        self.logs, self.apart = logs, apart
+
+    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Any:
+        """Run the task `rank`; passes no documents on.
+
+        Raises:
+            UnitsFailed: see there, or the process died.
+        """
+        if not self.apart:
+            run_share(self.logs, rank)
+        elif failure := _run_apart(self.logs, rank):
+            raise UnitsFailed(f"task {rank}: {failure}")
+        return ()
+
+
+class TaskProcess:
+    """A task in a process group that ends with this process, and whose last words are kept."""
+
+    def __init__(
+        self,
+        what: Literal["task", "units"],
+        logs: Path,
+        task: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            what: The whole task with log and marker, or its units only.
+            logs: Where the plan is.
+            task: Rank of the task.
+            environment: Variables beside those of this process.
+        """
+        self._last_words = logs / "logs" / f"task_{task:05}.stderr"
+        self._process = subprocess.Popen(
+            # -P: a folder that happens to be called like a library is not imported.
+            [sys.executable, "-P", "-m", "generation.executors.tasks", what, str(logs), str(task)],
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,  # closes when this process ends: see `_end_with_parent`
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._lines: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._reader = Thread(target=self._lines.extend, args=(self._process.stderr,), daemon=True)
+        self._reader.start()
+
+    def has_ended(self) -> bool:
+        """Whether the process is over; does not wait."""
+        return self._process.poll() is not None
+
+    def failure(self) -> str | None:
+        """Why an ended process failed, in a line; None if it did not."""
+        self.kill()
+        status = self._process.returncode
+        if status == 0:
+            return None
+        # On a full disk the words in memory are all there is.
+        with contextlib.suppress(OSError):
+            self._last_words.parent.mkdir(exist_ok=True)
+            self._last_words.write_text("".join(self._lines), encoding="utf-8")
+        if status == -signal.SIGKILL:
+            return "killed by SIGKILL, as the system does when memory runs out"
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        return last_line(self._lines) or f"exit status {status}, no message"
+
+    def kill(self) -> None:
+        """End the process and all that it started and left behind."""
+        stdin, stderr = self._process.stdin, self._process.stderr
+        assert stdin
+        assert stderr
+        if stdin.closed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        stdin.close()
+        stderr.close()
+
+
+def last_line(lines: deque[str] | list[str]) -> str:
+    """The last line that is not blank, or nothing."""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _run_apart(logs: Path, task: int) -> str | None:
+    parent = os.getppid()
+    process = TaskProcess("units", logs, task)
+    try:
+        while not process.has_ended():
+            if os.getppid() != parent:
+                # Whoever waits for the task is gone and will have it run elsewhere.
+                return "its parent process died"
+            time.sleep(_WATCH_SECONDS)
+        return process.failure()
+    finally:
+        process.kill()
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the parent's end of the pipe is closed, however it died
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _main(what: str, logs: Path, task: int) -> None:
+    Thread(target=_end_with_parent, daemon=True).start()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    try:
+        if what == "units":
+            run_share(logs, task)
+        else:
+            LocalPipelineExecutor(
+                [RunUnits(logs)],
+                tasks=Plan.read(logs).tasks,
+                local_tasks=1,
+                local_rank_offset=task,
+                workers=1,
+                logging_dir=str(logs),
+            ).run()
+    except UnitsFailed as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    # As datatrove writes it down: a step of an importable module.
+    from generation.executors.tasks import _main as main
+
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

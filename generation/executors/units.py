@@ -1,0 +1,238 @@
+"""Units of work on this machine, on Ray or on Slurm, through datatrove's executors.
+
+Unit i goes to task i modulo the number of tasks. Every call makes a folder of its own,
+`tasks/0001`, `tasks/0002`, … inside the folder worked on, with datatrove's logs and
+completion markers. So a marker never outlives its plan: what is done is for the units'
+outputs to say, and the caller passes those that are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Final, Literal, get_args
+
+from tqdm import tqdm
+
+Executor = Literal["local", "ray", "slurm"]
+
+_POLL_SECONDS: Final = 0.1
+_PROGRESS_SECONDS: Final = 1.0
+_FAILURES_SHOWN: Final = 5
+
+
+class ExecutorError(RuntimeError):
+    """Tasks failed, or the executor that was asked for is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a task gets, and where; executors ignore what they have no use for."""
+
+    cpus: int = 1
+    """Cores, and threads unless OMP_NUM_THREADS says otherwise."""
+    memory_gb: int | None = None
+    """Ray, Slurm: by default what the cluster gives."""
+    gpus: int = 0
+    time: str | None = None
+    """Slurm: limit per task, as `2:00:00` or `1-12:00:00`."""
+    partition: str | None = None
+    """Slurm."""
+    sbatch: Mapping[str, str] = field(default_factory=dict)
+    """Slurm: further options of sbatch, without their dashes: `{"gres": "gpu:a100:1"}`."""
+    setup: str = ""
+    """Slurm: shell commands before a task, such as `module load cuda`."""
+    address: str | None = None
+    """Ray: of the cluster; by default RAY_ADDRESS, or the one that runs on this machine."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, value, least in (
+            ("cpus", self.cpus, 1),
+            ("memory_gb", self.memory_gb, 1),
+            ("gpus", self.gpus, 0),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{name}: expected at least {least}, got {value}")
+
+
+def run_units(
+    unit_function: str,
+    folder: Path,
+    units: Sequence[str],
+    *,
+    executor: Executor,
+    tasks: int,
+    workers: int,
+    resources: Resources | None = None,
+) -> None:
+    """Run every unit once, somewhere, and wait for the end.
+
+    Args:
+        unit_function: `module:name` of a function `(folder, unit)` in a module that the
+            workers can import. It writes the unit's outputs whole or not at all and skips
+            what is there.
+        folder: Where the units work; on a cluster, on a file system that all machines share.
+        units: Names of the units still to be done; with none, nothing happens.
+        executor: Processes here, a Ray cluster that runs, or Slurm through sbatch.
+        tasks: Number of tasks the units are dealt to; a task runs its units one by one.
+        workers: How many tasks run at a time.
+        resources: What each of them gets.
+
+    Raises:
+        ValueError: an option is out of range, or a unit is there twice.
+        ExecutorError: tasks failed, and the message says which, why, and where the logs are;
+            datatrove or Ray is not installed; there is no such cluster. In every case the units
+            that were finished are, and the same call without them does the rest.
+    """
+    resources = resources or Resources()
+    _check(units, executor, tasks, workers)
+    if not units:
+        return
+    for library in ("datatrove", "ray") if executor == "ray" else ("datatrove",):
+        if not importlib.util.find_spec(library):
+            raise ExecutorError(
+                f"executor {executor}: expected {library}, found none; run: pip install "
+                "'merge-nli[distributed]'"
+            )
+    from generation.executors.tasks import Plan
+
+    folder = folder.resolve()
+    plan = Plan(
+        function=unit_function,
+        folder=str(folder),
+        units=tuple(units),
+        tasks=min(tasks, len(units)),
+        cpus=resources.cpus,
+    )
+    logs = _fresh_folder(folder / "tasks")
+    plan.write(logs)
+    with _progress(logs / "done", len(units)):
+        if executor == "local":
+            failures = _run_here(logs, plan.tasks, workers, resources)
+        else:
+            from generation.executors import clusters
+
+            run = clusters.run_on_ray if executor == "ray" else clusters.run_on_slurm
+            failures = run(logs, plan.tasks, workers, resources)
+    if failures:
+        raise ExecutorError(_report(failures, plan.tasks, logs))
+
+
+def _check(units: Sequence[str], executor: str, tasks: int, workers: int) -> None:
+    if executor not in get_args(Executor):
+        raise ValueError(f"executor: expected one of {get_args(Executor)}, got {executor!r}")
+    for name, value in (("tasks", tasks), ("workers", workers)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    # Two tasks would write the same files at the same time.
+    if twice := [unit for unit, count in Counter(units).items() if count > 1]:
+        raise ValueError(f"units: expected each once, got {twice[0]!r} again")
+
+
+def _fresh_folder(parent: Path) -> Path:
+    """The next of `0001`, `0002`, …; made."""
+    parent.mkdir(parents=True, exist_ok=True)
+    taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
+    folder = parent / f"{max(taken, default=0) + 1:04}"
+    folder.mkdir()
+    return folder
+
+
+@contextlib.contextmanager
+def _progress(done: Path, total: int) -> Iterator[None]:
+    """A bar over the units done, wherever they are done."""
+    ended = Event()
+    with tqdm(total=total, desc="units", unit="unit") as bar:
+
+        def follow() -> None:
+            last_look = False
+            while not last_look:
+                last_look = ended.wait(_PROGRESS_SECONDS)
+                if more := sum(1 for _ in done.iterdir()) - bar.n:
+                    bar.update(more)
+
+        follower = Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            follower.join()
+
+
+def _run_here(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
+    """Task → why it failed.
+
+    A task is a process of its own and not one of datatrove's pool, which stops them all when
+    one fails, and waits for ever when one is killed.
+    """
+    from generation.executors.tasks import TaskProcess
+
+    waiting, free = deque(range(tasks)), deque(_environments(min(workers, tasks), resources.gpus))
+    running: dict[int, tuple[TaskProcess, dict[str, str]]] = {}
+    failures: dict[int, str] = {}
+    try:
+        while waiting or running:
+            while waiting and free:
+                task, environment = waiting.popleft(), free.popleft()
+                running[task] = TaskProcess("task", logs, task, environment), environment
+            time.sleep(_POLL_SECONDS)
+            for task, (process, environment) in list(running.items()):
+                if process.has_ended():
+                    del running[task]
+                    free.append(environment)
+                    if failure := process.failure():
+                        failures[task] = failure
+    finally:
+        for process, _ in running.values():
+            process.kill()
+    return failures
+
+
+def _environments(workers: int, gpus: int) -> list[dict[str, str]]:
+    """What each worker's environment adds: GPUs of its own."""
+    if not gpus:
+        return [{} for _ in range(workers)]
+    there = _gpus_here()
+    if len(there) < workers * gpus:
+        raise ValueError(
+            f"gpus: expected at most {len(there)} on this machine, got {workers} workers with "
+            f"{gpus} each"
+        )
+    return [
+        {"CUDA_VISIBLE_DEVICES": ",".join(there[worker * gpus : (worker + 1) * gpus])}
+        for worker in range(workers)
+    ]
+
+
+def _gpus_here() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu for gpu in visible.split(",") if gpu]
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+
+
+def _report(failures: Mapping[int, str], tasks: int, logs: Path) -> str:
+    shown = [f"  task {task}: {failures[task]}" for task in sorted(failures)[:_FAILURES_SHOWN]]
+    if len(failures) > len(shown):
+        shown.append(f"  and {len(failures) - len(shown)} more")
+    return "\n".join(
+        [
+            f"{len(failures)} of {tasks} tasks failed:",
+            *shown,
+            f"Their logs are in {logs}. What was finished is kept; the same command does the rest.",
+        ]
+    )

@@ -1,0 +1,390 @@
+"""Text generators from a folder, a GGUF file or the Hub: encoder-decoders and causal LMs.
+
+No code of a repository is run, and nothing of a model's own settings for generation is used
+but the tokens that begin and end a text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from generation.paraphrases.beams import search
+from generation.paraphrases.candidates import Candidate, Decoding, Request
+from generation.paraphrases.prompts import INSTRUCTION, ask, check_prompt
+from merge_metric.models.checkpoints import (
+    digest_of_files,
+    hub_commit,
+    model_files,
+    resolve_device,
+)
+
+_WRITE_TEXT: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
+"""What names of architectures that generate text end in."""
+_DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
+_ROWS: Final = {"cpu": 160}
+_ROWS_ACCELERATOR: Final = 640
+"""Beams in a forward pass: each has keys and values of prompt and answer of its own."""
+_DATE: Final = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}{{ '' }}"
+"""Put before chat templates that tell the date: a prompt is the same every day."""
+
+
+class Generator:
+    """A `TextGenerator` that runs a model of transformers."""
+
+    batch_size: int
+    """How many requests suit the device at a time."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        revision: str,
+        decoding: Decoding,
+        prompt: str = INSTRUCTION,
+        batch_size: int | None = None,
+    ) -> None:
+        """Wrap a live model; `load` is the usual way in.
+
+        Where the tokenizer has a chat template, the prompt is a user's turn. Otherwise a
+        causal model continues the prompt in a new line, and its answer ends with the line.
+
+        Args:
+            model: Any encoder-decoder or causal model with a language-modelling head, already
+                on its device, in its dtype.
+            tokenizer: Its tokenizer.
+            name: What provenance calls the model.
+            revision: What identifies its weights and tokenizer.
+            decoding: How to search.
+            prompt: What it is asked, with `{hypothesis}` in it.
+            batch_size: Requests at a time; by default what suits the device.
+
+        Raises:
+            ValueError: a model or a prompt that cannot be used; the message says why.
+        """
+        from generation.paraphrases.stepping import SpecialTokens
+
+        if "past_key_values" not in inspect.signature(model.forward).parameters:
+            raise ValueError(
+                f"{name}: expected a model that takes past_key_values, so that beams can share "
+                f"what it has read, got {type(model).__name__}: take another generator"
+            )
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1 or nothing, got {batch_size}")
+        self.name, self.revision = name, revision
+        self._model: Any = model.eval()
+        self._tokenizer, self._decoding = tokenizer, decoding
+        self._prompt = check_prompt(prompt)
+        self._encodes = bool(model.config.is_encoder_decoder)
+        self._chat = bool(getattr(tokenizer, "chat_template", None))
+        self._eos = _eos(model, tokenizer)
+        ends, never = self._ends_and_never()
+        if not ends:
+            raise ValueError(
+                f"{name}: expected a tokenizer or generation_config.json with an end-of-text "
+                f"token, found none: set eos_token_id there"
+            )
+        start = _decoder_start(model, name) if self._encodes else ()
+        self._special = SpecialTokens(start, tuple(sorted(ends)), tuple(sorted(never)))
+        rows = _ROWS.get(model.device.type, _ROWS_ACCELERATOR)
+        self.batch_size = batch_size or max(1, rows // decoding.num_beams)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        gguf_file: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        decoding: Decoding,
+        prompt: str = INSTRUCTION,
+        batch_size: int | None = None,
+    ) -> Self:
+        """Load a generator from a directory or from the Hub.
+
+        Weights must be safetensors or GGUF; no code of the repository is run.
+
+        Args:
+            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+            gguf_file: Name of a GGUF file in the directory or repository.
+            device: `auto` takes a GPU if there is one.
+            dtype: `auto` is bfloat16 on CUDA devices and float32 elsewhere.
+            decoding: How to search.
+            prompt: What it is asked, with `{hypothesis}` in it.
+            batch_size: Requests at a time; by default what suits the device.
+
+        Raises:
+            ValueError: no such model, no weights in these formats, or not a trained generator.
+        """
+        loaded = _load(model, gguf_file=gguf_file, device=device, dtype=dtype)
+        return cls(
+            loaded.model,
+            loaded.tokenizer,
+            name=loaded.name,
+            revision=loaded.revision,
+            decoding=decoding,
+            prompt=prompt,
+            batch_size=batch_size,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What, with prompt and decoding, determines the candidates."""
+        import torch
+        import transformers
+
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "architecture": type(self._model).__name__,
+            "kind": "seq2seq" if self._encodes else "causal",
+            "chat_template": self._chat,
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "device": str(self._model.device.type),
+            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
+    def length(self, hypothesis: str) -> int:
+        """Tokens of a hypothesis' prompt."""
+        return len(self._encode([hypothesis])[0])
+
+    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+        """The candidates for each request of one batch.
+
+        Args:
+            requests: Padded to one length, so similar lengths make a fast batch.
+
+        Returns:
+            `num_beams` candidates per request, among them equal and empty ones: the best of
+            each group first, group by group, then each group's second best, and so on.
+
+        Raises:
+            ValueError: a prompt that does not fit the model's context.
+        """
+        import torch
+
+        from generation.paraphrases.stepping import Stepper
+
+        if not requests:
+            return []
+        prompts = self._encode([request.hypothesis for request in requests])
+        temperatures = [request.temperature for request in requests]
+        earlier = [self._answers(request.earlier) for request in requests]
+        with torch.inference_mode():
+            stepper = Stepper(self._model, prompts, temperatures, self._special)
+            found = search(stepper, self._decoding, earlier)
+        return [
+            [
+                Candidate(text, beam.finished, beam.score)
+                for text, beam in zip(self._texts(b.tokens for b in beams), beams, strict=True)
+            ]
+            for beams in found
+        ]
+
+    def _encode(self, hypotheses: Sequence[str]) -> list[list[int]]:
+        texts = [ask(self._prompt, hypothesis) for hypothesis in hypotheses]
+        if self._chat:
+            texts = self._turns(texts)
+        elif not self._encodes:
+            texts = [text + "\n" for text in texts]
+        prompts = self._ids(texts, special=not self._chat)
+        if not self._encodes and not self._chat:
+            prompts = [_without_end(ids, self._eos) for ids in prompts]
+        for ids, hypothesis in zip(prompts, hypotheses, strict=True):
+            self._check_length(len(ids), hypothesis)
+        return prompts
+
+    def _turns(self, texts: Sequence[str]) -> list[str]:
+        """Each text as a user's turn in the chat template, up to where the answer begins."""
+        template = self._tokenizer.get_chat_template()
+        rendered: list[str] = self._tokenizer.apply_chat_template(
+            [[{"role": "user", "content": text}] for text in texts],
+            chat_template=_DATE + template if "strftime_now" in template else template,
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,  # what templates do not know they ignore
+        )
+        return rendered
+
+    def _ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        encoded = self._tokenizer(
+            list(texts),
+            add_special_tokens=special,
+            return_attention_mask=False,
+            verbose=False,  # no warning of long texts; `_check_length` sees to that
+        )
+        rows: list[list[int]] = encoded["input_ids"]
+        return rows
+
+    def _check_length(self, tokens: int, hypothesis: str) -> None:
+        config = self._model.config.get_text_config()
+        most = getattr(config, "max_position_embeddings", None) or float("inf")
+        needed = tokens if self._encodes else tokens + self._decoding.max_new_tokens
+        if needed > most:
+            raise ValueError(
+                f"{self.name}: expected prompts that fit the model's {most} tokens with the "
+                f"answer, got {needed} for the hypothesis {hypothesis[:80]!r}: leave it out, or "
+                f"take a generator with a longer context"
+            )
+
+    def _answers(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens that texts may have been generated as."""
+        return self._ids(texts, special=False) if texts else []
+
+    def _texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        texts: list[str] = self._tokenizer.batch_decode(
+            [[token for token in tokens if token not in self._eos] for tokens in rows],
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
+        return texts
+
+    def _ends_and_never(self) -> tuple[set[int], set[int]]:
+        """Tokens that end an answer, and those that are never part of one.
+
+        Special tokens are no text. A causal model that comes to one has said what it had to
+        say: chat models have one for the end of a turn, whatever they call it. A decoder's
+        are there for other tasks (T5's `<extra_id_0>`), and only its own end is one. Nor are
+        numbers text that the tokenizer does not know: vocabularies are filled up to round ones.
+        """
+        vocabulary = range(self._model.config.get_text_config().vocab_size)
+        added = self._tokenizer.added_tokens_decoder.items()
+        special = {i for i, token in added if token.special} & set(vocabulary)
+        ends = self._eos & set(vocabulary)
+        if not self._encodes:
+            ends |= special
+            if not self._chat:
+                ends |= self._line_ends(vocabulary)
+        return ends, ends | special | set(vocabulary[len(self._tokenizer) :])
+
+    def _line_ends(self, vocabulary: range) -> set[int]:
+        known = vocabulary[: len(self._tokenizer)]
+        texts = self._tokenizer.batch_decode([[i] for i in known])
+        return {i for i, text in zip(known, texts, strict=True) if "\n" in text}
+
+
+class _Loaded(NamedTuple):
+    model: Any
+    tokenizer: Any
+    name: str
+    revision: str
+
+
+def _load(model: str | Path, *, gguf_file: str | None, device: str, dtype: str) -> _Loaded:
+    import torch
+
+    from merge_metric.models.packed_linear import pack_linear_layers
+
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+    path = Path(model)
+    if path.suffix == ".gguf" and path.is_file():
+        path, gguf_file = path.parent, path.name
+    local = path.is_dir()
+    source, _, revision = (str(path), "", "") if local else str(model).partition("@")
+    device = resolve_device(device)
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    weights, tokenizer = _read(source, revision or None, gguf_file, getattr(torch, dtype))
+    if local:
+        name = Path(gguf_file).stem if gguf_file else path.resolve().name
+        revision = digest_of_files(model_files(path, gguf_file))
+    else:
+        name = source
+        revision = hub_commit(weights, source, revision, gguf_file or "config.json")
+    return _Loaded(pack_linear_layers(weights.to(device)), tokenizer, name, revision)
+
+
+def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    arguments: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    if gguf_file:
+        arguments["gguf_file"] = gguf_file
+    try:
+        config = _with_activation(AutoConfig.from_pretrained(source, **arguments))
+        _check_architecture(config)
+        kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
+        model, info = kind.from_pretrained(
+            source,
+            config=config,  # reading a GGUF file's metadata again takes seconds
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **arguments,
+        )
+    except ImportError as error:
+        raise ValueError(
+            f"{source}: expected the packages that can read it (for GGUF files: "
+            f"pip install gguf accelerate): {error}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"expected a text generator (encoder-decoder or causal) with safetensors or GGUF "
+            f"weights, in a folder or on the Hub, could not load {source!r}: {error}"
+        ) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"{source}: expected a trained text generator, but the checkpoint lacks "
+            f"{missing[:3]}; is it a model for another task?"
+        )
+    return model, tokenizer
+
+
+def _with_activation(config: Any) -> Any:
+    """The configuration, with GELU in the gates of a T5.
+
+    Of GGUF files transformers (5.23) reads that there are gates, but leaves the activation at
+    the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
+    """
+    if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
+        config.feed_forward_proj, config.dense_act_fn = "gated-gelu", "gelu_new"
+    return config
+
+
+def _check_architecture(config: Any) -> None:
+    """Models for other tasks load as generators too, where the weights' names are the same.
+
+    Raises:
+        ValueError: what the checkpoint says it is does not generate text.
+    """
+    names = config.architectures or []
+    if names and not any(name.endswith(_WRITE_TEXT) for name in names):
+        raise ValueError(
+            f"expected an architecture that generates text (…{', …'.join(_WRITE_TEXT)}), got "
+            f"{', '.join(names)}: is it a model for another task?"
+        )
+
+
+def _eos(model: Any, tokenizer: Any) -> set[int]:
+    declared = getattr(model.generation_config, "eos_token_id", None)
+    ids = declared if isinstance(declared, list) else [declared]
+    return {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
+
+
+def _decoder_start(model: Any, name: str) -> tuple[int, ...]:
+    """What a decoder begins with, the language or start token that some force after it too."""
+    configs = (model.generation_config, model.config)
+    start, forced = (
+        next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
+        for key in ("decoder_start_token_id", "forced_bos_token_id")
+    )
+    if start is None:
+        raise ValueError(
+            f"{name}: expected a decoder_start_token_id in config.json or "
+            f"generation_config.json, found none: set it there"
+        )
+    return (start,) if forced is None else (start, forced)
+
+
+def _without_end(ids: list[int], ends: set[int]) -> list[int]:
+    """Some tokenizers end every text; nothing would follow."""
+    end = len(ids)
+    while end > 1 and ids[end - 1] in ends:
+        end -= 1
+    return ids[:end]

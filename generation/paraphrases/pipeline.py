@@ -1,0 +1,359 @@
+"""Problems in, paraphrases out: the order of the steps.
+
+The NLI model answers the problems; hypotheses of those answered right are rewritten; what it
+finds to be entailed in both directions is kept. Everything asked lies in the run folder, under
+a digest of the question and of the model, so that an interrupted run goes on from there, and
+one with other settings asks only what they change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from generation.manifest import versions
+from generation.paraphrases.candidates import Candidate, Request, TextGenerator
+from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.entailment import Judge, Pair, Verdicts, ask_in_parts
+from generation.paraphrases.opening import ModelChangedError, Opened, stamp
+from generation.paraphrases.rewriting import rewrite_in_parts
+from generation.paraphrases.rounds import KEPT, REASONS, run_rounds
+from generation.paraphrases.summary import render_funnel
+from generation.paraphrases.tables import (
+    PARAPHRASES,
+    answer_table,
+    excluded,
+    kept_texts,
+    paraphrase_table,
+    sorted_paraphrases,
+    variant_rows,
+)
+from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.sources import Problems, load_problems
+from generation.records import Exclusion, Seed
+from generation.run_folder import (
+    RunFolder,
+    atomic,
+    digest_of,
+    digest_of_file,
+    digests,
+    write_json,
+    write_table,
+    write_text,
+)
+from generation.run_tables import exclusion_table
+from generation.settings import parse_toml
+from generation.variants.exclusions import unlabelled
+from generation.variants.rows import seed_rows
+from merge_dataset.files import RowGroupWriter, read_row_groups
+from merge_dataset.schema import PARAPHRASE, arrow_schema
+
+log = logging.getLogger(__name__)
+
+BLOCK: Final = 8192
+"""Hypotheses whose rounds are held in memory together."""
+
+_PACKAGES: Final = ("datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+
+
+def paraphrase(
+    config: ParaphraseConfig,
+    *,
+    generator: Callable[[], TextGenerator],
+    judge: Callable[[Path], Judge],
+) -> RunFolder:
+    """Paraphrase the hypotheses of the problems that an NLI model answers right.
+
+    Resumes where an earlier run stopped. A model is opened only where something is to be
+    asked of it; one on the Hub without a revision is taken to be what it was then.
+
+    Args:
+        config: The run's settings; `config.run` is the folder to write.
+        generator: Opens what rewrites.
+        judge: Opens the NLI model, given the file of all problems.
+
+    Returns:
+        The run folder, ready for export.
+
+    Raises:
+        ValueError: the folder is another kind of run's, a model or source cannot be used,
+            or nothing is left.
+        FileNotFoundError: the source's file does not exist.
+    """
+    run = RunFolder(Path(config.run))
+    _require_ours(run)
+    with sorted_problems(run.problems) as add:
+        problems = load_problems(config, add)
+        # What an earlier run left no longer fits these settings until this one is done.
+        run.manifest.unlink(missing_ok=True)
+    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+             len(problems.unlabelled))  # fmt: skip
+    write_text(run.config, config.to_toml())
+    work = _Work(
+        run,
+        config,
+        problems,
+        generator=_generator(run, config, generator),
+        judge=_judge(run, config, judge),
+    )
+    while True:
+        try:
+            return work.do()
+        except ModelChangedError:
+            continue  # A model is opened once, so this happens twice at most.
+
+
+def _require_ours(run: RunFolder) -> None:
+    if not run.config.is_file():
+        return
+    settings = parse_toml(run.config.read_text(encoding="utf-8"), str(run.config))
+    if "generator" not in settings:
+        raise ValueError(
+            f"{run.path}: expected a run folder of paraphrases or none, got one of replacements; "
+            "name another with --run"
+        )
+
+
+def _generator(
+    run: RunFolder, config: ParaphraseConfig, generator: Callable[[], TextGenerator]
+) -> Opened[TextGenerator]:
+    names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
+    return Opened(
+        generator,
+        lambda model: {**model.describe(), "batch_size": model.batch_size},
+        asked={
+            **{name: getattr(config, name) for name in names},
+            "files": stamp(config.generator),
+        },
+        record=run.path / "generator.json",
+    )
+
+
+def _judge(
+    run: RunFolder, config: ParaphraseConfig, judge: Callable[[Path], Judge]
+) -> Opened[Judge]:
+    names = ("model", "model_kind", "model_revision", "label_order", "device")
+    return Opened(
+        lambda: judge(run.problems),
+        lambda model: model.describe(),
+        asked={
+            **{name: getattr(config, name) for name in names},
+            "files": stamp(config.model),
+            # An order of labels may have been found out from them.
+            "problems": digest_of_file(run.problems),
+        },
+        record=run.path / "nli_model.json",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What the NLI model says about the problems."""
+
+    right: frozenset[str]
+    """Ids of the problems it answers right."""
+    hypotheses: list[str]
+    """Theirs, distinct and sorted."""
+    known: dict[Pair, NDArray[np.float64]]
+    """Each distinct problem's probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A run whose problems are read."""
+
+    run: RunFolder
+    config: ParaphraseConfig
+    problems: Problems
+    generator: Opened[TextGenerator]
+    judge: Opened[Judge]
+
+    def do(self) -> RunFolder:
+        """All steps."""
+        answers = self._answer_problems()
+        funnel = self._search(answers)
+        eligible, variants = self._write_outcome(answers.right)
+        if not variants:
+            raise ValueError(
+                f"{self.run.path}: none of {len(answers.hypotheses):,} hypotheses has a "
+                f"paraphrase; take another generator or prompt, more rounds or higher "
+                f"temperatures\n{render_funnel(funnel)}"
+            )
+        made = {"eligible": {PARAPHRASE: eligible}, "variants": variants}
+        write_json(self.run.manifest, self._manifest(answers, funnel, made))
+        return self.run
+
+    def _answer_problems(self) -> _Answers:
+        """Ask the NLI model about each distinct problem, and write its answers down."""
+        names = ("seed_id", "premise", "hypothesis", "label")
+        table = pq.ParquetFile(self.run.problems).read(columns=list(names))
+        seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
+        places: dict[Pair, int] = {}
+        of_problem = [
+            places.setdefault(pair, len(places)) for pair in zip(premises, hypotheses, strict=True)
+        ]
+        answers = self._ask("problems", list(places))
+        table = answer_table(seed_ids, answers[of_problem])
+        write_table(_answers_path(self.run), table)
+        right = [p == g for p, g in zip(table["prediction"].to_pylist(), gold, strict=True)]
+        if not any(right):
+            raise ValueError(
+                f"{self.judge.description['name']}: expected some right answers, got none to "
+                f"{len(right):,} problems; are its labels the right way round (--label-order)?"
+            )
+        return _Answers(
+            frozenset(compress(seed_ids, right)),
+            sorted(set(compress(hypotheses, right))),
+            dict(zip(places, answers, strict=True)),
+        )
+
+    def _search(self, answers: _Answers) -> list[dict[str, int]]:
+        """Rewrite, ask and select, block by block of hypotheses; the funnel."""
+        verdicts = Verdicts(self._ask, frozenset(answers.hypotheses), answers.known)
+        counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        blocks = range(0, len(answers.hypotheses), BLOCK)
+        with (
+            atomic(_paraphrases_path(self.run)) as temporary,
+            RowGroupWriter(temporary, PARAPHRASES) as writer,
+        ):
+            for block, start in enumerate(blocks, start=1):
+                where = f"block {block}/{len(blocks)}, round" if len(blocks) > 1 else "round"
+                rounds = run_rounds(
+                    answers.hypotheses[start : start + BLOCK],
+                    self.config,
+                    rewrite=partial(self._rewrite, where, counts),
+                    judge=partial(_verdicts_of, verdicts, where),
+                )
+                tables = []
+                for number, tried in enumerate(rounds, start=1):
+                    counts[number].update(str(each.reason) for each in tried)
+                    tables.append(paraphrase_table(tried))
+                writer.write(sorted_paraphrases(tables))
+        return [
+            {
+                "round": number,
+                "generated": of_round.total(),
+                **{reason: of_round[reason] for reason in (*REASONS, KEPT)},
+            }
+            for number, of_round in sorted(counts.items())
+        ]
+
+    def _rewrite(
+        self,
+        where: str,
+        counts: Mapping[int, Counter[str]],
+        number: int,
+        requests: list[Request],
+    ) -> list[list[Candidate]]:
+        """Ask the generator; `where` and `counts` so far are for the progress bar."""
+        description = self.generator.description
+        return rewrite_in_parts(
+            self.generator,
+            requests,
+            batch_size=description["batch_size"],
+            identity=[description, self.config.prompt, asdict(self.config.decoding)],
+            folder=self.run.path / "generated",
+            what=f"{where} {number}",
+            kept=sum(of_round[KEPT] for of_round in counts.values()),
+        )
+
+    def _ask(self, what: str, pairs: list[Pair]) -> NDArray[np.float64]:
+        """Ask the NLI model; `what` is for the progress bar."""
+        return ask_in_parts(
+            self.judge,
+            pairs,
+            identity=self.judge.description,
+            folder=self.run.path / "asked",
+            what=f"{what}: NLI model",
+        )
+
+    def _write_outcome(self, right: frozenset[str]) -> tuple[int, int]:
+        """Write seeds, variants and exclusions; how many of the first two."""
+        run, kept = self.run, kept_texts(read_row_groups(_paraphrases_path(self.run)))
+        excluded_rows = [exclusion_table(unlabelled(self.problems.unlabelled, self.config.source))]
+        with (
+            atomic(run.seeds) as seeds_file,
+            atomic(run.variants) as variants_file,
+            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
+            RowGroupWriter(variants_file, arrow_schema()) as variants,
+        ):
+            for number in range(len(block_sizes(run.problems))):
+                block = read_block(run.problems, number)
+                mine = [s for s in block if s.seed_id in right and s.hypothesis in kept]
+                texts = {seed.hypothesis: kept[seed.hypothesis].to_pylist() for seed in mine}
+                seeds.write(seed_rows(mine))
+                variants.write(variant_rows(mine, texts))
+                excluded_rows.append(exclusion_table(_excluded(block, right, kept)))
+        rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()
+        write_table(run.exclusions, rows)
+        return seeds.rows, variants.rows
+
+    def _manifest(
+        self, answers: _Answers, funnel: list[dict[str, int]], made: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What was made, from what, with which counts."""
+        run, config, problems = self.run, self.config, self.problems
+        made_from = {
+            "config": config.what_is_made(),
+            "source_data": {"description": problems.description, "sha256": problems.sha256},
+            "generator": self.generator.description,
+            "nli_model": self.judge.description,
+        }
+        files = (run.exclusions, run.seeds, run.variants, _answers_path(run),
+                 _paraphrases_path(run))  # fmt: skip
+        return {
+            "kind": "paraphrases",
+            "source": config.source,
+            "fingerprint": digest_of(made_from),
+            **made_from,
+            "prompt": config.prompt,
+            "packages": versions(*_PACKAGES),
+            "problems": {
+                "read": problems.count + len(problems.unlabelled),
+                "unlabelled": len(problems.unlabelled),
+                "kept": problems.count,
+                "answered_right": len(answers.right),
+            },
+            "hypotheses": len(answers.hypotheses),
+            "funnel": funnel,
+            **made,
+            "files": digests({path.name: path for path in files}),
+        }
+
+
+def _answers_path(run: RunFolder) -> Path:
+    """What the NLI model says about each problem."""
+    return run.path / "answers.parquet"
+
+
+def _paraphrases_path(run: RunFolder) -> Path:
+    """Every candidate and what became of it."""
+    return run.path / "paraphrases.parquet"
+
+
+def _verdicts_of(
+    verdicts: Verdicts, where: str, number: int, pairs: list[Pair]
+) -> NDArray[np.float64]:
+    return verdicts.of(f"{where} {number}", pairs)
+
+
+def _excluded(
+    seeds: Iterable[Seed], right: frozenset[str], kept: Mapping[str, object]
+) -> Iterator[Exclusion]:
+    """Of labelled problems, those without a variant."""
+    for seed in seeds:
+        if seed.seed_id not in right:
+            yield excluded(seed, "answered_wrong")
+        elif seed.hypothesis not in kept:
+            yield excluded(seed, "no_paraphrase", paraphrases=0)

@@ -1,0 +1,1 @@
+"""NLI problems: read from anywhere, tagged, on disk, with the words their texts share."""

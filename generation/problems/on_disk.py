@@ -1,0 +1,80 @@
+"""A run's problems on disk: sorted by id in bounded memory, read block by block."""
+
+from __future__ import annotations
+
+import heapq
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from generation.records import Seed
+from generation.run_folder import write_atomic
+from generation.run_tables import problem_schema, problem_table, seeds_in
+from merge_dataset.schema import NLI, ProblemFormat
+
+BLOCK: Final = 1024
+"""Problems in a block: what is worked on together, and so held in memory."""
+SORTED_AT_A_TIME: Final = 65_536
+"""Problems held in memory while they are sorted."""
+
+
+@contextmanager
+def sorted_problems(
+    path: Path, problem_format: ProblemFormat = NLI
+) -> Iterator[Callable[[Seed], None]]:
+    """Take problems in any order; at the end `path` holds them by `seed_id`, or nothing does.
+
+    Outcomes that are sorted by id can then be written block after block.
+    """
+    spill = path.with_name(f".{path.name}.sorting")
+    shutil.rmtree(spill, ignore_errors=True)
+    write = partial(_write, problem_format)
+    held: list[Seed] = []
+    runs: list[Path] = []
+
+    def add(seed: Seed) -> None:
+        held.append(seed)
+        if len(held) == SORTED_AT_A_TIME:
+            runs.append(spill / f"{len(runs)}.parquet")
+            write_atomic(runs[-1], lambda file: write(file, sorted(held, key=_BY_ID)))
+            held.clear()
+
+    try:
+        yield add
+        every = [sorted(held, key=_BY_ID), *map(_seeds_of, runs)]
+        write_atomic(path, lambda file: write(file, heapq.merge(*every, key=_BY_ID)))
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+def block_sizes(path: Path) -> list[int]:
+    """How many problems each block holds."""
+    metadata = pq.ParquetFile(path).metadata
+    return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
+
+def read_block(path: Path, number: int) -> list[Seed]:
+    """The problems of a block."""
+    return seeds_in(pq.ParquetFile(path).read_row_group(number))
+
+
+_BY_ID = attrgetter("seed_id")
+
+
+def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
+    schema = problem_schema(problem_format)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        seeds = iter(seeds)
+        while block := list(islice(seeds, BLOCK)):
+            writer.write_table(problem_table(block, problem_format))
+
+
+def _seeds_of(path: Path) -> Iterator[Seed]:
+    return chain.from_iterable(read_block(path, i) for i in range(len(block_sizes(path))))

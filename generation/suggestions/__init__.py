@@ -1,0 +1,1 @@
+"""Suggestions of masked LMs: questions, answers, and the store that keeps them."""

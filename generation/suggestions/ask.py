@@ -1,0 +1,173 @@
+"""Asking the masked LMs: the part of `suggest` that can be dealt to processes and machines.
+
+What is left in the stores does not depend on how it is dealt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from generation.config import BUNDLED_MLM, Config, bundled_path
+from generation.records import MaskedQuery, Scores
+from generation.run_folder import RunFolder, read_json, slug, write_json
+from generation.suggestions.questions import Questions, Shard
+from generation.suggestions.store import StoreIdentity, SuggestionStore
+
+if TYPE_CHECKING:
+    from generation.suggestions.masked_lm import MaskedLM
+
+
+def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
+    """Name in the provenance columns → what to load.
+
+    Raises:
+        ValueError: none given, or two of the same name.
+    """
+    if not mlms:
+        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
+    names: dict[str, str] = {}
+    for model in mlms:
+        if model == BUNDLED_MLM and not Path(model).is_dir():
+            name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
+        else:
+            name = Path(model).resolve().name if Path(model).is_dir() else model.partition("@")[0]
+        if name in names:
+            raise ValueError(
+                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
+            )
+        names[name] = model
+    return names
+
+
+def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
+    """What can be done side by side: a masked LM and every n-th shard.
+
+    Each of the tasks gets an even share of every masked LM, as these differ in speed by far.
+    """
+    n = min(tasks, len(questions.shards))
+    return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
+
+
+def ask(folder: Path, unit: str) -> None:
+    """Do a unit of work: answers go to the store, as far as they are not there.
+
+    Args:
+        folder: The run's, with `config.toml` and questions.
+        unit: One of `units_of`.
+
+    Raises:
+        ValueError: the model cannot be loaded, or another unit ran it otherwise.
+    """
+    run = RunFolder(folder)
+    config, questions = Config.read(run.config), Questions(run.questions)
+    name, _, share = unit.rpartition(" ")
+    i, n = map(int, share.split("/"))
+    _ask(mlm_names(config.mlms)[name], name, questions.shards[i::n], questions, config, run)
+
+
+def _ask(
+    model: str,
+    name: str,
+    shards: Sequence[Shard],
+    questions: Questions,
+    config: Config,
+    run: RunFolder,
+) -> None:
+    from generation.suggestions.masked_lm import MaskedLM
+
+    mlm = MaskedLM.load(model, name=name, device=config.device, dtype=config.dtype)
+    identity = StoreIdentity(
+        name=name,
+        revision=mlm.revision,
+        architecture=mlm.architecture,
+        masking=config.masking,
+        suggestions_per_occurrence=config.suggestions_per_occurrence,
+        dtype=mlm.dtype,
+        device=mlm.device,
+        max_pieces=config.max_pieces,
+    )
+    _agree(run, identity)
+    store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
+    total = sum(questions.sizes[shard] for shard in shards)
+    with tqdm(total=total, desc=name, unit="mask") as bar:
+
+        def skip(answered: int) -> None:
+            if not bar.disable:
+                bar.initial += answered  # what is there already says nothing of the speed
+            bar.update(answered)
+
+        store.fill(
+            ((shard, questions.of(shard)) for shard in shards),
+            lambda part: _score(mlm, part, config, bar.update),
+            at_once=mlm.questions_at_once,
+            on_answered=skip,
+        )
+
+
+def _score(
+    mlm: MaskedLM,
+    queries: Sequence[MaskedQuery],
+    config: Config,
+    on_progress: Callable[[int], object],
+) -> Scores:
+    """Answers of one token each, or of several pieces where the settings want them."""
+    from generation.suggestions.word_pieces import score_words
+
+    k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
+    if config.max_pieces == 1:
+        return mlm.score(queries, k=k, batch_tokens=batch_tokens, on_progress=on_progress)
+    return score_words(
+        mlm,
+        queries,
+        k=k,
+        max_pieces=config.max_pieces,
+        batch_tokens=batch_tokens,
+        on_progress=on_progress,
+    )
+
+
+def _agree(run: RunFolder, identity: StoreIdentity) -> None:
+    """Write down which store a model's answers are in, or find that other tasks did."""
+    path = run.stores / f"{slug(identity.name)}.json"
+    if not path.is_file():
+        write_json(path, identity.values, shared=True)
+    if (there := read_json(path)) != identity.values:
+        raise ValueError(
+            f"{identity.name}: expected the same model, device and dtype in every task, got "
+            f"{there} and {identity.values}; name them with --device, --dtype and @revision"
+        )
+
+
+def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """What the manifest says of each masked LM, once all its answers are there.
+
+    Raises:
+        ValueError: answers are missing.
+    """
+    questions = Questions(run.questions)
+    return [_collect(name, questions, run, config) for name in mlm_names(config.mlms)]
+
+
+def _collect(name: str, questions: Questions, run: RunFolder, config: Config) -> dict[str, Any]:
+    path = run.stores / f"{slug(name)}.json"
+    if not path.is_file():
+        raise ValueError(f"{name}: expected answers, found none; run the same command again")
+    identity = StoreIdentity(**read_json(path))
+    store = SuggestionStore.open(store_root(run, config), identity.folder, expected=identity)
+    counts: Mapping[str, int] = {"not_in_vocabulary": 0, "windowed": 0}
+    for shard in questions.shards:
+        scores = store.answers(shard, questions.of(shard))
+        counts = {
+            "not_in_vocabulary": counts["not_in_vocabulary"] + int((~scores.answered).sum()),
+            "windowed": counts["windowed"] + int(scores.windowed.sum()),
+        }
+    return {**identity.values, "store": identity.folder, **counts}
+
+
+def store_root(run: RunFolder, config: Config) -> Path:
+    """Where the stores are."""
+    return Path(config.store) if config.store else run.store

@@ -1,0 +1,565 @@
+"""Masked queries → the most probable tokens and their logits (D3–D5).
+
+Of the modules here the only one that runs torch and transformers; `paraphrase/` has another.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import numpy as np
+
+from generation.records import MaskedQuery, Scores, Span
+from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
+from merge_metric.models.checkpoints import digest_of_files, resolve_device
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
+
+_Reduced = TypeVar("_Reduced")
+
+_HEADS: Final = {
+    "bert": ("cls",),
+    "roberta": ("lm_head",),
+    "xlm-roberta": ("lm_head",),
+    "camembert": ("lm_head",),
+    "mpnet": ("lm_head",),
+    "albert": ("predictions",),
+    "electra": ("generator_predictions", "generator_lm_head"),
+    "distilbert": ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+    "modernbert": ("head", "decoder"),
+}
+"""Model type → the modules after the trunk, in order. Other types run whole."""
+
+_FILES: Final = frozenset({".json", ".safetensors", ".model", ".txt"})
+"""What a model's folder is known by: configuration, tokenizer and weights."""
+_BATCH_TOKENS: Final = {"cpu": 512}
+_BATCH_TOKENS_ACCELERATOR: Final = 16_384
+_HEAD_ROWS: Final = {"cpu": 256}
+_HEAD_ROWS_ACCELERATOR: Final = 2048
+"""Masks that the head takes at a time: its matrix is the vocabulary, and wants more rows than a
+batch of sentences has masks."""
+_FEWEST_ROWS: Final = 16
+"""Matrix kernels take another path for fewer rows, with other rounding; smaller inputs
+are filled up with copies, so that a score never depends on what it is batched with."""
+_IN_FLIGHT: Final = 3
+"""Results left on the device while it works on: fetching the newest would make it idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One text as the model sees it, and the mask in it that is asked about."""
+
+    row: int
+    """Number of the question, and of the answer's row."""
+    ids: tuple[int, ...]
+    position: int
+    """Index in `ids` of the mask asked about."""
+    original: int
+    """The token that is masked there, whose score is wanted beside those of others."""
+    windowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """The tokens that are probable enough, a row per input and token, sorted by both."""
+
+    row: NDArray[np.int64]
+    """[n] `Input.row`"""
+    token: NDArray[np.int32]
+    """[n]"""
+    log_prob: NDArray[np.float32]
+    """[n] In nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """What the model says about some inputs, perhaps still being computed on its device."""
+
+    inputs: list[Input]
+    tokens: torch.Tensor
+    """[inputs, k]"""
+    logits: torch.Tensor
+    """[inputs, k]"""
+    original_logit: torch.Tensor
+    """[inputs]"""
+    log_normalizer: torch.Tensor
+    """[inputs]"""
+
+    def write(self, scores: Scores) -> None:
+        """Wait for the device and put the results where they belong."""
+        rows = [i.row for i in self.inputs]
+        scores.original[rows] = [i.original for i in self.inputs]
+        scores.windowed[rows] = [i.windowed for i in self.inputs]
+        for name in ("tokens", "logits", "original_logit", "log_normalizer"):
+            getattr(scores, name)[rows] = getattr(self, name).cpu().numpy()
+
+
+class MaskedLM:
+    """A masked language model and its tokenizer."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, name: str, revision: str) -> None:
+        """Wrap a live model; `load` is the usual way in.
+
+        Args:
+            model: Any `*ForMaskedLM`, already on its device, in its dtype.
+            tokenizer: Its fast tokenizer, with a mask token.
+            name: What provenance columns call the model.
+            revision: What identifies its weights and tokenizer.
+
+        Raises:
+            ValueError: the tokenizer is not a fast one or has no mask token.
+        """
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"{name}: expected a fast tokenizer (character offsets are needed), got "
+                f"{type(tokenizer).__name__}"
+            )
+        if tokenizer.mask_token_id is None:
+            raise ValueError(f"{name}: expected a tokenizer with a mask token, it has none")
+        self.name, self.revision = name, revision
+        self.architecture = type(model).__name__
+        self._model: Any = model.eval()  # type: ignore[no-untyped-call]
+        self.mask_id: int = tokenizer.mask_token_id
+        self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
+        self._special_ids = frozenset(tokenizer.all_special_ids)
+        self.max_tokens = _max_tokens(model, tokenizer)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        name: str | None = None,
+        device: str = "auto",
+        dtype: str = "float32",
+    ) -> Self:
+        """Load a masked LM from a directory or from the Hub.
+
+        Weights must be safetensors; no code of the repository is run.
+
+        Args:
+            model: Directory, or Hub id with an optional `@revision`.
+            name: What provenance calls it; by default the id or the folder's name.
+            device: `auto` takes a GPU if there is one.
+            dtype: `float32` is the reference (D5).
+
+        Raises:
+            ValueError: no such model, no safetensors, or no trained masked-LM head.
+        """
+        import torch
+        from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+        from merge_metric.models.packed_linear import pack_linear_layers
+
+        path = Path(model)
+        source, _, revision = (str(model), "", "") if path.is_dir() else str(model).partition("@")
+        arguments = {"revision": revision or None, "trust_remote_code": False}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
+            weights, info = AutoModelForMaskedLM.from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                output_loading_info=True,
+                **arguments,
+            )
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"expected a masked LM with safetensors weights in a folder or on the Hub, "
+                f"could not load {str(model)!r}: {error}"
+            ) from error
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(
+                f"{model}: expected a trained masked-LM head, but the checkpoint lacks "
+                f"{missing[:3]}; is it a model for another task?"
+            )
+        weights = pack_linear_layers(weights.to(resolve_device(device)))
+        commit = None if path.is_dir() else getattr(weights.config, "_commit_hash", None)
+        return cls(
+            weights,
+            tokenizer,
+            name=name or (path.name if path.is_dir() else source),
+            revision=commit
+            or digest_of_files(file for file in path.iterdir() if file.suffix in _FILES),
+        )
+
+    @property
+    def device(self) -> str:
+        """Device type: `cpu`, `cuda`, `mps`."""
+        return str(self._model.device.type)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the weights' dtype, such as `float32`."""
+        return str(self._model.dtype).removeprefix("torch.")
+
+    @property
+    def questions_at_once(self) -> int:
+        """As many as fill the device's batches, though sentences differ in length."""
+        return 1 if self.device == "cpu" else 32_768
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What each token id reads as, and which ids are whole words."""
+        return read_vocabulary(self._tokenizer, self._special_ids)
+
+    def score(
+        self,
+        queries: Sequence[MaskedQuery],
+        *,
+        k: int,
+        batch_tokens: int | None = None,
+        on_progress: Callable[[int], object] = lambda queries: None,
+    ) -> Scores:
+        """The `k` most probable tokens at each query's mask (D4).
+
+        Sentences of equal length share a batch, so there is no padding and a query's
+        scores do not depend on its company. The head runs on the masked rows alone.
+
+        Args:
+            queries: What to ask.
+            k: Suggestions wanted; the size of the vocabulary bounds it.
+            batch_tokens: Most tokens in a forward pass.
+            on_progress: Called with the number of queries done, as they are done.
+
+        Returns:
+            One row per query, in order. Queries whose word, or whose other masked
+            occurrence, is not exactly one token stay empty (D3).
+        """
+        inputs = [i for i in self._inputs(queries) if i is not None]
+        on_progress(len(queries) - len(inputs))
+        return self.best(
+            inputs, rows=len(queries), k=k, batch_tokens=batch_tokens, on_progress=on_progress
+        )
+
+    def best(
+        self,
+        inputs: Sequence[Input],
+        *,
+        rows: int,
+        k: int,
+        batch_tokens: int | None = None,
+        on_progress: Callable[[int], object] = lambda queries: None,
+    ) -> Scores:
+        """The `k` most probable tokens at each input's mask, or all that there are.
+
+        Args:
+            inputs: In any order.
+            rows: How many rows the answer has; those that no input is for stay empty.
+            k: Tokens wanted.
+            batch_tokens: As in `score`, like the next.
+            on_progress: Called with the number of inputs done.
+        """
+        k = min(k, int(self._model.config.vocab_size))
+        scores = Scores.empty(rows, k)
+
+        def best_of(inputs: list[Input], logits: torch.Tensor) -> _Best:
+            return _best(inputs, logits, k)
+
+        for best in self._passes(inputs, best_of, batch_tokens, on_progress):
+            best.write(scores)
+        return scores
+
+    def likely(
+        self,
+        inputs: Sequence[Input],
+        *,
+        floors: NDArray[np.float32],
+        allowed: NDArray[np.bool_],
+        which: NDArray[np.int64],
+        batch_tokens: int | None = None,
+    ) -> Likely:
+        """Every token of certain kinds that is more probable than an input's floor.
+
+        Args:
+            inputs: Their rows are 0, 1, 2, ….
+            floors: [inputs] log P that a token has to exceed, in nats.
+            allowed: [kinds, vocabulary] Which tokens are of each kind.
+            which: [inputs] The kind wanted.
+            batch_tokens: As in `score`.
+        """
+        size = int(self._model.config.vocab_size)
+        fitting = np.zeros((len(allowed), size), np.bool_)
+        fitting[:, : min(size, allowed.shape[1])] = allowed[:, :size]
+        kinds = self._to_device(fitting)
+
+        def likely_of(inputs: list[Input], logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows = [i.row for i in inputs]
+            log_probs = logits.log_softmax(-1)
+            probable = log_probs > self._to_device(floors[rows])[:, None]
+            probable &= kinds[self._to_device(which[rows])]
+            places, tokens = probable.nonzero(as_tuple=True)
+            return self._to_device(rows)[places], tokens, log_probs[places, tokens]
+
+        found = list(self._passes(inputs, likely_of, batch_tokens))
+        row, token, log_prob = (
+            np.concatenate([each[i].cpu().numpy() for each in found] or [np.zeros(0)])
+            for i in range(3)
+        )
+        order = np.lexsort((token, row))
+        return Likely(
+            row[order].astype(np.int64), token[order].astype(np.int32),
+            log_prob[order].astype(np.float32),
+        )  # fmt: skip
+
+    def log_probs(
+        self, inputs: Sequence[Input], *, batch_tokens: int | None = None
+    ) -> NDArray[np.float32]:
+        """[inputs] log P of each input's `original` at its mask, in nats.
+
+        Args:
+            inputs: Their rows are 0, 1, 2, ….
+            batch_tokens: As in `score`.
+        """
+        scores = np.zeros(len(inputs), np.float32)
+
+        def own_of(inputs: list[Input], logits: torch.Tensor) -> tuple[list[int], torch.Tensor]:
+            own = self._to_device([[i.original] for i in inputs])
+            return [i.row for i in inputs], logits.log_softmax(-1).gather(1, own)[:, 0]
+
+        for rows, values in self._passes(inputs, own_of, batch_tokens):
+            scores[rows] = values.cpu().numpy()
+        return scores
+
+    def encode(self, sentences: Sequence[str]) -> list[Any]:
+        """The tokens of some sentences, as `tokenizers.Encoding`."""
+        return list(self._tokenizer.encode_batch(list(sentences)))
+
+    def fitted(
+        self, ids: Sequence[int], position: int, encoding: Any
+    ) -> tuple[tuple[int, ...], int]:
+        """Ids cut to a window around a position, if there are too many; the position in it.
+
+        Args:
+            ids: Of a whole text, perhaps with other pieces in it.
+            position: What the window is around.
+            encoding: The text's, whose special tokens stand around the window too.
+        """
+        if len(ids) <= self.max_tokens:
+            return tuple(ids), position
+        special = encoding.special_tokens_mask
+        head = next(i for i, flag in enumerate(special) if not flag)
+        tail = next(i for i, flag in enumerate(reversed(special)) if not flag)
+        room = self.max_tokens - head - tail
+        first = min(max(position - room // 2, head), len(ids) - tail - room)
+        kept = (*ids[:head], *ids[first : first + room], *ids[len(ids) - tail :])
+        return kept, position - first + head
+
+    def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[Input | None]:
+        sentences = list(dict.fromkeys(query.sentence for query in queries))
+        encodings = dict(zip(sentences, self.encode(sentences), strict=True))
+        pieces_at = {s: pieces_of_spans(s, e, most=1) for s, e in encodings.items()}
+        for row, query in enumerate(queries):
+            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
+            masked = [located.get(span) for span in query.masked]
+            if all(p is not None and self.is_word([encoding.ids[i] for i in p], query, span)
+                   for p, span in zip(masked, query.masked, strict=True)):  # fmt: skip
+                positions = [place.start for place in masked if place is not None]
+                yield self._input(row, encoding, located[query.span].start, positions)
+            else:
+                yield None
+
+    def is_word(self, tokens: Sequence[int], query: MaskedQuery, span: Span) -> bool:
+        """Whether tokens stand for the word: not for "unknown", nor for another text."""
+        word = query.sentence[slice(*span)]
+        return all(map(self.vocabulary.is_text, tokens)) and _folded(
+            "".join(self.vocabulary.texts[token] for token in tokens)
+        ) == _folded(word)
+
+    def _input(self, row: int, encoding: Any, position: int, masked: Sequence[int]) -> Input:
+        ids = list(encoding.ids)
+        original = ids[position]
+        for i in masked:
+            ids[i] = self.mask_id
+        kept, place = self.fitted(ids, position, encoding)
+        return Input(row, kept, place, original, len(kept) < len(ids))
+
+    def _passes(
+        self,
+        inputs: Sequence[Input],
+        reduce: Callable[[list[Input], torch.Tensor], _Reduced],
+        batch_tokens: int | None,
+        on_progress: Callable[[int], object] = lambda inputs: None,
+    ) -> Iterator[_Reduced]:
+        """What `reduce` makes of the logits [inputs, vocabulary] of some inputs after others.
+
+        The results are handed out late, as they may still be computed on the device.
+        """
+        budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
+        rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
+        waiting: deque[_Reduced] = deque()
+        for group in _groups(_batches(inputs, budget), rows):
+            waiting.append(self._pass(group, reduce, on_progress))
+            if len(waiting) > _IN_FLIGHT:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _run(self, batch: list[Input]) -> torch.Tensor:
+        """[batch, width] The trunk's vector at each mask; whole models give logits at once."""
+        import torch
+
+        length = len(batch[0].ids)
+        rows = max(len(batch), -(-_FEWEST_ROWS // length))
+        filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
+        ids = self._to_device([i.ids for i in filled])
+        positions = self._to_device([i.position for i in filled])
+        output: torch.Tensor = self._trunk(input_ids=ids)[0]
+        return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
+
+    def _pass(
+        self,
+        batches: list[list[Input]],
+        reduce: Callable[[list[Input], torch.Tensor], _Reduced],
+        on_progress: Callable[[int], object],
+    ) -> _Reduced:
+        """Run trunk and head; the results stay on the device, and need not be there yet."""
+        import torch
+
+        inputs = [i for batch in batches for i in batch]
+        found = []
+        with torch.inference_mode():
+            for batch in batches:
+                found.append(self._run(batch))
+                on_progress(len(batch))
+            vectors = torch.cat(found)
+            if (few := _FEWEST_ROWS - len(inputs)) > 0:
+                vectors = torch.cat([vectors, vectors[-1:].expand(few, -1)])
+            return reduce(inputs, self._head(vectors)[: len(inputs)].float())
+
+    def _to_device(self, numbers: Any) -> torch.Tensor:
+        import torch
+
+        return torch.as_tensor(numbers).to(self._model.device, non_blocking=True)
+
+    @cached_property
+    def _trunk(self) -> Callable[..., Any]:
+        """The model without its head; the whole model where the head is not known."""
+        if self._model.config.model_type in _HEADS:
+            trunk: Callable[..., Any] = getattr(self._model, self._model.base_model_prefix)
+            return trunk
+        return self._model  # type: ignore[no-any-return]
+
+    def _head(self, vectors: torch.Tensor) -> torch.Tensor:
+        for module in _HEADS.get(self._model.config.model_type, ()):
+            vectors = getattr(self._model, module)(vectors)
+        return vectors
+
+
+def _best(inputs: list[Input], logits: torch.Tensor, k: int) -> _Best:
+    """The `k` best of each row; the logits are not needed any more afterwards."""
+    import torch
+
+    best = logits.topk(k, dim=-1)
+    originals = torch.tensor([[i.original] for i in inputs]).to(logits.device, non_blocking=True)
+    own = logits.gather(1, originals)[:, 0]
+    # In place, from the maximum that is known: logits are large.
+    highest = best.values[:, :1]
+    log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
+    return _Best(inputs, best.indices, best.values, own, log_normalizer)
+
+
+def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
+    """Inputs of equal length, at most `budget` tokens together.
+
+    Short and long batches come in random order, so that the speed seen so far is an
+    honest estimate of the speed to come.
+    """
+    batches = []
+    ordered = sorted(inputs, key=lambda i: (len(i.ids), i.row))
+    for length, group in groupby(ordered, key=lambda i: len(i.ids)):
+        same = list(group)
+        size = max(1, budget // length)
+        batches += [same[start : start + size] for start in range(0, len(same), size)]
+    random.Random(0).shuffle(batches)
+    return batches
+
+
+def _groups(batches: Iterable[list[Input]], rows: int) -> Iterator[list[list[Input]]]:
+    """Batches in groups of at least so many rows: the head wants more than the trunk."""
+    group: list[list[Input]] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(map(len, group)) >= rows:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
+    """Half-open character span → indices of the tokens that cover just that (D3).
+
+    Tokenizers that count the space before a word as part of its token are put right.
+    Tokens that overlap (a lone "▁" over its word's first letter, the bytes of one
+    character) are pieces of nothing, and left out.
+
+    Args:
+        sentence: The text.
+        encoding: Its tokens.
+        most: How many tokens a span may have.
+    """
+    spans: list[tuple[int, int, int]] = []
+    for i, (start, end) in enumerate(encoding.offsets):
+        text = sentence[start:end]
+        start += len(text) - len(text.lstrip())
+        end -= len(text) - len(text.rstrip())
+        if start < end and not encoding.special_tokens_mask[i]:
+            spans.append((start, end, i))
+    before = [0, *(end for _, end, _ in spans)]
+    after = [*(start for start, _, _ in spans[1:]), len(sentence)]
+    found: dict[Span, range] = {}
+    open_spans: list[tuple[int, range]] = []
+    """Where a word may have begun, and its tokens so far: up to the token before."""
+    for (start, end, i), last, following in zip(spans, before, after, strict=False):
+        if not (last <= start and end <= following):
+            open_spans = []
+            continue
+        joined = start == last
+        open_spans = [
+            (first, range(tokens.start, i + 1))
+            for first, tokens in open_spans
+            if joined and tokens.stop == i and len(tokens) < most
+        ] + [(start, range(i, i + 1))]
+        found |= {(first, end): tokens for first, tokens in open_spans}
+    return found
+
+
+def _folded(text: str) -> str:
+    """Lower case without accents, as uncased tokenizers see text."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
+
+
+def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer without truncation or padding, whatever its file says."""
+    from tokenizers import Tokenizer
+
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _max_tokens(model: PreTrainedModel, tokenizer: Any) -> int:
+    """Longest input in tokens, special ones included.
+
+    RoBERTa and its kin count positions from `padding_idx + 1`.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None) or 10**9
+    embeddings = getattr(model.base_model, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    if padding is not None:
+        positions -= padding + 1
+    return int(min(positions, tokenizer.model_max_length))

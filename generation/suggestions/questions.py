@@ -1,0 +1,220 @@
+"""The distinct questions of a run on disk, dealt to shards by the sentence they are about.
+
+A question is known by a key: a digest of its sentence, then one of its spans. A shard holds the
+sentences whose digests begin alike, so that no question stands in two shards, and what is in
+a shard depends on nothing but the problems. Shards are what `suggest` can do side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from generation.records import MaskedQuery
+from generation.run_folder import read_json, write_json, write_table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PROBLEMS_PER_SHARD: Final = 1024
+"""On average, at most: a shard's questions and answers fit into memory many times."""
+_BUFFERED: Final = 200_000
+"""Questions held before they are spilled to their shards' files."""
+_SENTENCE_BYTES, _SPAN_BYTES = 10, 6
+KEY: Final = np.dtype(f"S{_SENTENCE_BYTES + _SPAN_BYTES}")
+
+QUESTION_FIELDS: Final = [
+    ("key", pa.binary(KEY.itemsize)),
+    ("sentence", pa.string()),
+    ("span", pa.list_(pa.int32())),
+    ("masked", pa.list_(pa.list_(pa.int32()))),
+]
+"""How a question stands in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The questions whose keys begin with certain bits."""
+
+    bits: int
+    prefix: int
+    """The number that these bits make, below 2 ** bits."""
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The inverse of `name`."""
+        bits, prefix = name.split("-")
+        return cls(int(bits), int(prefix, 16))
+
+    @property
+    def name(self) -> str:
+        """Such as `4-0c`: four bits, 1100."""
+        return f"{self.bits}-{self.prefix:0{-(-self.bits // 4) or 1}x}"
+
+    def overlaps(self, other: Shard) -> bool:
+        """Whether a question can be in both."""
+        bits = min(self.bits, other.bits)
+        return self.prefix >> (self.bits - bits) == other.prefix >> (other.bits - bits)
+
+
+EVERYTHING: Final = Shard(0, 0)
+
+
+@lru_cache(maxsize=64)
+def _sentence_digest(sentence: str) -> bytes:
+    return blake2b(sentence.encode(), digest_size=_SENTENCE_BYTES).digest()
+
+
+def key_of(query: MaskedQuery) -> bytes:
+    """[16 bytes] What a question is known by.
+
+    >>> one = MaskedQuery("A boy and a boy.", (2, 5), ((2, 5),))
+    >>> other = MaskedQuery("A boy and a boy.", (12, 15), ((12, 15),))
+    >>> key_of(one)[:10] == key_of(other)[:10], key_of(one) == key_of(other)
+    (True, False)
+    """
+    spans = json.dumps([query.span, query.masked])
+    span_digest = blake2b(spans.encode(), digest_size=_SPAN_BYTES).digest()
+    return _sentence_digest(query.sentence) + span_digest
+
+
+class Questions:
+    """A run's questions."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open what `write` left.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+        """
+        header = folder / "questions.json"
+        if not header.is_file():
+            raise FileNotFoundError(
+                f"expected questions in {folder}, found none; run: merge-nli suggest"
+            )
+        values = read_json(header)
+        self.folder, self.made_from = folder, values["made_from"]
+        self.sizes: dict[Shard, int] = {
+            Shard.parse(name): size for name, size in values["shards"].items()
+        }
+        """Shard → how many questions it has; those without any left out."""
+
+    @classmethod
+    def write(
+        cls, folder: Path, queries: Iterable[MaskedQuery], *, problems: int, made_from: str
+    ) -> Self:
+        """Deal questions to shards, each question once.
+
+        Args:
+            folder: There afterwards as a whole, or as it was before.
+            queries: In any order, repeated or not.
+            problems: How many problems they come from: decides how many shards there are.
+            made_from: What tells whether the questions are still those wanted.
+        """
+        partial = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / "shards").mkdir(parents=True)
+        bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
+        _deal(partial, queries, bits)
+        sizes = {}
+        with (partial / "keys.bin").open("wb") as keys:
+            for spilled in sorted(partial.glob("shards/*.jsonl")):
+                table = _distinct(spilled)
+                keys.write(table["key"].combine_chunks().to_numpy(zero_copy_only=False)
+                           .astype(KEY).tobytes())  # fmt: skip
+                write_table(spilled.with_suffix(".parquet"), table)
+                spilled.unlink()
+                sizes[spilled.stem] = len(table)
+        write_json(partial / "questions.json", {"made_from": made_from, "shards": sizes})
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+        return cls(folder)
+
+    def __len__(self) -> int:
+        """How many questions there are."""
+        return sum(self.sizes.values())
+
+    @property
+    def shards(self) -> list[Shard]:
+        """Those with questions, in order."""
+        return list(self.sizes)
+
+    def of(self, shard: Shard) -> list[MaskedQuery]:
+        """A shard's questions, by key."""
+        return read_queries(pq.read_table(self.folder / "shards" / f"{shard.name}.parquet"))
+
+    def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
+        """[len(queries)] Their numbers in the order of shards and keys.
+
+        Raises:
+            ValueError: some are none of the run's questions.
+        """
+        known = np.memmap(self.folder / "keys.bin", KEY, mode="r")
+        wanted = np.array([key_of(query) for query in queries], KEY)
+        rows = np.searchsorted(known, wanted)
+        found = known[np.minimum(rows, len(known) - 1)] == wanted
+        if missing := int((~found).sum()):
+            raise ValueError(
+                f"{self.folder}: expected {len(wanted)} questions, {missing} are missing; run: "
+                "merge-nli suggest with these settings"
+            )
+        return rows
+
+
+def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
+    """Questions as columns of `QUESTION_FIELDS`."""
+    values = {
+        "key": [key_of(query) for query in queries],
+        "sentence": [query.sentence for query in queries],
+        "span": [query.span for query in queries],
+        "masked": [query.masked for query in queries],
+    }
+    return {name: pa.array(values[name], kind) for name, kind in QUESTION_FIELDS}
+
+
+def read_queries(table: pa.Table) -> list[MaskedQuery]:
+    """The inverse of `question_columns`."""
+    return [
+        MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
+        for sentence, span, masked in zip(
+            *(table[name].to_pylist() for name in ("sentence", "span", "masked")), strict=True
+        )
+    ]
+
+
+def _deal(folder: Path, queries: Iterable[MaskedQuery], bits: int) -> None:
+    """Append each question to its shard's file, many at a time."""
+    queries = iter(queries)
+    while held := list(islice(queries, _BUFFERED)):
+        of_shard: dict[int, list[str]] = {}
+        for query in dict.fromkeys(held):
+            prefix = int.from_bytes(_sentence_digest(query.sentence)[:4]) >> (32 - bits)
+            of_shard.setdefault(prefix, []).append(json.dumps(asdict(query)))
+        for prefix, lines in of_shard.items():
+            path = folder / "shards" / f"{Shard(bits, prefix).name}.jsonl"
+            with path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
+
+
+def _distinct(spilled: Path) -> pa.Table:
+    queries = dict.fromkeys(_spilled_queries(spilled))
+    return pa.table(question_columns(list(queries))).sort_by("key")
+
+
+def _spilled_queries(path: Path) -> Iterator[MaskedQuery]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            masked = tuple((start, end) for start, end in row["masked"])
+            yield MaskedQuery(row["sentence"], (row["span"][0], row["span"][1]), masked)

@@ -1,0 +1,1 @@
+"""Variants: candidates, filters, set algebra, sampling, and the rows of the dataset."""

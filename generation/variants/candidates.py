@@ -1,0 +1,170 @@
+"""What the suggestion stores say about an occurrence, after the filters without a tagger.
+
+What these filters leave is a tenth of a store. It is written once per build into flat files,
+in the order of the run's questions, and read from there block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
+
+import numpy as np
+
+from generation.ragged import ranges, starts_of
+from generation.records import MaskedQuery, Scores
+from generation.run_folder import read_json, write_json
+from generation.suggestions.questions import Questions
+from generation.suggestions.store import SuggestionStore
+from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
+from generation.variants.filters import CHEAP_REASONS, Survivors, cheap_filters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FILES: Final = {
+    "starts": np.dtype(np.int64),
+    "in_vocabulary": np.dtype(np.bool_),
+    "tokens": np.dtype(np.int32),
+    "log_odds": np.dtype(np.float32),
+    "rejected": np.dtype((np.int32, len(CHEAP_REASONS))),
+}
+_WORDS: Final = "words.json"
+"""The candidates of several pieces."""
+
+
+def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
+    """Each word of several pieces as one number past the vocabulary's, and what these read as.
+
+    Args:
+        scores: Where no word may have several, they stay as they are.
+        vocabulary: What the pieces read as.
+    """
+    if scores.tokens.ndim == 2:
+        return scores, vocabulary
+    every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
+    size = len(vocabulary.texts)
+    # Ids past the vocabulary (padding of the output layer) would be taken for words.
+    numbers = np.where(every[..., 0] < size, every[..., 0], _no_text(vocabulary))
+    is_long = every[..., 1] >= 0
+    distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
+    texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    joins_on = vocabulary.kinds[distinct[:, 0]] == ATTACHED
+    of_words = size + 2 * np.array([places[text] for text in texts], np.int32) + joins_on
+    numbers[is_long] = of_words[inverse.ravel()]
+    return (
+        replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
+        vocabulary.with_words(places),
+    )
+
+
+def _no_text(vocabulary: Vocabulary) -> int:
+    """An id that stands for no text."""
+    return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """One MLM's candidates at every occurrence asked about. Can be sent to other processes."""
+
+    folder: Path
+    questions: Questions
+    store: SuggestionStore
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path,
+        store: SuggestionStore,
+        questions: Questions,
+        *,
+        probability_filter: bool,
+    ) -> Self:
+        """Filter a store's answers to the run's questions, one shard at a time.
+
+        Raises:
+            ValueError: some have no answer in the store.
+        """
+        folder.mkdir(parents=True)
+        vocabulary, done = store.vocabulary(), 0
+        words: dict[str, int] = {}
+        files = {name: (folder / f"{name}.bin").open("wb") for name in _FILES}
+        try:
+            _append(files, starts=[0])
+            for shard in questions.shards:
+                scores, known = in_words(store.answers(shard, questions.of(shard)), vocabulary)
+                left = cheap_filters(scores, known, probability_filter=probability_filter)
+                _append(
+                    files,
+                    starts=left.starts[1:] + done,
+                    in_vocabulary=left.in_vocabulary,
+                    tokens=_renumbered(left.tokens, known, len(vocabulary.texts), words),
+                    log_odds=left.log_odds,
+                    rejected=left.rejected,
+                )
+                done += len(left.tokens)
+        finally:
+            for file in files.values():
+                file.close()
+        write_json(folder / _WORDS, list(words))
+        return cls(folder, questions, store)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What the tokens read as, and the words of several pieces after them."""
+        return self.store.vocabulary().with_words(read_json(self.folder / _WORDS))
+
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        """The candidates at some occurrences, in their order.
+
+        Raises:
+            ValueError: some are none of the run's questions.
+        """
+        rows = self.questions.rows(queries)
+        starts = self._open("starts")
+        first, sizes = starts[rows], starts[rows + 1] - starts[rows]
+        places = ranges(first, sizes)
+        return Survivors(
+            starts=starts_of(sizes),
+            in_vocabulary=self._open("in_vocabulary")[rows],
+            tokens=self._open("tokens")[places],
+            log_odds=self._open("log_odds")[places],
+            rejected=self._open("rejected")[rows],
+        )
+
+    def _open(self, name: str) -> NDArray[Any]:
+        # Mapped anew each time: pages that were read do not stay in the process's memory.
+        path, dtype = self.folder / f"{name}.bin", _FILES[name]
+        if not path.stat().st_size:
+            return np.empty(0, dtype)
+        return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
+
+
+def _renumbered(
+    tokens: NDArray[np.int32], known: Vocabulary, size: int, words: dict[str, int]
+) -> NDArray[np.int32]:
+    """Words of several pieces by numbers that are theirs in all shards.
+
+    Only what the filters leave is numbered, a small part of the words in a store.
+
+    Args:
+        tokens: Numbers in `known`.
+        known: The words of one shard.
+        size: How many tokens there are.
+        words: Word → its place among all; takes the new ones.
+    """
+    of_pieces = tokens >= size
+    distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
+    places = [words.setdefault(known.texts[number], len(words)) for number in distinct.tolist()]
+    renumbered = tokens.copy()
+    renumbered[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
+    return renumbered
+
+
+def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
+    for name, values in columns.items():
+        files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())

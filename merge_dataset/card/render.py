@@ -1,0 +1,332 @@
+"""The dataset card: README.md of a dataset folder, a pure function of its files."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import yaml
+
+from merge_dataset import provenance
+from merge_dataset.card import text as card_text
+from merge_dataset.card.source_facts import source_facts
+from merge_dataset.card.statistics import Statistics, compute_statistics, split_size
+from merge_dataset.layout import (
+    PROVENANCE,
+    all_configurations,
+    collections,
+    format_in,
+    require_dataset,
+    sources,
+    split_files,
+)
+from merge_dataset.merge_nli import content_hash
+from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
+from merge_dataset.schema import (
+    CONFIG_SUFFIXES,
+    NLI,
+    PARAPHRASE,
+    arrow_schema,
+    parse_config_name,
+)
+
+STATISTICS_START: Final = "<!-- statistics -->"
+STATISTICS_END: Final = "<!-- /statistics -->"
+
+_TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs")
+_OF_NLI, _OF_OTHERS = "natural-language-inference", "multi-input-text-classification"
+
+_SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
+
+
+def render(folder: Path) -> str:
+    """The whole card of a dataset folder, from the data and the provenance in it.
+
+    Raises:
+        NotADirectoryError, ValueError: `folder` is no dataset folder, or a file in it is
+            not what it should be.
+    """
+    require_dataset(folder)
+    names = sources(folder)
+    statistics = [compute_statistics(folder, name) for name in all_configurations(folder)]
+    made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
+    kinds = {provenance.kind_of(each) for each in made}
+    formats = {name: format_in(folder, name) for name in collections(folder)}
+    columns = card_text.columns(kinds, formats)
+    body = [
+        card_text.introduction(kinds, formats),
+        card_text.loading(_example(folder), kinds),
+        card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
+        card_text.statistics(kinds) + statistics_block(statistics),
+        card_text.making(kinds) + "\n".join(map(_making, made)),
+        card_text.licences(names),
+        card_text.limits(
+            kinds,
+            relatives_stay=any(_leaves(each, "families", "ignore") for each in made),
+            pieces_stay=any(_leaves(each, "max_pieces", 1) for each in made),
+        ),
+        card_text.citations(names, kinds),
+    ]
+    header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
+    return f"---\n{header}---\n\n" + "\n".join(body)
+
+
+def front_matter(folder: Path) -> dict[str, Any]:
+    """The card's YAML: what the Hub lists, and what `load_dataset` goes by."""
+    configs = all_configurations(folder)
+    facts = [source_facts(name) for name in sources(folder)]
+    creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
+    paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
+    formats = [format_in(folder, name) for name in collections(folder)]
+    task_ids = {_OF_NLI if each == NLI else _OF_OTHERS for each in formats}
+    variants = sum(
+        split_size(folder, split_files(folder, name)["variants"]).num_examples
+        for name in collections(folder)
+    )
+    return {
+        "pretty_name": "MERGE-NLI",
+        "language": ["en"],
+        "license": sorted({licence for fact in facts for licence in fact.licence_ids}),
+        "task_categories": ["text-classification"],
+        "task_ids": sorted(task_ids),
+        "annotations_creators": creators,
+        "language_creators": [*creators],  # its own list: YAML would write the same as an alias
+        "multilinguality": ["monolingual"],
+        "source_datasets": sorted({fact.source_dataset for fact in facts}),
+        "size_categories": [next((s for limit, s in _SIZES if variants < limit), "1M<n<10M")],
+        "tags": [
+            *_TAGS,
+            *(("nli",) if NLI in formats else ()),
+            *(("paraphrase", "semantic-sensitivity") if paraphrased else ()),
+        ],
+        "configs": [_config(folder, name) for name in configs],
+        "dataset_info": [_dataset_info(folder, name) for name in configs],
+    }
+
+
+def statistics_block(statistics: list[Statistics]) -> str:
+    """A table of figures per configuration for each set of labels, between marks for a check."""
+    tables = [
+        _figures(list(alike)) for _, alike in groupby(statistics, key=lambda each: each.label_names)
+    ]
+    return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
+
+
+def _figures(statistics: list[Statistics]) -> str:
+    header = (
+        "configuration",
+        "seeds",
+        *(f"{label} (%)" for label in statistics[0].label_names),
+        "unique variants",
+        "unique variants per seed",
+        "variants per subsample",
+    )
+    rows = [
+        (
+            f"`{each.config}`",
+            f"{each.seeds:,}",
+            *(f"{100 * share:.1f}" for share in each.label_shares),
+            f"{each.variants:,}",
+            f"{each.variants_per_seed:.1f}",
+            f"{each.variants_per_subsample:,.1f}",
+        )
+        for each in statistics
+    ]
+    return _table(header, rows)
+
+
+def find_statistics_block(card: str) -> str | None:
+    """The statistics block of a card's text, markers included; None where it has none."""
+    start, end = card.find(STATISTICS_START), card.find(STATISTICS_END)
+    return card[start : end + len(STATISTICS_END)] + "\n" if 0 <= start < end else None
+
+
+def read_front_matter(card: str) -> dict[str, Any]:
+    """The YAML of a card's text.
+
+    Raises:
+        ValueError: there is none between two lines of `---`, or it is no mapping.
+    """
+    opening, _, rest = card.partition("---\n")
+    header, closing, _ = rest.partition("\n---\n")
+    try:
+        value = yaml.safe_load(header) if closing and not opening else None
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"no mapping but {type(value).__name__}")
+    return value
+
+
+def _example(folder: Path) -> str:
+    """A configuration to load, of one class where there is one."""
+    names = all_configurations(folder)
+    return next((name for name in names if parse_config_name(name)[1]), names[0])
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    # `datasets` names its cache entry for a folder after this YAML, not after the data:
+    # without the digest, data exported anew would go on loading from the old entry.
+    title = source_facts(parse_config_name(name)[0]).title
+    files = split_files(folder, name)
+    return {
+        "config_name": name,
+        "description": f"{title}; content {content_hash(folder, name)}",
+        "data_files": [
+            {"split": split, "path": paths[0] if len(paths) == 1 else paths}
+            for split, paths in files.items()
+        ],
+    }
+
+
+def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
+    sizes = {s: split_size(folder, files) for s, files in split_files(folder, name).items()}
+    problem_format = format_in(folder, name)
+    return {
+        "config_name": name,
+        "features": [
+            {"name": field.name, **_feature(field, problem_format.labels)}
+            for field in arrow_schema(problem_format)
+        ],
+        "splits": [
+            {"name": split, "num_bytes": size.num_bytes, "num_examples": size.num_examples}
+            for split, size in sizes.items()
+        ],
+        "download_size": sum(size.file_bytes for size in sizes.values()),
+        "dataset_size": sum(size.num_bytes for size in sizes.values()),
+    }
+
+
+def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
+    # `list:` is read by datasets 3.6 (as a Python list) and by 5.x; what 5.x writes.
+    label = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
+    if field.name == "label":
+        return {"dtype": label}
+    if field.name == "annotator_labels":
+        return {"list": label}
+    kind = _type(field.type)
+    return kind if isinstance(kind, dict) else {"dtype": kind}
+
+
+def _type(arrow: pa.DataType) -> str | dict[str, Any]:
+    if pa.types.is_list(arrow):
+        return {"list": _type(arrow.value_type)}
+    return "float32" if pa.types.is_float32(arrow) else str(arrow)
+
+
+def _making(made: dict[str, Any]) -> str:
+    """How one collection was made: problems, models, settings, funnel."""
+    is_paraphrases = provenance.kind_of(made) == PARAPHRASES
+    parts = _making_paraphrases(made) if is_paraphrases else _making_replacements(made)
+    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
+    return "\n".join(
+        [f"### `{provenance.collection_of(made)}`\n", *parts, f"Packages: {packages}.\n"]
+    )
+
+
+def _making_replacements(made: dict[str, Any]) -> list[str]:
+    eligible = ", ".join(
+        f"{count:,} for {CONFIG_SUFFIXES[word_class]}"
+        for word_class, count in made["eligible"].items()
+    )
+    return [
+        f"{_problems(made)} kept. Eligible seeds: {eligible}. Tagger: {made['tagger']}. "
+        f"Ablation: {made['ablation'] or 'none'}. Fingerprint: `{made['fingerprint']}`.\n",
+        "Masked language models:\n",
+        _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
+        *(_likelihoods(made["signals"]) if "signals" in made else ()),
+        *_settings(made["config"]),
+        *_options(made["config"]),
+        "What became of the suggestions, by model and word class; each was rejected for one "
+        "reason or kept:\n",
+        _funnel(made),
+    ]
+
+
+def _likelihoods(signals: dict[str, Any]) -> list[str]:
+    return [
+        "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
+        f"{signals['scheme']} (Kauf and Ivanova, 2023); {signals['windowed']:,} texts longer than "
+        "its limit were scored within windows:\n",
+        _table(MODEL_KEYS, [[signals["mlm"][key] for key in MODEL_KEYS]]),
+    ]
+
+
+def _making_paraphrases(made: dict[str, Any]) -> list[str]:
+    right = made["problems"]["answered_right"]
+    return [
+        f"{_problems(made)} kept, of which M answers {right:,} right. Seeds with a paraphrase: "
+        f"{sum(made['eligible'].values()):,}. Fingerprint: `{made['fingerprint']}`.\n",
+        "Text generator:\n",
+        _described({**made["generator"], "prompt": made["prompt"]}),
+        "NLI model M:\n",
+        _described(made["nli_model"]),
+        *_settings({key: value for key, value in made["config"].items() if key != "prompt"}),
+        "What became of the candidates, by round; each was dropped for one reason or kept:\n",
+        _funnel(made),
+    ]
+
+
+def _problems(made: dict[str, Any]) -> str:
+    data, problems = made["source_data"], made["problems"]
+    digest = f" (SHA-256 `{data['sha256']}`)" if data["sha256"] else ""
+    return (
+        f"Problems: {data['description']}{digest}; {problems['read']:,} read, "
+        f"{problems['unlabelled']:,} without a gold label dropped, {problems['kept']:,}"
+    )
+
+
+def _settings(config: dict[str, Any]) -> list[str]:
+    chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
+    return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
+
+
+def _options(config: dict[str, Any]) -> list[str]:
+    text = " ".join(card_text.options(config))
+    return [f"{text}\n"] if text else []
+
+
+def _leaves(made: dict[str, Any], setting: str, default: object) -> bool:
+    """Whether a limit stands that another setting than the default takes away.
+
+    Not said of paraphrases.
+    """
+    if provenance.kind_of(made) != REPLACEMENTS:
+        return False
+    return bool(made["config"].get(setting, default) == default)
+
+
+def _described(model: dict[str, Any]) -> str:
+    return _table(("what", "value"), ((k, v) for k, v in model.items() if v is not None))
+
+
+def _funnel(made: dict[str, Any]) -> str:
+    columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
+    rows = ([_count(row.get(key, 0)) for key in columns] for row in made["funnel"])
+    return _table(columns, rows)
+
+
+def _table(header: Any, rows: Any) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            text = "none"
+        case bool():
+            text = str(value).lower()
+        case list() | tuple():
+            text = ", ".join(map(str, value)) or "none"
+        case dict():
+            text = ", ".join(f"{k}: {v}" for k, v in value.items()) or "none"
+        case _:
+            text = str(value)
+    return " ".join(text.split()).replace("|", "\\|")

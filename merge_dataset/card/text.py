@@ -1,0 +1,401 @@
+"""What the dataset card says in words.
+
+Of each kind of collection, replacements and paraphrases, it speaks where there are some.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from merge_dataset.card.source_facts import source_facts
+from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
+from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
+
+Kinds = Collection[str]
+"""`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
+
+Formats = Mapping[str, ProblemFormat]
+"""Collection → the format of its problems."""
+
+
+def introduction(kinds: Kinds, formats: Formats) -> str:
+    """What the data are for, and what a variant is."""
+    if PARAPHRASES not in kinds:
+        text = _INTRODUCTION
+    elif REPLACEMENTS not in kinds:
+        text = _OF_PARAPHRASES + _SCORED
+    else:
+        text = _INTRODUCTION + _PARAPHRASES_TOO
+    return text + _other_formats(formats)
+
+
+def _other_formats(formats: Formats) -> str:
+    """Of problems that are not of NLI."""
+    rows = "".join(
+        f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
+        for name, each in formats.items()
+        if each != NLI
+    )
+    return f"{_OTHER_FORMATS}{rows}" if rows else ""
+
+
+def loading(example: str, kinds: Kinds) -> str:
+    """How to load the data, with an example configuration."""
+    seeds, variants = SPLITS
+    held = "".join(text for kind, text in _CONFIGURATIONS.items() if kind in kinds)
+    return f"""\
+## Loading
+
+With the folder `{DATASET_NAME}/` in the working directory, or registered once with
+`merge-nli register {DATASET_NAME}`, in which case from any directory and offline:
+
+```python
+from datasets import load_dataset
+
+data = load_dataset("{DATASET_NAME}", "{example}")
+data["{seeds}"]     # the original problems
+data["{variants}"]  # their variants
+```
+
+{held}"""
+
+
+def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
+    """Column or columns → what they hold."""
+    if PARAPHRASES not in kinds:
+        texts = COLUMNS
+    elif REPLACEMENTS not in kinds:
+        texts = COLUMNS | _COLUMNS_OF_PARAPHRASES
+    else:
+        texts = {
+            name: f"{text}; of a paraphrase: {_COLUMNS_OF_PARAPHRASES[name]}"
+            if name in _COLUMNS_OF_PARAPHRASES
+            else text
+            for name, text in COLUMNS.items()
+        }
+    return {_of_fields(name, formats): _of_labels(name, text, formats)
+            for name, text in texts.items()}  # fmt: skip
+
+
+def _of_fields(names: str, formats: Formats) -> str:
+    """Names of columns for premise and hypothesis → those for the fields of each format."""
+    if not (pair := _FIELD_COLUMNS.fullmatch(names)):
+        return names
+    each = dict.fromkeys(one.fields for one in formats.values())
+    return "; ".join(", ".join(f"`{field}{pair[1]}`" for field in fields) for fields in each)
+
+
+def _of_labels(name: str, text: str, formats: Formats) -> str:
+    """The numbers of labels, of each format."""
+    if name != "`label`":
+        return text
+    each = dict.fromkeys(one.labels for one in formats.values())
+    numbers = (", ".join(f"{n} {label}" for n, label in enumerate(labels)) for labels in each)
+    return f"{'; or '.join(numbers)}; a variant has its seed's"
+
+
+def statistics(kinds: Kinds) -> str:
+    """What stands above the figures."""
+    texts = {REPLACEMENTS: _ROWS, PARAPHRASES: _ONE_SUBSAMPLE}
+    return "".join(
+        ["## Statistics\n\n", *(text for kind, text in texts.items() if kind in kinds), "\n"]
+    )
+
+
+def making(kinds: Kinds) -> str:
+    """How variants are made, of each kind."""
+    texts = [text for kind, text in _MAKING.items() if kind in kinds]
+    return "\n".join(["## How it was made\n", *texts, ""])
+
+
+def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
+    """What a reader should not expect.
+
+    Args:
+        kinds: Of collections.
+        relatives_stay: Whether in some, other forms of a replaced word are left alone.
+        pieces_stay: Whether in some, words of several word pieces are left alone.
+    """
+    texts = [text for kind, text in _LIMITS.items() if kind in kinds]
+    english = _ENGLISH if REPLACEMENTS not in kinds else ""
+    text = "".join(["## Limits\n\n", *texts, english])
+    for stays, limit in ((relatives_stay, _RELATIVES), (pieces_stay, _PIECES)):
+        text = text if stays else text.replace(limit, "")
+    return text
+
+
+def options(config: Mapping[str, Any]) -> Iterator[str]:
+    """What variants change beside one word, by a run's settings."""
+    families, count = config.get("families"), config.get("words_at_once", 1)
+    if families in _FAMILIES:
+        yield _FAMILIES[families]
+    if count > 1:
+        yield f"A variant replaces {count} shared words of the class at once."
+    if config.get("repair_articles"):
+        yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
+    if families == "inflect" or count > 1 or config.get("repair_articles"):
+        yield _PAIRS
+
+
+def licences(names: Iterable[str]) -> str:
+    """The licence section for these sources."""
+    facts = {name: source_facts(name) for name in names}
+    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
+    return (
+        "## Licences\n\nSeeds are the problems of the source, and variants are adaptations of "
+        "them, so both stay under its licence:\n\n" + "".join(items)
+    )
+
+
+def citations(names: Iterable[str], kinds: Kinds) -> str:
+    """BibTeX entries: of the methods, then of the sources that have one."""
+    entries = [_MERGE, *([_SENSITIVITY] if PARAPHRASES in kinds else [])]
+    entries += [citation for name in names if (citation := source_facts(name).citation)]
+    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
+
+
+_INTRODUCTION: Final = """\
+# MERGE-NLI
+
+MERGE (Minimal Expression-Replacement GEneralization) tests whether a model that solves a
+natural language inference problem also solves minimal variants of it. Each *seed*, a premise
+and a hypothesis with a gold label, comes with *variants* in which one word that premise and
+hypothesis share is replaced in both, everywhere it occurs, by another word of the same class:
+
+| | premise | hypothesis | label |
+| --- | --- | --- | --- |
+| seed | A **girl** jumps in the air. | A **girl** jumps high. | neutral |
+| variant | A **boy** jumps in the air. | A **boy** jumps high. | neutral |
+
+The reasoning from premise to hypothesis is unaffected by which word it is, so the label stays.
+Word overlap, syntax and length stay as well: the variants are not adversarial. A model is
+scored by *seed-variant accuracy*: a seed counts as solved when at least a given percentage of
+its variants are classified correctly.
+"""
+
+_PARAPHRASE: Final = """\
+| | premise | hypothesis | label |
+| --- | --- | --- | --- |
+| seed | A girl jumps in the air. | **A girl jumps high.** | neutral |
+| variant | A girl jumps in the air. | **There is a girl who jumps high.** | neutral |
+"""
+
+_OF_PARAPHRASES: Final = f"""\
+# MERGE-NLI
+
+These data test whether a model that solves a natural language inference problem also solves it
+in other words. Each *seed*, a premise and a hypothesis with a gold label, comes with *variants*
+whose hypothesis is paraphrased as a whole:
+
+{_PARAPHRASE}
+The meaning stays, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
+Augenstein (2024). All seeds are problems that one NLI model M answers right, and M finds each
+paraphrase and its hypothesis to entail one another.
+"""
+
+_SCORED: Final = """\
+
+A model is scored by *seed-variant accuracy*: a seed counts as solved when at least a given
+percentage of its variants are classified correctly.
+"""
+
+_PARAPHRASES_TOO: Final = f"""\
+
+The configurations called `<source>_paraphrases` have variants of another kind: the hypothesis is
+paraphrased as a whole, and the premise stays:
+
+{_PARAPHRASE}
+They measure the semantic sensitivity of Arakelyan, Liu and Augenstein (2024). Their seeds are
+problems that one NLI model M answers right, and M finds each paraphrase and its hypothesis to
+entail one another.
+"""
+
+_OTHER_FORMATS: Final = """\
+
+Other problems than those of NLI have other texts and labels. What is said here of premise and
+hypothesis holds for their texts: a word that these share, or some of them where the settings
+below say so, is replaced in all of them.
+
+| collection | texts | labels |
+| --- | --- | --- |
+"""
+
+_CONFIGURATIONS: Final = {
+    REPLACEMENTS: """\
+A configuration `<source>` holds all word classes; `<source>_nouns`, `<source>_verbs`,
+`<source>_adjectives` and `<source>_adverbs` hold one each, where there are any.
+""",
+    PARAPHRASES: """\
+A configuration `<source>_paraphrases` holds the paraphrases, which no other one does.
+""",
+}
+
+COLUMNS_HEADING: Final = """\
+## Columns
+
+The same in both splits; those from `word_class` to `subsamples` are empty in `seeds`.
+
+"""
+
+COLUMNS: Final = {
+    "`variant_id`": "identifier, unique in the configuration; in `seeds` the seed's own",
+    "`seed_id`": "identifier of the seed: join the splits and group the variants by it",
+    "`source`": "where the seed is from, for example `snli`",
+    "`premise`, `hypothesis`": "the two sentences, the replacement in place",
+    "`label`": "its number",
+    "`word_class`": "`noun`, `verb`, `adjective` or `adverb`",
+    "`original`": "the seed's word",
+    "`replacement`": "the word that stands in its place",
+    "`premise_spans`, `hypothesis_spans`": (
+        "where the replacement stands in this row's sentences: half-open [start, end) character "
+        "offsets, one pair for each occurrence"
+    ),
+    "`mlms`": (
+        "the masked language models that validated the replacement in either sentence; where "
+        "several words are replaced at once, at least one of them"
+    ),
+    "`premise_mlms`, `hypothesis_mlms`": "the same for each sentence",
+    "`log_odds`": (
+        "smallest log P(replacement) - log P(original), in nats, over the occurrences and models"
+    ),
+    "`mlm_count`": "how many models that is: the length of `mlms`",
+    "`premise_pll_change`, `hypothesis_pll_change`": (
+        "log-likelihood of this row's sentence less that of the seed's, in nats, as pseudo-"
+        "log-likelihood by a masked language model; null where it was not computed"
+    ),
+    "`zipf_frequency`": (
+        "how frequent the replacement is in English: log10 of its occurrences in a billion words, "
+        "by wordfreq (whose data is under CC BY-SA 4.0)"
+    ),
+    "`number_changed`": (
+        "whether a singular noun became plural or the other way round, at any occurrence; null "
+        "where no noun was replaced, and where tags are not known"
+    ),
+    "`tense_changed`": (
+        "whether a verb took another form (plain, -s, past, participle, -ing), at any occurrence; "
+        "null where no verb was replaced, and where tags are not known"
+    ),
+    "`article_fits`": (
+        "whether each *a* or *an* before the replacement is the right one; null where there is none"
+    ),
+    "`subsamples`": "numbers of the random subsamples the variant was drawn into, from 0",
+    "`annotator_labels`": "the annotators' single votes on the seed, where the source has them",
+}
+"""Column or columns → what they hold, of replacements; the numbers of labels are put in."""
+
+_FIELD_COLUMNS: Final = re.compile(r"`premise(\w*)`, `hypothesis\1`")
+"""Columns that there are for each field."""
+
+_COLUMNS_OF_PARAPHRASES: Final = {
+    "`word_class`": "`paraphrase`",
+    "`original`": "the seed's hypothesis",
+    "`replacement`": "the variant's hypothesis",
+    "`premise_spans`, `hypothesis_spans`": "none, and the whole hypothesis",
+    "`mlms`": "none",
+    "`premise_mlms`, `hypothesis_mlms`": "none",
+    "`log_odds`": "null",
+    "`mlm_count`": "null",
+    "`premise_pll_change`, `hypothesis_pll_change`": "null",
+    "`zipf_frequency`": "null",
+    "`number_changed`": "null",
+    "`tense_changed`": "null",
+    "`article_fits`": "null",
+    "`subsamples`": "the one subsample 0",
+}
+"""The same of paraphrases, where it differs."""
+
+_ROWS: Final = """\
+One row of `variants` is one unique variant, however many of the random subsamples it is in.
+A seed with variants in several word classes counts once in the configuration of all classes.
+"""
+
+_ONE_SUBSAMPLE: Final = "Paraphrases are all in one subsample.\n"
+
+_MAKING: Final = {
+    REPLACEMENTS: """\
+With MERE (Minimal Expression REplacement). Every word that premise and hypothesis share with
+the same class is masked, one occurrence at a time unless the settings say otherwise, and each
+masked language model proposes its most probable words. A proposal is kept when the model finds
+it more probable than the original, when it is no word of the problem yet, and when it is tagged
+with the original's class in its place; it must hold at every occurrence in a sentence for one
+and the same model, and in both sentences for some model. Seeds with too few replacements are
+left out; from the others, variants are drawn at random into several subsamples. An ablation
+changes one of these conditions. `provenance.json` in each source's folder has the facts below
+for machines.
+""",
+    PARAPHRASES: """\
+Paraphrases follow Arakelyan, Liu and Augenstein (2024), section 3. Of the problems, those are
+taken that an NLI model M answers right. A text generator rewrites their hypotheses, by diverse
+beam search, in rounds until there are enough paraphrases or no rounds left. Candidates that copy
+the hypothesis or repeat another candidate are dropped. Of the others, those are kept for which M
+predicts that the hypothesis entails the candidate and the candidate the hypothesis. Seeds
+without a paraphrase are left out. `provenance.json` in the folder of the configuration has the
+facts below for machines.
+""",
+}
+
+_FAMILIES: Final = {
+    "reject": "Words of which another form stands in the problem are not replaced.",
+    "inflect": "Other forms of a replaced word are replaced too, inflected likewise.",
+}
+
+_PAIRS: Final = (
+    "So `original` and `replacement` may hold several words, with spaces between: the i-th of "
+    "`original` became the i-th of `replacement`. What stands at a span says which it is."
+)
+
+_PIECES: Final = """\
+- A word that a model splits into several word pieces is not replaced by that model.
+"""
+_RELATIVES: Final = """\
+- Morphological relatives of a replaced word are left alone: with *sleeps* replaced, *sleeping*
+  stays.
+"""
+
+_LIMITS: Final = {
+    REPLACEMENTS: f"""\
+- Labels are automatic: a variant keeps its seed's label and was not annotated again. Some
+  replacements change the inference or make an odd sentence.
+{_PIECES}{_RELATIVES}\
+- When a word occurs several times in a sentence and one occurrence is masked at a time, the
+  others remain visible and may bias the model's proposals.
+- English only.
+- Replacements reflect what the masked language models consider likely, social biases included.
+""",
+    PARAPHRASES: """\
+- A paraphrase is what M takes for one, and keeps its seed's label without being annotated again:
+  some change the meaning, and what M wrongly rejects is missing.
+- Seeds are what M answers right: other models are measured on M's choice of problems, and M's own
+  seed accuracy is 100 % by selection.
+- Paraphrases carry the style and the social biases of the text generator.
+""",
+}
+
+_ENGLISH: Final = "- English only.\n"
+
+_MERGE: Final = """\
+@misc{zgreaban2025merge,
+  title = {{MERGE}: Minimal Expression-Replacement {GEneralization} Test for Natural Language
+           Inference},
+  author = {Zgreab{\\u{a}}n, M{\\u{a}}d{\\u{a}}lina and Deoskar, Tejaswini and Abzianidze, Lasha},
+  year = {2025},
+  eprint = {2510.24295},
+  archivePrefix = {arXiv},
+  url = {https://arxiv.org/abs/2510.24295}
+}
+"""
+
+_SENSITIVITY: Final = """\
+@inproceedings{arakelyan-etal-2024-semantic,
+  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
+           Models},
+  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
+  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
+               Computational Linguistics (Volume 1: Long Papers)},
+  year = {2024},
+  pages = {432--444},
+  url = {https://aclanthology.org/2024.eacl-long.27}
+}
+"""

@@ -1,0 +1,1 @@
+"""What makes a dataset folder good."""

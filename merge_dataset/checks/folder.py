@@ -1,0 +1,186 @@
+"""Checks a dataset folder against the contract, its seeds and its own card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from merge_dataset import provenance
+from merge_dataset.card.render import (
+    find_statistics_block,
+    front_matter,
+    read_front_matter,
+    statistics_block,
+)
+from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.checks.findings import Finding, summarise
+from merge_dataset.checks.paraphrases import paraphrase_findings
+from merge_dataset.checks.replacements import replacement_findings
+from merge_dataset.layout import (
+    CARD,
+    PROVENANCE,
+    all_configurations,
+    collections,
+    configurations,
+    leftovers,
+    parquet_files,
+    require_dataset,
+    split_files,
+)
+from merge_dataset.schema import (
+    DATASET_NAME,
+    PARAPHRASE,
+    ProblemFormat,
+    arrow_schema,
+    format_of,
+    parse_config_name,
+)
+
+
+def check(folder: Path) -> list[str]:
+    """Problems of a dataset folder, one line per file and kind; none when it is good.
+
+    Rows and card are only looked at when all files are there with the right columns.
+    """
+    try:
+        require_dataset(folder)
+    except (NotADirectoryError, ValueError) as error:
+        return [str(error)]
+    structural = [*_file_findings(folder), *_schema_findings(folder)]
+    rest = () if structural else chain(_row_findings(folder), _card_findings(folder))
+    return summarise(chain(structural, _stray_findings(folder), rest))
+
+
+def _file_findings(folder: Path) -> Iterator[Finding]:
+    for collection in collections(folder):
+        where = f"{collection}/{PROVENANCE}"
+        try:
+            made = provenance.read(folder / where)
+        except ValueError as error:
+            yield Finding(where, "a readable description", str(error))
+            continue
+        source, variant_class = parse_config_name(collection)
+        if made["source"] != source:
+            yield Finding(where, f"the source {source!r}", repr(made["source"]))
+        elif provenance.collection_of(made) != collection:
+            yield Finding(where, f"the kind of {collection}", provenance.kind_of(made))
+        if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
+            yield Finding(collection, "a word class with variants.parquet", "none")
+        for name in configurations(folder, collection):
+            for split, files in split_files(folder, name).items():
+                if not files:
+                    expected = f"a file for each split of {name}"
+                    yield Finding(collection, expected, f"none for {split}")
+
+
+def _schema_findings(folder: Path) -> Iterator[Finding]:
+    for file in parquet_files(folder):
+        try:
+            schema = pq.read_schema(folder / file)
+        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+            yield Finding(file, "a Parquet file", str(error))
+            continue
+        try:
+            problem_format = format_of(schema)
+        except ValueError as error:
+            yield Finding(file, "a format of problems in its metadata", str(error))
+            continue
+        yield from _format_findings(folder, file, problem_format)
+        expected = arrow_schema(problem_format)
+        for want in expected:
+            place = schema.get_field_index(want.name)
+            got = schema.field(place).type if place >= 0 else "no such column"
+            if got != want.type:
+                yield Finding(file, f"column {want.name} of type {want.type}", str(got))
+        if extra := sorted(set(schema.names) - set(expected.names)):
+            yield Finding(file, "only the columns of the contract", f"also {extra}")
+        elif list(schema.names) != expected.names and len(schema) == len(expected):
+            yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
+        if b"huggingface" in (schema.metadata or {}):
+            yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
+
+
+def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
+    """Whether a file's problems are of the format that its collection was made with."""
+    collection = file.partition("/")[0]
+    path = folder / collection / PROVENANCE
+    if not path.is_file():
+        return
+    try:
+        made = provenance.format_of_run(provenance.read(path))
+    except ValueError:
+        return  # a finding of its own
+    if made != problem_format:
+        expected = f"problems with the {made.described}, as in {collection}/{PROVENANCE}"
+        yield Finding(file, expected, problem_format.described)
+
+
+def _stray_findings(folder: Path) -> Iterator[Finding]:
+    for path in leftovers(folder):
+        yield Finding(path.name, "no leftover of an interrupted export", "one; export again")
+    for name in sorted({DATASET_NAME, folder.resolve().name}):
+        if (folder / f"{name}.py").exists():
+            expected = "no script of the folder's name: datasets would refuse to load the folder"
+            yield Finding(f"{name}.py", expected, "one")
+    names = all_configurations(folder)
+    listed = {f for n in names for files in split_files(folder, n).values() for f in files}
+    for file in sorted(set(parquet_files(folder)) - listed):
+        yield Finding(file, "every Parquet file to belong to a configuration", "one of none")
+
+
+def _row_findings(folder: Path) -> Iterator[Finding]:
+    for collection in collections(folder):
+        if parse_config_name(collection)[1] == PARAPHRASE:
+            yield from paraphrase_findings(folder, collection)
+            continue
+        made = provenance.read(folder / collection / PROVENANCE)
+        sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
+        subsamples = made["config"].get("subsamples")
+        yield from replacement_findings(folder, collection, subsamples, sharing=sharing)
+
+
+def _card_findings(folder: Path) -> Iterator[Finding]:
+    path = folder / CARD
+    if not path.is_file():
+        yield Finding(CARD, "a dataset card", "no such file")
+        return
+    text = path.read_text(encoding="utf-8")
+    try:
+        given = read_front_matter(text)
+    except ValueError as error:
+        yield Finding(CARD, "YAML between two lines of ---", str(error))
+        return
+    fresh = front_matter(folder)
+    for key in ("configs", "dataset_info"):
+        yield from _entry_findings(key, _by_name(fresh[key]), _by_name(given.get(key) or []))
+    names = all_configurations(folder)
+    want = statistics_block([compute_statistics(folder, name) for name in names])
+    got = find_statistics_block(text)
+    if got is None:
+        yield Finding(CARD, f"a statistics block: {want.splitlines()[0]} …", "none")
+    elif got != want:
+        missing = [line for line in want.splitlines() if line not in got.splitlines()]
+        extra = [line for line in got.splitlines() if line not in want.splitlines()]
+        yield Finding(CARD, f"the statistics of the data: {missing}", str(extra))
+
+
+def _entry_findings(
+    key: str, fresh: dict[str, dict[str, Any]], given: dict[str, dict[str, Any]]
+) -> Iterator[Finding]:
+    for name in dict.fromkeys((*fresh, *given)):
+        if name not in given or name not in fresh:
+            expected = f"`{key}` in the YAML for {list(fresh)}"
+            yield Finding(CARD, expected, f"{'none' if name in fresh else 'one'} for {name}")
+            continue
+        for part in dict.fromkeys((*fresh[name], *given[name])):
+            want, got = fresh[name].get(part), given[name].get(part)
+            if want != got:
+                yield Finding(CARD, f"{part} of {name} in the YAML to be {want}", str(got))
+
+
+def _by_name(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {str(entry.get("config_name")): entry for entry in entries}

@@ -1,0 +1,119 @@
+"""Checks of paraphrases: ids, seeds, and that nothing but the hypothesis differs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.checks.columns import (
+    duplicates,
+    seeds_findings,
+    unused_findings,
+    variants_findings,
+)
+from merge_dataset.checks.findings import Finding
+from merge_dataset.layout import collections, split_files
+from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name
+
+_EMPTY: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
+
+_SHARED: Final = ("premise", "hypothesis", "label")
+"""Columns in which the same seed is the same in both collections of its source."""
+
+
+def paraphrase_findings(folder: Path, collection: str) -> Iterator[Finding]:
+    """Findings in all rows of a source's paraphrases, whose files have the right columns.
+
+    Args:
+        folder: The dataset folder.
+        collection: Name of the collection, and of its only configuration.
+    """
+    source, _ = parse_config_name(collection)
+    files = split_files(folder, collection)
+    (seeds_file,), (variants_file,) = files["seeds"], files["variants"]
+    seeds = pq.ParquetFile(folder / seeds_file).read()
+    variants = pq.ParquetFile(folder / variants_file).read()
+    yield from seeds_findings(seeds_file, seeds, source)
+    yield from unused_findings(seeds_file, seeds, variants["seed_id"])
+    yield from variants_findings(variants_file, variants, seeds, collection)
+    yield from duplicates(variants_file, variants["variant_id"])
+    yield from _repetitions(variants_file, variants)
+    of_id = {seed["seed_id"]: seed for seed in seeds.to_pylist()}
+    for row in variants.to_pylist():
+        for expected, got in paraphrase_problems(row, of_id.get(row["seed_id"])):
+            yield Finding(variants_file, expected, f"{got} ({row['variant_id']})")
+    if source in collections(folder):
+        yield from _differences(folder, seeds_file, seeds, source)
+
+
+def paraphrase_problems(
+    variant: Mapping[str, Any], seed: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str]]:
+    """What is wrong within one paraphrase, as pairs (expected, got).
+
+    Args:
+        variant: A row of the split `variants`.
+        seed: Its row of the split `seeds`; None where it is unknown.
+    """
+    text = variant["hypothesis"]
+    if text is None:  # found elsewhere, as every missing value
+        return
+    if seed is not None:
+        yield from _against_seed(variant, seed)
+    if not text.strip():
+        yield "a hypothesis with words in it", repr(text)
+    if variant["replacement"] != text:
+        yield "replacement to be the hypothesis", repr(variant["replacement"])
+    if variant["hypothesis_spans"] != [[0, len(text)]]:
+        expected = "hypothesis_spans to cover the whole hypothesis"
+        yield expected, f"{variant['hypothesis_spans']}, not {[[0, len(text)]]}"
+    for column in _EMPTY:
+        if variant[column]:
+            yield f"{column} to be empty in paraphrases", str(variant[column])
+    for column in ("log_odds", *SIGNALS):
+        if variant[column] is not None:
+            yield f"{column} to be null in paraphrases", str(variant[column])
+    if variant["subsamples"] != [0]:
+        yield "subsamples to be [0] in paraphrases", str(variant["subsamples"])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    if variant["variant_id"] != f"{variant['seed_id']}/{PARAPHRASE}/{digest}":
+        expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
+        yield expected, f"other than /{PARAPHRASE}/{digest}"
+
+
+def _against_seed(variant: Mapping[str, Any], seed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if variant["premise"] != seed["premise"]:
+        yield "the seed's premise", repr(variant["premise"])
+    if variant["hypothesis"] == seed["hypothesis"]:
+        yield "another hypothesis than the seed's", repr(variant["hypothesis"])
+    if variant["original"] != seed["hypothesis"]:
+        yield "original to be the seed's hypothesis", repr(variant["original"])
+    if (variant["annotator_labels"] or []) != (seed["annotator_labels"] or []):
+        yield "the annotator_labels of the seed", str(variant["annotator_labels"])
+
+
+def _repetitions(where: str, variants: pa.Table) -> Iterator[Finding]:
+    columns = (variants[name].to_pylist() for name in ("seed_id", "hypothesis"))
+    for (seed, text), times in Counter(zip(*columns, strict=True)).items():
+        if times > 1:
+            yield Finding(
+                where, "each paraphrase of a seed once", f"{text!r} {times} times ({seed})"
+            )
+
+
+def _differences(folder: Path, where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
+    """Seeds that are another problem in the replacements of the same source."""
+    for file in split_files(folder, source)["seeds"]:
+        others = pq.ParquetFile(folder / file).read(["seed_id", *_SHARED]).to_pylist()
+        of_id = {other["seed_id"]: other for other in others}
+        for seed in seeds.select(["seed_id", *_SHARED]).to_pylist():
+            other = of_id.get(seed["seed_id"], seed)
+            for column in (name for name in _SHARED if seed[name] != other[name]):
+                got = f"{seed[column]!r} instead of {other[column]!r} ({seed['seed_id']})"
+                yield Finding(where, f"{column} as in {file}", got)

@@ -1,0 +1,225 @@
+"""Checks of replacements: ids, seeds, labels, and that each substitution can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merge_dataset.checks.columns import (
+    duplicates,
+    filled_in_variants,
+    row_findings,
+    seeds_findings,
+    unused_findings,
+    variants_findings,
+)
+from merge_dataset.checks.findings import Finding
+from merge_dataset.layout import configurations, split_files
+from merge_dataset.schema import (
+    CONFIG_SUFFIXES,
+    NLI,
+    ProblemFormat,
+    arrow_schema,
+    changed_words,
+    format_of,
+    parse_config_name,
+)
+
+
+def replacement_findings(
+    folder: Path, source: str, subsamples: int | None, *, sharing: Collection[str]
+) -> Iterator[Finding]:
+    """Findings in all rows of a source's replacements, whose files have the right columns.
+
+    Args:
+        folder: The dataset folder.
+        source: Name of the source.
+        subsamples: How many subsamples there are, where known.
+        sharing: The fields that share the words replaced.
+    """
+    name_of_all, *names = configurations(folder, source)
+    everywhere = split_files(folder, name_of_all)
+    (seeds_file,) = everywhere["seeds"]
+    seeds = pq.ParquetFile(folder / seeds_file).read()
+    yield from seeds_findings(seeds_file, seeds, source)
+    used = []
+    for name in names:
+        files = split_files(folder, name)
+        (class_seeds_file,), (variants_file,) = files["seeds"], files["variants"]
+        class_seeds = pq.ParquetFile(folder / class_seeds_file).read()
+        used.append(class_seeds["seed_id"])
+        yield from seeds_findings(class_seeds_file, class_seeds, source)
+        yield from _subset_findings(class_seeds_file, class_seeds, seeds)
+        variants = pq.ParquetFile(folder / variants_file)
+        yield from _class_findings(variants_file, variants, class_seeds, name)
+        yield from _substitution_findings(variants_file, variants, class_seeds, subsamples, sharing)
+    yield from unused_findings(
+        seeds_file, seeds, pa.chunked_array(c for u in used for c in u.chunks)
+    )
+    ids = [pq.ParquetFile(folder / f).read(["variant_id"]) for f in everywhere["variants"]]
+    yield from duplicates(f"{source}/*/variants.parquet", pa.concat_tables(ids)["variant_id"])
+
+
+def _subset_findings(where: str, some: pa.Table, every: pa.Table) -> Iterator[Finding]:
+    positions = pc.index_in(some["seed_id"], value_set=every["seed_id"])
+    expected = "every seed among the seeds of all classes"
+    yield from row_findings(where, expected, some, pc.is_null(positions), "seed_id")
+    if positions.null_count or every.take(positions).equals(some):
+        return
+    for got, want in zip(some.to_pylist(), every.take(positions).to_pylist(), strict=True):
+        for column in (c for c in got if got[c] != want[c]):
+            text = f"{got[column]!r} instead of {want[column]!r} ({got['seed_id']})"
+            yield Finding(where, f"{column} as in the seeds of all classes", text)
+
+
+def _class_findings(
+    where: str, file: pq.ParquetFile, seeds: pa.Table, config: str
+) -> Iterator[Finding]:
+    source, word_class = parse_config_name(config)
+    variants = file.read([*filled_in_variants(format_of(seeds.schema))])
+    yield from variants_findings(where, variants, seeds, config)
+    expected = "original and replacement to differ"
+    same = pc.equal(variants["original"], variants["replacement"])
+    yield from row_findings(where, expected, variants, same, "replacement")
+    yield from unused_findings(
+        f"{source}/{CONFIG_SUFFIXES[str(word_class)]}/seeds.parquet", seeds, variants["seed_id"]
+    )
+
+
+def _substitution_findings(
+    where: str,
+    file: pq.ParquetFile,
+    seeds: pa.Table,
+    subsamples: int | None,
+    sharing: Collection[str],
+) -> Iterator[Finding]:
+    problem_format = format_of(seeds.schema)
+    texts = {
+        row["seed_id"]: row for row in seeds.select(["seed_id", *problem_format.fields]).to_pylist()
+    }
+    unchecked = {"source", "label", "log_odds", *problem_format.signals}
+    unchecked -= {"mlm_count", *problem_format.pll_changes}  # a row alone shows if they are right
+    columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
+    for batch in file.iter_batches(columns=columns):
+        for row in batch.to_pylist():
+            seed = texts.get(row["seed_id"])
+            for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
+                yield Finding(where, expected, f"{got} ({row['variant_id']})")
+
+
+def row_problems(
+    variant: Mapping[str, Any],
+    seed: Mapping[str, str] | None,
+    subsamples: int | None,
+    problem_format: ProblemFormat = NLI,
+    sharing: Collection[str] = NLI.fields,
+) -> Iterator[tuple[str, str]]:
+    """What is wrong within one variant, as pairs (expected, got).
+
+    Args:
+        variant: A row of the split `variants`.
+        seed: The seed's texts by field; None where it is unknown.
+        subsamples: How many subsamples there are, where known.
+        problem_format: Of the seed.
+        sharing: The fields that share the word replaced; in the others it need not stand.
+    """
+    yield from _word_problems(variant, seed, problem_format, sharing)
+    lists = (variant[name] or () for name in problem_format.mlms)
+    union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
+    if variant["mlms"] != union:
+        expected = f"mlms to be the sorted union of {' and '.join(problem_format.mlms)}"
+        yield expected, str(variant["mlms"])
+    if variant["mlm_count"] != len(union):
+        yield f"mlm_count to be the number of mlms, {len(union)}", str(variant["mlm_count"])
+    columns = zip(problem_format.pll_changes, problem_format.spans, strict=True)
+    changed = [name for name, spans in columns if variant[spans]]
+    known = [name for name in problem_format.pll_changes if variant[name] is not None]
+    if known and known != changed:
+        yield f"{' and '.join(changed)}, or neither", f"only {' and '.join(known)}"
+    if not _are_subsamples(variant["subsamples"], subsamples):
+        limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
+        expected = f"subsamples: at least one number {limit}, ascending, each once"
+        yield expected, str(variant["subsamples"])
+
+
+def _word_problems(
+    variant: Mapping[str, Any],
+    seed: Mapping[str, str] | None,
+    problem_format: ProblemFormat,
+    sharing: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with what changes, and where."""
+    original, replacement = variant["original"] or "", variant["replacement"] or ""
+    try:
+        words = changed_words(original, replacement)
+    except ValueError:
+        expected = "another word in replacement for each in original"
+        yield expected, f"{original!r} and {replacement!r}"
+        return
+    found: set[str] = set()
+    for field in problem_format.fields:
+        yield from _sentence_problems(variant, field, seed, words, has_word=field in sharing)
+        text = variant[field] or ""
+        found.update(text[slice(*span)] for span in variant[f"{field}_spans"] or () if span)
+    if len(words) == 1:
+        return
+    if same := [new for new, old in words.items() if new == old]:
+        yield "original and replacement to differ in each word", str(same)
+    if unused := words.keys() - found:
+        yield "every word of replacement at some span", str(sorted(unused))
+
+
+def _sentence_problems(
+    variant: Mapping[str, Any],
+    side: str,
+    seed: Mapping[str, str] | None,
+    words: Mapping[str, str],
+    *,
+    has_word: bool,
+) -> Iterator[tuple[str, str]]:
+    text, spans = variant[side] or "", variant[f"{side}_spans"] or []
+    if (spans or has_word) and not _are_spans(spans, len(text)):
+        yield f"{side}_spans: at least one [start, end), ascending, inside the text", str(spans)
+    elif wrong := {text[start:end] for start, end in spans} - words.keys():
+        expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
+        yield f"the replacement at {side}_spans", expected
+    elif seed is not None and (restored := restore(text, spans, words)) != seed[side]:
+        yield f"the seed's {side} once the original is put back", repr(restored)
+
+
+def restore(text: str, spans: Sequence[Sequence[int]], words: Mapping[str, str]) -> str:
+    """Put the original words back at the spans, right to left.
+
+    Args:
+        text: A variant's.
+        spans: Where it differs from its seed's.
+        words: Replacement → original.
+
+    >>> restore("An owl and an owl.", [[0, 2], [3, 6], [11, 13], [14, 17]],
+    ...         {"owl": "girl", "An": "A", "an": "a"})
+    'A girl and a girl.'
+    """
+    for start, end in reversed(spans):
+        text = text[:start] + words[text[start:end]] + text[end:]
+    return text
+
+
+def _are_spans(spans: list[Any], length: int) -> bool:
+    if not spans or any(not span or len(span) != 2 or None in span for span in spans):
+        return False
+    flat = [0, *(offset for span in spans for offset in span), length]
+    ascending = all(a <= b for a, b in pairwise(flat))
+    return ascending and all(start < end for start, end in spans)
+
+
+def _are_subsamples(drawn: list[Any] | None, count: int | None) -> bool:
+    if not drawn or None in drawn:
+        return False
+    within = drawn[0] >= 0 and (count is None or drawn[-1] < count)
+    return within and drawn == sorted(set(drawn))

@@ -1,0 +1,181 @@
+"""The command `annotate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from merge_dataset.commands.check import Format, OutputFormat, user_errors
+
+if TYPE_CHECKING:
+    from merge_dataset.annotation.session import Session
+
+_SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
+
+
+def annotate_command(
+    out: Annotated[Path, typer.Option(help="The session's folder.", file_okay=False)],
+    dataset: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, file_okay=False, help="The dataset folder, to begin a session with."
+        ),
+    ] = None,
+    annotator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who annotates; opens the page for them.")
+    ] = None,
+    per_class: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Variants of each source and class. Default: 100.", rich_help_panel=_SAMPLE
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Configuration, e.g. snli_nouns; may be repeated. Default: all but paraphrases.",
+            rich_help_panel=_SAMPLE,
+        ),
+    ] = None,
+    rng_seed: Annotated[
+        int | None, typer.Option(help="Another number, another sample.", rich_help_panel=_SAMPLE)
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="On 127.0.0.1; 0: any that is free.", rich_help_panel=_PAGE
+        ),
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option(help="Open the page in the browser.", rich_help_panel=_PAGE)
+    ] = True,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the items as a table (.csv) or as Label Studio's tasks (.json).",
+            rich_help_panel=_FILES,
+        ),
+    ] = None,
+    import_: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Take in answers: a table, Label Studio's JSON or JSON-MIN, or another "
+            "session's .jsonl.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Let imported answers replace others of the annotator.",
+            rich_help_panel=_FILES,
+        ),
+    ] = False,
+    output: Format = OutputFormat.text,
+) -> None:
+    """Judge variants by hand: fluency and reasoning, from 1 to 5.
+
+    The first time, a sample is drawn from the dataset, spread over sources, classes and
+    masked LMs, and kept in the session's folder. Then a page opens for one annotator, on
+    this machine only; every answer is saved at once, and the same command goes on where
+    they stopped. Each annotator has a command of their own, and sees nobody else's answers.
+
+    Without --annotator, --export and --import the sample is only drawn.
+
+    \b
+    Examples:
+      merge-nli annotate merge-nli --out study --annotator ann
+
+    \b
+      merge-nli annotate --out study --annotator bo --no-browser --port 8765
+
+    \b
+      merge-nli annotate merge-nli --out nouns --config snli_nouns --per-class 50
+        --export nouns.csv
+
+    \b
+      merge-nli annotate --out study --import filled-in.csv --annotator cy
+    """  # \b is a mark of click: keep the lines that follow
+    with user_errors():
+        from merge_dataset.annotation.session import open_session
+
+        if export and import_:
+            raise ValueError("expected --export or --import, got both")
+        session = open_session(out, dataset, config or (), per_class=per_class, rng_seed=rng_seed)
+        if export:
+            _export(session, export, annotator, output)
+        elif import_:
+            _import(session, import_, annotator, overwrite, output)
+        elif annotator:
+            _serve(session, annotator, port, browser=browser)
+        else:
+            _describe(session, output)
+
+
+def _serve(session: Session, annotator: str, port: int, *, browser: bool) -> None:
+    import time
+    import webbrowser
+
+    from merge_dataset.annotation.server import serving
+
+    with serving(session, annotator, port=port) as (desk, url):
+        typer.echo(f"{url}\n{_progress(desk.progress())}. Ctrl+C stops; every answer is saved.")
+        if browser:
+            webbrowser.open(url)
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            typer.echo(f"\n{_progress(desk.progress())}.")
+
+
+def _progress(progress: tuple[int, int]) -> str:
+    answered, count = progress
+    return f"{answered:,} of {count:,} variants answered"
+
+
+def _export(session: Session, path: Path, annotator: str | None, output: OutputFormat) -> None:
+    from merge_dataset.annotation.transfer import export_items
+
+    written = [str(file) for file in export_items(session, path, annotator)]
+    _write(output, {"written": written}, [f"{len(session.items):,} items: {', '.join(written)}"])
+
+
+def _import(
+    session: Session, path: Path, annotator: str | None, overwrite: bool, output: OutputFormat
+) -> None:
+    from dataclasses import asdict
+
+    from merge_dataset.annotation.transfer import import_answers
+
+    taken = import_answers(session, path, annotator, overwrite=overwrite)
+    lines = [
+        f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, {each.known:,} as before"
+        for each in taken
+    ]
+    _write(output, {"imported": [asdict(each) for each in taken]}, lines or ["no answers in it"])
+
+
+def _describe(session: Session, output: OutputFormat) -> None:
+    description = session.description
+    lines = [f"{session.folder}: {len(session.items):,} variants"]
+    lines += [
+        f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
+        for each in description["population"]
+    ]
+    lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
+    _write(output, description, lines)
+
+
+def _write(output: OutputFormat, value: dict[str, Any], lines: list[str]) -> None:
+    if output is OutputFormat.json:
+        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(lines))

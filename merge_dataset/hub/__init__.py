@@ -1,0 +1,1 @@
+"""Publishing on the Hub: plan, commit, load back, tag."""

@@ -1,0 +1,363 @@
+"""Repositories on the Hub: what they hold, and making a revision equal to a set of files.
+
+Every call is either one that changes nothing, or one that may be repeated: after a failure that
+may pass, what is there is looked at again, and only what is still missing is done. The token is
+huggingface_hub's own affair; nothing here reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from merge_dataset.hub.difference import Difference, File, RemoteFile, compare
+from merge_dataset.hub.errors import PublishError, calling, hide_queries
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo
+
+MAIN: Final = "main"
+
+Kind = Literal["dataset", "space", "model"]
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository by name and kind."""
+
+    name: str
+    """OWNER/NAME."""
+    kind: Kind
+
+    @property
+    def short_name(self) -> str:
+        """The name without its owner."""
+        return self.name.partition("/")[2]
+
+    @property
+    def address(self) -> str:
+        """Where it is read in a browser."""
+        from huggingface_hub.constants import ENDPOINT
+
+        folder = "" if self.kind == "model" else f"{self.kind}s/"
+        return f"{ENDPOINT}/{folder}{self.name}"
+
+
+def parse_repository(text: str, kind: Kind) -> Repository:
+    """Read OWNER/NAME.
+
+    Raises:
+        ValueError: it is no such name.
+
+    >>> parse_repository("somebody/merge-nli", "dataset").short_name
+    'merge-nli'
+    """
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"expected a repository as OWNER/NAME, for example somebody/merge-nli, got {text!r}"
+        )
+    return Repository(text, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a repository is like now."""
+
+    private: bool
+    head: str
+    """Commit of `main`."""
+    branches: Mapping[str, str]
+    """Name → commit."""
+    tags: Mapping[str, str]
+
+
+class Hub:
+    """Calls of huggingface_hub, repeated where that is safe, failing in words for users."""
+
+    def __init__(self) -> None:
+        """Nothing is asked yet."""
+        from huggingface_hub import HfApi
+
+        hide_queries()
+        self._api = HfApi(library_name="merge-nli")
+
+    def has_token(self) -> bool:
+        """Whether huggingface_hub finds a token."""
+        from huggingface_hub import get_token
+
+        return get_token() is not None
+
+    def account(self) -> str:
+        """Who the token belongs to.
+
+        Raises:
+            PublishError: there is no token, it is not accepted, or it may only read.
+        """
+        if not self.has_token():
+            raise PublishError(
+                "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
+                "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
+            )
+        answer: dict[str, Any] = calling("asking who you are", self._api.whoami)
+        token = answer.get("auth", {}).get("accessToken", {})
+        if token.get("role") == "read":
+            raise PublishError(
+                f"expected a token that may write, got one of {answer['name']} that may only "
+                "read; make another: https://huggingface.co/settings/tokens"
+            )
+        return str(answer["name"])
+
+    def state(self, repository: Repository) -> State | None:
+        """What a repository is like; None where there is none, or none that you may see."""
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+        def ask() -> State | None:
+            try:
+                info = self._api.repo_info(repository.name, repo_type=repository.kind)
+                refs = self._api.list_repo_refs(repository.name, repo_type=repository.kind)
+            except GatedRepoError:
+                raise
+            except RepositoryNotFoundError:
+                return None
+            branches = {ref.name: ref.target_commit for ref in refs.branches}
+            tags = {ref.name: ref.target_commit for ref in refs.tags}
+            return State(bool(info.private), branches.get(MAIN, str(info.sha)), branches, tags)
+
+        return calling(f"looking at {repository.name}", ask)
+
+    def files(self, repository: Repository, revision: str) -> dict[str, RemoteFile]:
+        """Files of a revision, by path."""
+        from huggingface_hub.hf_api import RepoFile
+
+        def ask() -> dict[str, RemoteFile]:
+            entries = self._api.list_repo_tree(
+                repository.name, repo_type=repository.kind, revision=revision, recursive=True
+            )
+            return {
+                each.path: RemoteFile(
+                    each.path, each.size, each.blob_id, each.lfs.sha256 if each.lfs else None
+                )
+                for each in entries
+                if isinstance(each, RepoFile)
+            }
+
+        return calling(f"listing the files of {repository.name} at {revision}", ask)
+
+    def read(self, repository: Repository, path: str, revision: str) -> bytes:
+        """A small file's content; empty where there is no such file."""
+        from huggingface_hub.errors import EntryNotFoundError
+
+        def ask() -> bytes:
+            try:
+                local = self._api.hf_hub_download(
+                    repository.name, path, repo_type=repository.kind, revision=revision
+                )
+            except EntryNotFoundError:
+                return b""
+            return Path(local).read_bytes()
+
+        return calling(f"reading {path} of {repository.name}", ask)
+
+    def create(self, repository: Repository, *, private: bool, sdk: str | None = None) -> None:
+        """Make a repository; one that is there already stays as it is."""
+
+        def ask() -> None:
+            self._api.create_repo(
+                repository.name,
+                repo_type=repository.kind,
+                private=private,
+                exist_ok=True,
+                space_sdk=sdk,
+            )
+
+        calling(f"making {repository.name}", ask)
+
+    def make_equal(
+        self,
+        repository: Repository,
+        files: Iterable[File],
+        *,
+        message: str,
+        revision: str = MAIN,
+        removable: Callable[[str], bool] = lambda path: False,
+        planned_on: str | None = None,
+    ) -> str:
+        """Make a branch equal to these files in one commit, or none where it is so already.
+
+        The commit is made on the head that was looked at: one that somebody else makes in
+        between is not overwritten, but an error.
+
+        Args:
+            repository: Where.
+            files: What is to be.
+            message: Of the commit.
+            revision: The branch.
+            removable: Whether a file there that is none of these is to go.
+            planned_on: The head that was looked at, where that was before this call.
+
+        Returns:
+            The branch's commit with these files.
+
+        Raises:
+            PublishError: it failed; the message says whether the branch is as it was.
+        """
+        files = list(files)
+        before = self.commit_of(repository, revision)
+
+        def attempt() -> str:
+            head = self.commit_of(repository, revision)
+            difference = compare(files, self.files(repository, head), removable)
+            if not difference:
+                return head
+            if planned_on not in (None, head):
+                raise PublishError(
+                    f"uploading to {repository.name}: something else changed {revision} since "
+                    "it was looked at; run the same command again"
+                )
+            return str(
+                self._commit(
+                    repository, files, difference, message, revision=revision, parent_commit=head
+                ).oid
+            )
+
+        try:
+            return calling(f"uploading to {repository.name}", attempt)
+        except PublishError as error:
+            told = self._what_became_of(repository, revision, before)
+            raise PublishError(f"{error}\n{told}") from error
+
+    def propose(
+        self, repository: Repository, files: Iterable[File], *, message: str, description: str
+    ) -> str:
+        """Open a pull request with these files, or bring up to date the one open already.
+
+        Returns:
+            The pull request's address.
+        """
+        files = list(files)
+        number = self._open_request(repository, message)
+        if number is not None:
+            self.make_equal(repository, files, message=message, revision=f"refs/pr/{number}")
+            return f"{repository.address}/discussions/{number}"
+
+        def attempt() -> str:
+            # After a failed attempt there may be one nevertheless.
+            found = self._open_request(repository, message)
+            if found is not None:
+                return f"{repository.address}/discussions/{found}"
+            difference = Difference(added=tuple(file.path for file in files))
+            made = self._commit(
+                repository,
+                files,
+                difference,
+                message,
+                description=description,
+                revision=MAIN,
+                create_pr=True,
+            )
+            return str(made.pr_url)
+
+        return calling(f"opening a pull request in {repository.name}", attempt)
+
+    def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
+        """Name a commit; a tag of this name that is there already stays."""
+
+        def ask() -> None:
+            self._api.create_tag(
+                repository.name,
+                tag=name,
+                tag_message=message,
+                revision=revision,
+                repo_type=repository.kind,
+                exist_ok=True,
+            )
+
+        calling(f"tagging {name}", ask)
+
+    def branch(self, repository: Repository, name: str, revision: str) -> None:
+        """Make a branch that starts at a commit; one that is there already stays."""
+
+        def ask() -> None:
+            self._api.create_branch(
+                repository.name,
+                branch=name,
+                revision=revision,
+                repo_type=repository.kind,
+                exist_ok=True,
+            )
+
+        calling(f"making the branch {name}", ask)
+
+    def commit_of(self, repository: Repository, revision: str) -> str:
+        """The commit of a branch or a tag."""
+
+        def ask() -> str:
+            info = self._api.repo_info(
+                repository.name, repo_type=repository.kind, revision=revision
+            )
+            return str(info.sha)
+
+        return calling(f"looking at {repository.name}", ask)
+
+    def _commit(
+        self,
+        repository: Repository,
+        files: Iterable[File],
+        difference: Difference,
+        message: str,
+        *,
+        description: str | None = None,
+        revision: str = MAIN,
+        **more: Any,
+    ) -> CommitInfo:
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        wanted = {file.path: file for file in files}
+        # Made for each commit anew: huggingface_hub writes into them.
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd(path, wanted[path].content)
+            for path in (*difference.added, *difference.changed)
+        ]
+        operations += [CommitOperationDelete(path) for path in difference.removed]
+        made: CommitInfo = self._api.create_commit(
+            repository.name,
+            operations,
+            commit_message=message,
+            commit_description=description,
+            repo_type=repository.kind,
+            revision=revision,
+            **more,
+        )
+        return made
+
+    def _open_request(self, repository: Repository, title: str) -> int | None:
+        """Number of your open pull request of this title, if any."""
+
+        def ask() -> int | None:
+            found = self._api.get_repo_discussions(
+                repository.name,
+                author=self._api.whoami()["name"],
+                discussion_type="pull_request",
+                discussion_status="open",
+                repo_type=repository.kind,
+            )
+            return next((each.num for each in found if each.title == title), None)
+
+        return calling(f"looking at the pull requests of {repository.name}", ask)
+
+    def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
+        try:
+            after = self.commit_of(repository, revision)
+        except PublishError:
+            return (
+                f"Whether {revision} has changed could not be seen; the same command, run again, "
+                "goes on from what is there."
+            )
+        if after == before:
+            return f"{revision} of {repository.name} is as it was, at {before[:12]}."
+        return f"{revision} of {repository.name} was at {before[:12]} and is at {after[:12]} now."

@@ -1,0 +1,93 @@
+"""The command `agreement`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from merge_dataset.commands.check import user_errors
+
+
+class FindingsFormat(StrEnum):
+    """How findings are written."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
+
+
+def agreement_command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Session folders, annotators' files (.jsonl), and tables (.csv) with the columns "
+            "annotator, variant_id, fluency, reasoning and comment."
+        ),
+    ],
+    session: Annotated[
+        list[Path] | None,
+        typer.Option(help="Session folder that knows the variants; may be repeated."),
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(help="Dataset folder: knows them too, and what each masked LM provides."),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Run folder: knows what each masked LM provides before sampling."),
+    ] = None,
+    without_mlm: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out variants that need this masked LM; may be repeated."),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Folder for plots as PNG and SVG."),
+    ] = None,
+    output: Annotated[
+        FindingsFormat, typer.Option("--format", help="How to write the tables.")
+    ] = FindingsFormat.text,
+    n_bootstrap: Annotated[
+        int, typer.Option(min=0, help="Replicates for intervals; 0 for none.")
+    ] = 1000,
+    rng_seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+) -> None:
+    """Say how far annotators agree, how good variants are, and which masked LM to drop.
+
+    Cohen's kappa (plain and weighted) of each pair of annotators, Krippendorff's
+    alpha of all, confusion matrices; shares of good variants (F + R of 9 or 10) with
+    intervals, weighted to the classes of the dataset, by class, source, masked LM and
+    number of masked LMs; and what would go with each masked LM.
+
+    \b
+    Examples:
+      merge-nli agreement sessions/snli --dataset merge-nli
+
+    \b
+      merge-nli agreement ann.csv ben.csv --session sessions/snli --plots plots
+
+    \b
+      merge-nli agreement sessions/snli --run runs/snli --format latex
+        --without-mlm facebook/bart-base
+    """  # \b is a mark of click: keep the lines that follow
+    with user_errors(extra="annotation"):
+        from merge_metric.agreement.findings import agreement
+        from merge_metric.agreement.plots import write_plots
+
+        found = agreement(
+            files,
+            sessions=session or (),
+            dataset=dataset,
+            run=run,
+            without=without_mlm or (),
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        if plots is not None:
+            for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
+                typer.echo(file, err=True)
+        typer.echo(getattr(found, f"to_{output.value}")())

@@ -1,0 +1,306 @@
+"""Classifiers: premise and hypothesis, or another pair, in, probabilities of classes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_dataset.schema import LABELS
+from merge_metric.models.checkpoints import (
+    digest_of_files,
+    hub_commit,
+    model_files,
+    resolve_device,
+)
+from merge_metric.models.label_order import LabelOrder, check_classes, read_order
+
+if TYPE_CHECKING:
+    from merge_metric.predict.problems import Pair
+
+_BATCH_TOKENS: Final = {"cpu": 2048}
+_BATCH_TOKENS_ACCELERATOR: Final = 32_768
+_WINDOW: Final = 65_536
+"""Pairs that are tokenised and sorted by length together."""
+_SPECIAL: Final = 8
+"""More special tokens than any tokenizer adds to a pair."""
+
+_Encoded = dict[str, NDArray[np.int64]]
+"""One pair as the model sees it: `input_ids` and, for some models, `token_type_ids`."""
+
+
+class Classifier:
+    """A sequence classifier of pairs, as of premise and hypothesis, and its tokenizer."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        label_order: LabelOrder,
+        name: str,
+        revision: str,
+        batch_tokens: int | None = None,
+    ) -> None:
+        """Wrap a live model; `load` is the usual way in.
+
+        Args:
+            model: Any `*ForSequenceClassification`, already on its device, in its dtype.
+            tokenizer: Its tokenizer.
+            label_order: What its classes mean.
+            name: What metadata call the model.
+            revision: What identifies its weights and tokenizer.
+            batch_tokens: Most tokens in a forward pass.
+        """
+        self.name, self.revision, self.label_order = name, revision, label_order
+        self._model: Any = model.eval()
+        self._tokenizer = tokenizer
+        self._budget = batch_tokens or _BATCH_TOKENS.get(
+            model.device.type, _BATCH_TOKENS_ACCELERATOR
+        )
+        self.max_tokens = _max_tokens(model, tokenizer)
+        config = model.config.get_text_config()
+        if config.pad_token_id is None:
+            # Decoders look for their last token that is no padding. There is none here.
+            config.pad_token_id = -1
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        label_order: LabelOrder | None = None,
+        otherwise: LabelOrder | None = None,
+        device: str = "auto",
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        labels: tuple[str, ...] = LABELS,
+    ) -> Self:
+        """Load a classifier from a directory or from the Hub.
+
+        Weights must be safetensors; no code of the repository is run.
+
+        Args:
+            model: Directory, or Hub id with an optional `@revision`.
+            label_order: What its classes mean; by default what its configuration or
+                `labels.read_order` knows.
+            otherwise: What to take where these do not know; by default that is an error.
+            device: `auto` takes a GPU if there is one.
+            dtype: `float32` is the reference, whatever the weights are stored in.
+            batch_tokens: Most tokens in a forward pass.
+            labels: Of the problems it will be asked about.
+
+        Raises:
+            ValueError: no such model, no safetensors, no trained head, not as many classes as
+                labels, or nothing says what they mean.
+        """
+        import torch
+
+        from merge_metric.models.packed_linear import pack_linear_layers
+
+        path = Path(model)
+        local = path.is_dir()
+        source, _, revision = (str(path), "", "") if local else str(model).partition("@")
+        name = path.resolve().name if local else source
+        config = _read_config(source, revision or None)
+        check_classes(config.id2label, name, labels)
+        order = label_order or read_order(config.id2label, name, otherwise, labels)
+        weights, tokenizer = _read(source, revision or None, getattr(torch, dtype))
+        return cls(
+            pack_linear_layers(weights.to(resolve_device(device))),
+            tokenizer,
+            label_order=order,
+            name=name,
+            revision=digest_of_files(model_files(path))
+            if local
+            else hub_commit(weights, source, revision, "config.json"),
+            batch_tokens=batch_tokens,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What determines the probabilities."""
+        import torch
+        import transformers
+
+        return {
+            "kind": "classifier",
+            "name": self.name,
+            "revision": self.revision,
+            "architecture": type(self._model).__name__,
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "device": str(self._model.device.type),
+            "label_order": self.label_order.names,
+            "label_order_source": self.label_order.source,
+            "max_tokens": self.max_tokens,
+            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
+    def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+        """The model's size, and how many of the pairs are cut, as they exceed its limit.
+
+        The size follows from `revision`: in `describe` it would make files of earlier versions
+        those of another run.
+        """
+        return {"parameters": self._model.num_parameters(), "truncated": self._n_truncated(pairs)}
+
+    def _n_truncated(self, pairs: Sequence[Pair]) -> int:
+        if self.max_tokens is None:
+            return 0
+        # In ASCII there is at most a token per character, and nothing expands.
+        room = self.max_tokens - _SPECIAL
+        long = [
+            pair
+            for pair in pairs
+            if len(pair[0]) + len(pair[1]) > room or not (pair[0] + pair[1]).isascii()
+        ]
+        whole = self._tokenize(long, truncate=False)
+        return sum(len(ids) > self.max_tokens for ids in whole["input_ids"])
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Probabilities of the labels for pairs.
+
+        Pairs of equal length share a batch, so there is no padding, and a pair's
+        probabilities depend on its company by rounding only.
+
+        Args:
+            pairs: Premises and hypotheses; the longer one is cut where they exceed
+                `max_tokens` together.
+
+        Yields:
+            Positions in `pairs`, and as many rows of probabilities of the labels.
+        """
+        yield from self.resume(pairs, frozenset())
+
+    def resume(
+        self, pairs: Sequence[Pair], known: frozenset[int]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """As `probabilities`, without the batches of which all is known.
+
+        Batches are those of a run that knows nothing, so the answers are, too, to the bit.
+
+        Args:
+            pairs: All pairs.
+            known: Positions whose probabilities are known.
+        """
+        for start in range(0, len(pairs), _WINDOW):
+            window = range(start, min(start + _WINDOW, len(pairs)))
+            if known.issuperset(window):
+                continue
+            encoded = self._encode(pairs[window.start : window.stop])
+            for batch in self._batches(encoded):
+                positions = [start + i for i in batch]
+                if not known.issuperset(positions):
+                    yield positions, self._run([encoded[i] for i in batch])
+
+    def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
+        if not pairs:
+            return {"input_ids": []}
+        return self._tokenizer(
+            [premise for premise, _ in pairs],
+            [hypothesis for _, hypothesis in pairs],
+            truncation="longest_first" if truncate else False,
+            max_length=self.max_tokens if truncate else None,
+            return_attention_mask=False,
+            verbose=False,
+        )
+
+    def _encode(self, pairs: Sequence[Pair]) -> list[_Encoded]:
+        found = self._tokenize(pairs, truncate=self.max_tokens is not None)
+        names = [name for name in ("input_ids", "token_type_ids") if name in found]
+        columns = [[np.array(ids) for ids in found[name]] for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
+        """Positions of pairs of equal length, at most the budget of tokens together.
+
+        Short and long batches come in random order, so that the speed seen so far is an
+        honest estimate of the speed to come.
+        """
+        end = getattr(self._model.config, "eos_token_id", None)
+        # Encoder-decoders want as many ends of sequence in each row of a batch.
+        shape = [(len(row["input_ids"]), int((row["input_ids"] == end).sum())) for row in encoded]
+        batches = []
+        for (length, _), group in groupby(
+            sorted(range(len(encoded)), key=lambda i: (shape[i], i)), key=shape.__getitem__
+        ):
+            same = list(group)
+            size = max(1, self._budget // length)
+            batches += [same[first : first + size] for first in range(0, len(same), size)]
+        random.Random(0).shuffle(batches)
+        return batches
+
+    def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
+        """One forward pass; shape (number of rows, labels)."""
+        import torch
+
+        tensor = partial(torch.as_tensor, device=self._model.device)
+        inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
+        with torch.inference_mode():
+            logits = self._model(
+                **inputs, attention_mask=torch.ones_like(inputs["input_ids"])
+            ).logits
+            of_classes = logits.double().softmax(-1).cpu().numpy()
+        return self.label_order.rearrange(of_classes)
+
+
+def _read_config(source: str, revision: str | None) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        hint = ""
+        if "does not appear to have a file named" in str(error):
+            hint = "\nAn adapter (adapter_config.json) must be merged into its base model first."
+        raise ValueError(
+            f"expected a sequence classifier in a folder or on the Hub, found none at "
+            f"{source!r}: {error}{hint}"
+        ) from error
+
+
+def _read(source: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
+    """The model and its tokenizer."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    arguments: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
+        result: Any = AutoModelForSequenceClassification.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, output_loading_info=True, **arguments
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(
+            f"expected a sequence classifier with safetensors weights and a tokenizer, could "
+            f"not load {source!r}: {error}\nIf it has pickled weights only (pytorch_model.bin), "
+            f"which can run code when they are read, look for a conversion among the pull "
+            f"requests of its repository on the Hub, and name it: --revision refs/pr/1"
+        ) from error
+    model, info = result
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"{source}: expected a trained classification head, but the checkpoint lacks "
+            f"{missing[:3]}; is it a model for another task?"
+        )
+    return model, tokenizer
+
+
+def _max_tokens(model: Any, tokenizer: Any) -> int | None:
+    """Longest input in tokens, special ones included; None where there is no limit.
+
+    RoBERTa and its kin count positions from `padding_idx + 1`.
+    """
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
+    embeddings = getattr(model.base_model, "embeddings", None)
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    if positions > 0 and padding is not None:
+        positions -= padding + 1
+    limits = [limit for limit in (positions, tokenizer.model_max_length) if 0 < limit < 10**9]
+    return min(limits, default=None)

@@ -1,0 +1,298 @@
+"""Causal language models as NLI models: which answer letter is the next token (paper, A.4.1)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.models.checkpoints import load_causal_lm
+from merge_metric.models.prompt_tokens import PromptTokens, common_prefix
+from merge_metric.models.prompts import Prompt
+
+if TYPE_CHECKING:
+    from merge_metric.models.prefix_cache import PrefixCache
+
+TOLERANCE: Final = 1e-4
+"""How far, in float32, a probability may be from that of a run without the prefix cache."""
+_TOLERANCE_HALF: Final = 0.05
+"""The same in 16-bit formats, whose rounding alone moves a probability by some hundredths."""
+
+_BATCH_TOKENS: Final = {"cpu": 512}
+_BATCH_TOKENS_ACCELERATOR: Final = 16_384
+_WINDOW: Final = 4096
+"""Pairs that are tokenised and sorted by length together."""
+_PADDING: Final = 0.125
+"""Largest share of a batch that may be padding."""
+_BYTES: Final = 2**29
+"""Most memory for a batch's keys and values in one layer, and for its logits."""
+_FEW: Final = 0.1
+"""Below this share of the next token's probability the letters are hardly an answer."""
+
+log = logging.getLogger(__name__)
+
+
+class LanguageModel:
+    """A causal LM that is asked multiple-choice questions."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        prompt: Prompt,
+        name: str,
+        revision: str,
+        chat_template: bool = False,
+        prefix_cache: bool = True,
+        batch_tokens: int | None = None,
+    ) -> None:
+        """Wrap a live model; `load` is the usual way in.
+
+        Args:
+            model: Any `*ForCausalLM`, already on its device, in its dtype.
+            tokenizer: Its fast tokenizer.
+            prompt: What it is asked.
+            name: What metadata call the model.
+            revision: What identifies its weights and tokenizer.
+            chat_template: Ask in the tokenizer's chat template.
+            prefix_cache: Compute the keys and values of the few-shot examples once.
+            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
+
+        Raises:
+            ValueError: see `PromptTokens`.
+        """
+        self.name, self.revision, self.prompt = name, revision, prompt
+        self._model: Any = model.eval()
+        self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
+        self._chat, self._asked_for_cache = chat_template, prefix_cache
+        self._cache: PrefixCache | None = None
+        self._decided = not prefix_cache
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._max_tokens = int(positions or tokenizer.model_max_length)
+        # Whether the head can be run at some positions only.
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        device = model.device.type
+        self._budget = batch_tokens or _BATCH_TOKENS.get(device, _BATCH_TOKENS_ACCELERATOR)
+        self._n_seen, self._mass = 0, 0.0
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        prompt: Prompt,
+        gguf_file: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        chat_template: bool = False,
+        prefix_cache: bool = True,
+        batch_tokens: int | None = None,
+    ) -> Self:
+        """Load a causal LM from a directory or from the Hub.
+
+        Weights must be safetensors or GGUF; no code of the repository is run.
+
+        Args:
+            model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+            prompt: What it is asked.
+            gguf_file: Name of a GGUF file in the directory or repository.
+            device: `auto` takes a GPU if there is one.
+            dtype: `auto` is bfloat16 on CUDA devices and float32 elsewhere.
+            chat_template: Ask in the tokenizer's chat template.
+            prefix_cache: Compute the keys and values of the few-shot examples once.
+            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
+
+        Raises:
+            ValueError: no such model, no weights in these formats, or a tokenizer that
+                does not fit; the message says what to do.
+        """
+        loaded = load_causal_lm(model, gguf_file=gguf_file, device=device, dtype=dtype)
+        return cls(
+            loaded.model,
+            loaded.tokenizer,
+            prompt=prompt,
+            name=loaded.name,
+            revision=loaded.revision,
+            chat_template=chat_template,
+            prefix_cache=prefix_cache,
+            batch_tokens=batch_tokens,
+        )
+
+    @property
+    def letter_mass(self) -> float:
+        """Mean probability that the next token is a letter at all, so far; at first NaN."""
+        return self._mass / self._n_seen if self._n_seen else float("nan")
+
+    def describe(self) -> dict[str, Any]:
+        """What determines the probabilities."""
+        import torch
+        import transformers
+
+        return {
+            "kind": "language-model",
+            "name": self.name,
+            "revision": self.revision,
+            "architecture": type(self._model).__name__,
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "device": str(self._model.device.type),
+            "attention": getattr(self._model.config, "_attn_implementation", None),
+            "chat_template": self._chat,
+            "prefix_cache": self._asked_for_cache,
+            **self.prompt.describe(),
+            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
+    def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """The model's size, how surely answers were letters at all, whether the cache was used."""
+        return {
+            "parameters": self._model.num_parameters(),
+            "letter_mass": self.letter_mass if self._n_seen else None,
+            "prefix_cached_tokens": self._cache.length if self._cache else 0,
+        }
+
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Probabilities of the labels for premise–hypothesis pairs.
+
+        A letter's probability is that of its token, with and without a space before it,
+        among the letters' tokens. With the prefix cache, probabilities differ from those
+        without by rounding only (`TOLERANCE`). The longest prompt is run both ways first;
+        should a model differ by more, it runs without the cache, with a warning.
+
+        Args:
+            pairs: Premises and hypotheses.
+
+        Yields:
+            Positions in `pairs`, and as many rows of probabilities of entailment, neutral
+            and contradiction.
+
+        Raises:
+            ValueError: a prompt is longer than the model's context.
+        """
+        if not pairs:
+            return
+        self._prepare(pairs)
+        for start in range(0, len(pairs), _WINDOW):
+            prompts = self._encode(pairs[start : start + _WINDOW])
+            shared = 0
+            if self._cache is not None:
+                # One token at least is left to run; all prompts begin alike, as a rule.
+                shortest = min(len(ids) for ids in prompts) - 1
+                shared = min(len(common_prefix([self._tokens.shared, *prompts])), shortest)
+            for batch in self._batches([len(ids) - shared for ids in prompts], shared):
+                yield [start + i for i in batch], self._run([prompts[i] for i in batch], shared)
+        if self.letter_mass < _FEW:
+            log.warning(
+                "%s: the next token is an answer letter with a mean probability of only %.1f %%: "
+                "its answers may mean little; try --chat-template or more examples",
+                self.name,
+                100 * self.letter_mass,
+            )
+
+    def _prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Find prompts that are too long before any work, and decide on the prefix cache."""
+        by_length = sorted(pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
+        longest = max(self._encode(by_length[-16:]), key=len)
+        if self._decided or not self._tokens.shared:
+            return
+        self._decided = True
+        from merge_metric.models.prefix_cache import PrefixCache, unsupported
+
+        if reason := unsupported(self._model):
+            log.warning("%s: running without the prefix cache: %s", self.name, reason)
+            return
+        reference = self._run([longest], 0)
+        self._cache = PrefixCache(self._model, self._tokens.shared)
+        shared = len(common_prefix([self._tokens.shared, longest[:-1]]))
+        difference = float(abs(self._run([longest], shared) - reference).max())
+        self._n_seen, self._mass = 0, 0.0
+        limit = TOLERANCE if self.describe()["dtype"] == "float32" else _TOLERANCE_HALF
+        if not difference <= limit:
+            self._cache = None
+            log.warning(
+                "%s: running without the prefix cache: with it, probabilities of the longest "
+                "prompt differ by %.2g, and at most %.2g was expected",
+                self.name,
+                difference,
+                limit,
+            )
+
+    def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
+        prompts = self._tokens.encode(pairs)
+        lengths = [len(ids) for ids in prompts]
+        longest = max(range(len(pairs)), key=lengths.__getitem__)
+        if lengths[longest] > self._max_tokens:
+            raise ValueError(
+                f"{self.name}: expected prompts of at most {self._max_tokens} tokens, the "
+                f"model's context, got {lengths[longest]} for the premise "
+                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples with --shots"
+            )
+        return prompts
+
+    def _batches(self, lengths: Sequence[int], shared: int) -> list[list[int]]:
+        """Rows of similar length, in batches within the budgets of tokens and memory.
+
+        Long and short batches come in random order, so that the speed seen so far is an
+        honest estimate of the speed to come.
+        """
+        batches: list[list[int]] = []
+        batch: list[int] = []
+        for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
+            if batch and not self._fits([lengths[i] for i in (*batch, row)], shared):
+                batches.append(batch)
+                batch = []
+            batch.append(row)
+        batches.append(batch)
+        random.Random(0).shuffle(batches)
+        return batches
+
+    def _fits(self, lengths: Sequence[int], shared: int) -> bool:
+        """Whether rows of these lengths, shortest first, may share a forward pass."""
+        rows, longest = len(lengths), lengths[-1]
+        tokens = rows * longest
+        states = rows * (shared + longest) * (self._cache.layer_bytes if self._cache else 0)
+        kept = longest - lengths[0] + 1 if self._keeps_logits else longest
+        logits = rows * kept * self._model.config.get_text_config().vocab_size * 4
+        padding = tokens - sum(lengths)
+        return (
+            tokens <= self._budget
+            and padding <= _PADDING * tokens
+            and max(states, logits) <= _BYTES
+        )
+
+    def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
+        """One forward pass over what prompts have after `shared` tokens; shape (rows, 3).
+
+        Shorter rows are filled up at the end. A causal model sees nothing of what follows
+        a token, so this needs no mask and leaves positions as they are.
+        """
+        import torch
+
+        last = [len(ids) - shared - 1 for ids in prompts]
+        width = max(last) + 1
+        rows = [[*ids[shared:], *[ids[-1]] * (width + shared - len(ids))] for ids in prompts]
+        kept = sorted(set(last))
+        device = self._model.device
+        arguments: dict[str, Any] = {"use_cache": False}
+        if shared and self._cache is not None:
+            arguments = {"past_key_values": self._cache.first(shared), "use_cache": True}
+        if self._keeps_logits:
+            arguments["logits_to_keep"] = torch.tensor(kept, device=device)
+        with torch.inference_mode():
+            logits = self._model(input_ids=torch.tensor(rows, device=device), **arguments).logits
+            columns = [kept.index(i) for i in last] if self._keeps_logits else last
+            final = logits[torch.arange(len(rows)), columns].float()
+            letters = torch.tensor(self._tokens.letters, device=device)
+            found = (final - final.logsumexp(-1, keepdim=True))[:, letters].logsumexp(1).double()
+        self._n_seen += len(rows)
+        self._mass += float(found.exp().sum())
+        probabilities: NDArray[np.float64] = found.softmax(-1).cpu().numpy()
+        return probabilities

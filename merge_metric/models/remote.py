@@ -1,0 +1,273 @@
+"""Language models behind an OpenAI-compatible server that returns log-probabilities.
+
+The server is sent one prompt per request, as not every server takes lists, and several
+requests at a time. It is asked for one token and the log-probabilities of the most probable.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merge_metric.models.endpoint import Endpoint
+from merge_metric.models.prompts import LETTERS, Prompt
+
+Missing = Literal["error", "uniform"]
+
+_SPACES: Final = " ▁Ġ"
+"""A space, also as servers write it that show tokens instead of text."""
+_TOP: Final = {"completions": 5, "chat/completions": 20}
+"""Endpoint → the most alternatives that OpenAI gives there."""
+
+log = logging.getLogger(__name__)
+
+
+class RemoteModel:
+    """A model on a server that is asked multiple-choice questions.
+
+    A letter that is not among the alternatives gets the probability 0: it has at most that
+    of the least probable of them.
+
+    Attributes:
+        n_partial: Answers so far with one or two of the letters among the alternatives.
+        n_missing: Answers so far with none.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        prompt: Prompt,
+        chat: bool = False,
+        api_key_env: str | None = None,
+        concurrency: int = 8,
+        timeout: float = 120.0,
+        retries: int = 6,
+        backoff: float = 1.0,
+        top: int | None = None,
+        missing: Missing = "error",
+    ) -> None:
+        """Prepare; the first request is that of `probabilities`.
+
+        Args:
+            base_url: What stands before `/completions`, such as `http://localhost:8000/v1`.
+            model: What the server calls the model.
+            prompt: What it is asked.
+            chat: Ask `/chat/completions`, in the server's chat template.
+            api_key_env: Environment variable that holds the key; by default none is sent.
+            concurrency: Requests at a time.
+            timeout: Seconds without a byte after which a request counts as broken.
+            retries: How often a request is repeated that failed for what may pass.
+            backoff: Seconds before the first repetition; see `Endpoint`.
+            top: Alternatives asked for; by default as many as OpenAI gives, 5 or 20.
+            missing: Where none of the letters is among them: stop, or take the labels for
+                equally probable (the prediction is then the first one, entailment).
+
+        Raises:
+            ValueError: the URL is none, or the variable is not set.
+        """
+        key = None
+        if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
+            raise ValueError(
+                f"expected an API key in the environment variable {api_key_env}, found none"
+            )
+        self._path = "chat/completions" if chat else "completions"
+        self._endpoint = Endpoint(
+            base_url,
+            self._path,
+            key=key,
+            connections=concurrency,
+            timeout=timeout,
+            retries=retries,
+            backoff=backoff,
+        )
+        self.name, self.prompt, self.n_partial, self.n_missing = model, prompt, 0, 0
+        self._chat, self._concurrency, self._missing = chat, concurrency, missing
+        self._top = top or _TOP[self._path]
+
+    def describe(self) -> dict[str, Any]:
+        """What determines the probabilities, as far as it can be known from outside.
+
+        `missing` is not among it: whoever was stopped by an answer without letters may go
+        on the other way, and what was answered before stays as it is.
+        """
+        return {
+            "kind": "remote",
+            "name": self.name,
+            "revision": None,
+            "endpoint": self._endpoint.name,
+            "top_logprobs": self._top,
+            **self.prompt.describe(),
+        }
+
+    def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """How many of this run's answers lacked letters."""
+        return {"answers_partial": self.n_partial, "answers_without_letters": self.n_missing}
+
+    def probabilities(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Probabilities of the labels for premise–hypothesis pairs.
+
+        A letter's probability is that of its token, with and without a space before it,
+        among the letters' tokens. The first pair is asked alone, so that what is wrong with
+        every request shows at once.
+
+        Args:
+            pairs: Premises and hypotheses.
+
+        Yields:
+            Positions in `pairs`, and as many rows of probabilities of entailment, neutral
+            and contradiction, as answers come in.
+
+        Raises:
+            ValueError: the server refuses a request, answers something else than a
+                completion with log-probabilities, or, unless `missing` says otherwise, none
+                of the letters is among the alternatives.
+            ConnectionError: it could not be reached, or failed in every attempt.
+        """
+        if not pairs:
+            return
+        with self._endpoint:
+            yield [0], self._label_probabilities([self._ask(pairs[0])], [pairs[0]])
+            yield from self._ask_all(pairs, range(1, len(pairs)))
+        self._report(len(pairs))
+
+    def _ask_all(
+        self, pairs: Sequence[tuple[str, str]], rows: Iterable[int]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Several at a time. Few are queued ahead, so that an error ends the run soon."""
+        rest = iter(rows)
+        running: dict[Future[dict[str, float]], int] = {}
+        pool = ThreadPoolExecutor(self._concurrency)
+        try:
+            while True:
+                for row in islice(rest, 2 * self._concurrency - len(running)):
+                    running[pool.submit(self._ask, pairs[row])] = row
+                if not running:
+                    break
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                finished = [running.pop(future) for future in done]
+                answers = [future.result() for future in done]
+                yield finished, self._label_probabilities(answers, [pairs[i] for i in finished])
+        finally:
+            self._endpoint.stop()
+            pool.shutdown(cancel_futures=True)
+
+    def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
+        """The log-probabilities of the most probable next tokens."""
+        payload: dict[str, Any] = {"model": self.name, "max_tokens": 1, "temperature": 0}
+        if self._chat:
+            payload |= {"messages": self.prompt.messages(*pair)}
+            payload |= {"logprobs": True, "top_logprobs": self._top}
+        else:
+            payload |= {"prompt": self.prompt.text(*pair), "logprobs": self._top}
+        answer = self._endpoint.post(payload)
+        try:
+            return alternatives(answer)
+        except ValueError as error:
+            raise ValueError(f"{self._endpoint.name}: {error}") from error
+
+    def _label_probabilities(
+        self, answers: Sequence[Mapping[str, float]], pairs: Sequence[tuple[str, str]]
+    ) -> NDArray[np.float64]:
+        rows = []
+        for answer, pair in zip(answers, pairs, strict=True):
+            weights = letter_probabilities(answer)
+            if not weights.any():
+                if self._missing == "error":
+                    raise ValueError(
+                        f"{self._endpoint.name}: expected {', '.join(LETTERS)} among the "
+                        f"{self._top} most probable tokens, got {sorted(answer)} for the pair "
+                        f"{pair}: ask for more, in a chat, or with more examples; or take such "
+                        f"answers for equally probable labels with --missing-letters uniform"
+                    )
+                self.n_missing += 1
+                weights = np.ones(len(LETTERS))
+            elif not weights.all():
+                self.n_partial += 1
+            rows.append(weights / weights.sum())
+        return np.stack(rows)
+
+    def _report(self, total: int) -> None:
+        if self.n_partial or self.n_missing:
+            log.warning(
+                "%s: of %d answers, %d lacked one or two of the letters among the %d most "
+                "probable tokens (probability 0), %d all three (labels equally probable)",
+                self.name,
+                total,
+                self.n_partial,
+                self._top,
+                self.n_missing,
+            )
+
+
+def letter_probabilities(answer: Mapping[str, float]) -> NDArray[np.float64]:
+    """Probabilities of the letters, with and without a space before them; shape (3,).
+
+    Args:
+        answer: Token → natural logarithm of its probability.
+
+    >>> letter_probabilities({" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.125)})
+    array([0.75 , 0.   , 0.125])
+    """
+    found = np.zeros(len(LETTERS))
+    for token, log_prob in answer.items():
+        if (letter := token.lstrip(_SPACES)) in LETTERS:
+            found[LETTERS.index(letter)] += math.exp(log_prob)
+    return found
+
+
+def alternatives(answer: Any) -> dict[str, float]:
+    """Token → log-probability in nats, for the first token of a completion.
+
+    Both endpoints' forms are understood, wherever they come from: a table of tokens, and a
+    list of records. Empty if the completion has no token.
+
+    Raises:
+        ValueError: no completion, or one without log-probabilities.
+    """
+    try:
+        choice = answer["choices"][0]
+        given = choice.get("logprobs") or {}
+        left_out = given.get("content") is None and given.get("top_logprobs") is None
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise ValueError(f"expected a completion, got {str(answer)[:300]}") from None
+    if left_out:
+        raise ValueError(
+            "expected log-probabilities, got an answer without: this server leaves them out, "
+            "and without them there are no probabilities of labels; llama.cpp's server and vLLM "
+            "give them"
+        )
+    try:
+        found = _of_table(given) if given.get("content") is None else _of_records(given["content"])
+        if any(math.isnan(value) or value > 1e-3 for value in found.values()):
+            raise ValueError(found)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise ValueError(f"expected log-probabilities, got {str(given)[:300]}") from None
+    return found
+
+
+def _of_records(content: Sequence[Any]) -> dict[str, float]:
+    """The form of /chat/completions."""
+    records = [record for first in content[:1] for record in (*first["top_logprobs"], first)]
+    return {str(record["token"]): float(record["logprob"]) for record in records}
+
+
+def _of_table(given: Mapping[str, Any]) -> dict[str, float]:
+    """The form of /completions."""
+    tables = given["top_logprobs"][:1]
+    found = {str(token): float(value) for table in tables for token, value in table.items()}
+    own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
+    for token, value in list(own)[:1]:
+        found.setdefault(str(token), float(value))
+    return found

@@ -1,0 +1,1 @@
+"""From predictions files and datasets to runs, which all figures start from."""

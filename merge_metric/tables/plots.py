@@ -1,0 +1,314 @@
+"""How analyses are drawn: figures without pyplot, colours for every reader, files.
+
+matplotlib is an extra, so it is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from merge_dataset.layout import partial_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from merge_metric.tables.table import Table
+
+PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours, told apart with every kind of colour vision; without their yellow,
+which is too light for lines on white."""
+
+DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+"""Line styles, which tell lines apart in grey too."""
+
+_BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2])
+_HATCHES: Final = ("", "////", "....")
+
+FORMATS: Final = (".png", ".svg", ".pdf")
+
+GREY: Final = "#555555"
+
+_MIDDLE: Final = 0.179
+"""Luminance with which black and white contrast equally: (L + .05)² = .05 · 1.05."""
+
+_HASH_SALT: Final = "merge-nli"
+_INCHES: Final = (4.2, 3.3)
+"""Width and height of a panel."""
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour and dashes of the line of this number: distinct up to 28, dashes from the first.
+
+    >>> line_style(0)["color"], line_style(7)["color"], line_style(7)["linestyle"] == "-"
+    ('#0072B2', '#0072B2', False)
+    """
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "linewidth": 1.6,
+    }
+
+
+def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
+    """A figure and its axes, row by row, sharing both scales unless told otherwise."""
+    from matplotlib.figure import Figure
+
+    size = (_INCHES[0] * n_columns, _INCHES[1] * n_rows)
+    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
+    for each in axes.flat:
+        each.spines[["top", "right"]].set_visible(False)
+        each.tick_params(labelsize="small")
+    return figure, axes.tolist()
+
+
+def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
+    """Scales, grid and labels of SV curves; labels at the outer sides only."""
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 1)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if bottom:
+        axes.set_xlabel("correctness threshold (CT), %")
+    if left:
+        axes.set_ylabel("seed-variant accuracy, %")
+
+
+def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]) -> None:
+    """The SV curve of a row, a step function, with its band where there is one."""
+    thresholds = np.arange(1, 101)
+    axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)
+    if "curve_low" in row:
+        band = (row["curve_low"], row["curve_high"])
+        axes.fill_between(thresholds, *band, color=style["color"], alpha=0.15, lw=0, step="pre")
+
+
+def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
+    """A dot at the MC and S of a row."""
+    axes.plot(
+        [row["matching_threshold"]],
+        [row["seed_accuracy"]],
+        marker="o",
+        markersize=5,
+        color=style["color"],
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        linestyle="none",
+    )
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) -> None:
+    """One legend for all panels, each label once, in the order of drawing.
+
+    Args:
+        figure: Of its final width, which decides how many labels go into a line; it grows
+            with their lines.
+        axes: The panels.
+        note: What dots mean, where there are any.
+    """
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    for each in axes:
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if note:
+        entries[note] = Line2D([], [], marker="o", markersize=5, color=GREY, linestyle="none")
+    width, height = figure.get_size_inches()
+    columns = max(1, min(len(entries), int(width / (0.75 + 0.075 * max(map(len, entries))))))
+    lines = -(-len(entries) // columns)
+    figure.set_size_inches(width, height + 0.19 * (lines - 1))  # not at the panels' cost
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize="small",
+        handlelength=3.5,
+    )
+
+
+def spread(number: int, of: int, width: float = 0.8) -> float:
+    """Where the bar of this number stands beside the others of its group.
+
+    >>> [round(spread(n, 3), 3) for n in range(3)]
+    [-0.267, 0.0, 0.267]
+    """
+    return (number - (of - 1) / 2) * width / of
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of red, green and blue, 0–1 each (WCAG 2): 0 black, 1 white.
+
+    >>> round(luminance((0.5, 0.5, 0.5)), 3)
+    0.214
+    """
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def heat_map(
+    axes: Axes, values: Sequence[Sequence[float | None]], limits: tuple[float, float], show: str
+) -> AxesImage:
+    """Numbers on the colours of viridis, which darkens evenly in grey too.
+
+    Args:
+        axes: The panel.
+        values: Row by row; a dash where there is none.
+        limits: Values of the darkest and of the lightest colour.
+        show: Format of the numbers, such as "{:.0f}".
+    """
+    from matplotlib import colormaps
+
+    colormap, (low, high) = colormaps["viridis"], limits
+    cells = [[np.nan if value is None else value for value in row] for row in values]
+    image = axes.imshow(cells, cmap=colormap, vmin=low, vmax=high, aspect="auto")
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            if value is None:
+                axes.text(x, y, "–", ha="center", va="center", color=GREY)
+                continue
+            bright = luminance(colormap((value - low) / (high - low))) > _MIDDLE
+            colour = "black" if bright else "white"
+            axes.text(x, y, show.format(value), ha="center", va="center", color=colour)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image
+
+
+def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+    """Values of a key, each once, in order."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def check_output(path: Path) -> None:
+    """Raise, before anything is computed, if no plot could be saved to a path.
+
+    Raises:
+        ValueError: its suffix is of no known format.
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    if path.suffix not in FORMATS:
+        raise ValueError(
+            f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "
+            f"got {path.suffix or 'no suffix'!r}"
+        )
+    import matplotlib  # noqa: F401 - whether it is there
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a plot, whole or not at all; the same bytes for the same plot.
+
+    Args:
+        figure: Drawn.
+        path: Ends in .png, .svg or .pdf; replaced where it exists.
+
+    Raises:
+        ValueError: another suffix.
+    """
+    check_output(path)
+    from matplotlib import rc_context
+
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(path)
+    try:
+        with rc_context({"svg.hashsalt": _HASH_SALT}):
+            figure.savefig(partial, format=path.suffix[1:], metadata=undated)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
+    """A panel per configuration with grouped bars, hatched, so that grey suffices.
+
+    Args:
+        table: Rows with `config`, `model` and shares.
+        series: What a bar shows → its key. A bar per series stands at each model.
+        label: Of the vertical scale.
+    """
+    configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
+    figure, column = model_panels(configs, models, len(series))
+    for axes, config in zip(column, configs, strict=True):
+        rows = {row["model"]: row for row in table.rows if row["config"] == config}
+        for number, (name, key) in enumerate(series.items()):
+            values = [rows.get(model, {}).get(key) for model in models]
+            _draw_bars(axes, values, name, number, len(series))
+        model_axes(axes, config, models, label)
+        axes.set_ylim(0, 1)
+        axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    legend_below(figure, column)
+    return figure
+
+
+def model_panels(
+    configs: Sequence[str], models: Sequence[str], n_bars: int
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per configuration, below each other, for `n_bars` at each model."""
+    figure, columns = panels(len(configs), 1)
+    width = max(_INCHES[0], 1.2 + (0.15 + 0.2 * n_bars) * len(models))
+    figure.set_size_inches(width, 2.6 * len(configs) + 0.8)
+    return figure, [axes for (axes,) in columns]
+
+
+def model_axes(axes: Axes, config: str, models: Sequence[str], label: str) -> None:
+    """Title, names of models, grid and label of such a panel."""
+    axes.set_title(config, fontsize="medium")
+    axes.set_ylabel(label)
+    axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize="small")
+    axes.set_xlim(-0.6, len(models) - 0.4)
+    _grid(axes)
+
+
+def percent_axis(axes: Axes, top: float) -> None:
+    """A vertical scale of shares, in percent, up to a multiple of ten above the highest."""
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axes.set_ylim(0, min(1.0, (10 * top // 1 + 1) / 10))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
+
+
+def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
+    """Grouped bars, hatched, at each configuration.
+
+    Args:
+        axes: The panel.
+        rows: One per configuration.
+        series: What a bar shows → its key.
+    """
+    for number, (name, key) in enumerate(series.items()):
+        _draw_bars(axes, [row[key] for row in rows], name, number, len(series))
+    names = [row["config"] for row in rows]
+    axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    _grid(axes)
+
+
+def _grid(axes: Axes) -> None:
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _draw_bars(axes: Axes, values: Sequence[float | None], name: str, number: int, of: int) -> None:
+    """One series of several; no bar where there is no value."""
+    axes.bar(
+        [place + spread(number, of) for place in range(len(values))],
+        [np.nan if value is None else value for value in values],
+        width=0.8 / of,
+        label=name,
+        color=_BARS[number],
+        hatch=_HATCHES[number],
+        edgecolor="white",
+        linewidth=0.5,
+    )

@@ -1,0 +1,233 @@
+"""A small table: what an analysis found, as text, Markdown, LaTeX, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from textwrap import wrap
+from typing import Any, Final, Literal
+
+from merge_metric.tables import latex
+
+Value = Any
+"""A string, number or None, or lists and dictionaries of them: what JSON knows."""
+
+Row = Mapping[str, Value]
+
+Kind = Literal[
+    "text",
+    "passage",
+    "count",
+    "share",
+    "points",
+    "threshold",
+    "gain",
+    "fraction",
+    "number",
+    "p_value",
+    "correlation",
+]
+"""How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
+a threshold is in percent already, gain a signed difference of thresholds; a fraction and a number
+are shown as they are, with three and two decimals, a correlation with two and its sign. A passage
+is a longer text, which in plain text goes below its row."""
+
+_UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
+"""How the bounds of signed differences are shown: shorter."""
+
+WIDTH: Final = 100
+"""Of wrapped plain text, in characters."""
+
+_BOUNDS: Final = ("low", "high")
+
+_GAP: Final = "  "
+_NONE: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which value of a row is shown, and how."""
+
+    key: str
+    heading: str
+    kind: Kind = "text"
+    interval: str | None = None
+    """Key of the [low, high] that belongs to the value; None or absent where there is none."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values stand at the left of their column."""
+        return self.kind in ("text", "passage")
+
+    def show(self, row: Row) -> str:
+        """The value of a row, without its interval."""
+        return _shown(row.get(self.key), self.kind)
+
+    def show_interval(self, row: Row) -> str:
+        """Such as "[79.9, 83.4]"; empty where the row has none."""
+        bounds = row.get(self.interval) if self.interval else None
+        if bounds is None or None in bounds:
+            return ""
+        kind = _UNSIGNED.get(self.kind, self.kind)
+        return f"[{', '.join(_shown(bound, kind) for bound in bounds)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of plain values. What no column shows, such as whole curves, is in the JSON only."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """Columns of characters, each interval below its value."""
+        shown = [column for column in self.columns if column.kind != "passage"]
+        passages = [column for column in self.columns if column.kind == "passage"]
+        lines = [[column.heading for column in shown]]
+        below: dict[int, list[str]] = {}
+        for row in self.rows:
+            lines.append([column.show(row) for column in shown])
+            if any(intervals := [column.show_interval(row) for column in shown]):
+                lines.append(intervals)
+            below[len(lines) - 1] = [
+                line for column in passages for line in _passage(column.heading, column.show(row))
+            ]
+        heading, *aligned = _aligned(lines, [column.is_text for column in shown])
+        text = [*wrap(self.title, WIDTH), "", heading.rstrip(), "-" * len(heading)]
+        for number, line in enumerate(aligned, start=1):
+            text += [line.rstrip(), *below.get(number, [])]
+        return "\n".join([*text, *_paragraphs(self.notes)])
+
+    def to_markdown(self) -> str:
+        """A pipe table, with its title above and its notes below."""
+
+        def line(cells: Sequence[str]) -> str:
+            return f"| {' | '.join(cells)} |"
+
+        text = [f"**{_one_line(self.title)}**", ""]
+        text.append(line([_markdown(column.heading) for column in self.columns]))
+        text.append(line([":--" if column.is_text else "--:" for column in self.columns]))
+        text += [
+            line([_markdown(_with_interval(column, row)) for column in self.columns])
+            for row in self.rows
+        ]
+        for note in self.notes:
+            text += ["", _one_line(note)]
+        return "\n".join(text)
+
+    def to_latex(self) -> str:
+        """Floating tables, see `latex`."""
+        return latex.to_latex(self)
+
+    def to_json(self) -> str:
+        """Everything: shares as fractions of 1, thresholds in percent."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_csv(self) -> str:
+        """Every value of a row that is no list or dictionary, unrounded, under its key.
+
+        The two bounds of an interval `*_ci` are `*_low` and `*_high`. Columns that the table
+        shows come first.
+        """
+        keys = {column.key: None for column in self.columns}
+        rows = [_flat({**dict.fromkeys(keys), **row}) for row in self.rows]
+        file = StringIO()
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(file, names or keys, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue().removesuffix("\n")
+
+    def as_dict(self) -> dict[str, Value]:
+        """What `to_json` writes."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "columns": {column.key: column.heading for column in self.columns},
+            "rows": [dict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+
+# --- Values ---
+
+
+def _shown(value: Value, kind: Kind) -> str:
+    if value is None:
+        return _NONE
+    if kind == "p_value":
+        return "<0.001" if value < 0.001 else f"{value:.3f}"
+    if kind in ("fraction", "number"):
+        return _minus(f"{value:.{3 if kind == 'fraction' else 2}f}")
+    if kind == "correlation":
+        return _minus(f"{round(value, 2) + 0.0:+.2f}")
+    if kind == "count":
+        return f"{value:,}"
+    if kind in ("share", "points"):
+        value = 100 * value
+    if kind in ("points", "gain"):
+        return _minus(f"{round(value, 1) + 0.0:+.1f}")  # + 0.0: no "-0.0"
+    if kind in ("share", "threshold"):
+        return _minus(f"{round(value, 1) + 0.0:.1f}")
+    return str(value)
+
+
+def _flat(row: Row) -> dict[str, Value]:
+    """The row with intervals as two values each, without other lists and dictionaries."""
+    flat: dict[str, Value] = {}
+    for key, value in row.items():
+        if key.endswith("_ci"):
+            bounds = (None, None) if value is None else value
+            names = (f"{key.removesuffix('_ci')}_{side}" for side in _BOUNDS)
+            flat |= dict(zip(names, bounds, strict=True))
+        elif not isinstance(value, list | dict):
+            flat[key] = value
+    return flat
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "−")
+
+
+def _with_interval(column: Column, row: Row) -> str:
+    return f"{column.show(row)} {column.show_interval(row)}".rstrip()
+
+
+# --- Plain text ---
+
+
+def _aligned(lines: Sequence[Sequence[str]], at_left: Sequence[bool]) -> Iterator[str]:
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for cells in lines:
+        yield _GAP.join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(cells, widths, at_left, strict=True)
+        )
+
+
+def _passage(heading: str, text: str) -> list[str]:
+    indent = " " * (len(heading) + 4)
+    lines = wrap(_one_line(text), WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return [f"  {heading}: {''.join(lines[:1]).lstrip()}", *lines[1:]]
+
+
+def _paragraphs(notes: Sequence[str]) -> list[str]:
+    return ["", *(line for note in notes for line in wrap(note, WIDTH))] if notes else []
+
+
+# --- Escapes ---
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<\[\]#])", r"\\\1", _one_line(text))

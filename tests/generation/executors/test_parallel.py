@@ -1,0 +1,52 @@
+"""Blocks in several processes come out as in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from generation.executors.parallel_map import in_order
+
+Work = Callable[[int], tuple[int, int]]
+
+
+def work(factor: int, block: int) -> tuple[int, int]:
+    if block < 0:
+        raise ValueError(f"expected a positive block, got {block}")
+    return factor * block, os.getpid()
+
+
+def open_work(factor: int) -> Work:
+    return partial(work, factor)
+
+
+def counted(blocks: range, read: list[int]) -> Iterator[int]:
+    for block in blocks:
+        read.append(block)
+        yield block
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
+    """Whoever is done first; with one worker in this process, with more in others."""
+    outcomes = list(in_order(range(20), partial(open_work, 3), workers=workers))
+    assert [outcome for outcome, _ in outcomes] == [3 * block for block in range(20)]
+    assert (os.getpid() in {pid for _, pid in outcomes}) == (workers == 1)
+
+
+def test_blocks_are_read_as_they_are_needed() -> None:
+    """Of a long input only as much is held as the processes have before them."""
+    read: list[int] = []
+    outcomes = in_order(counted(range(100), read), partial(open_work, 1), workers=2)
+    assert next(outcomes)[0] == 0
+    assert len(read) <= 6
+    outcomes.close()  # type: ignore[attr-defined]
+
+
+def test_an_error_in_a_process_is_an_error_here() -> None:
+    """It is not lost, and says what it says."""
+    with pytest.raises(ValueError, match="expected a positive block, got -1"):
+        list(in_order([1, -1, 2], partial(open_work, 1), workers=2))

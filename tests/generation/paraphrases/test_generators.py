@@ -1,0 +1,565 @@
+"""Generators against the slow way: one request, whole prompt, every forward pass anew."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.gguf_files import smollm2, write_llama, write_t5
+from helpers.slow_beams import slow_search
+from helpers.tiny_generators import (
+    CHAT,
+    CONTEXT,
+    KINDS,
+    next_log_probs,
+    saved_generator,
+    tiny_generator,
+    tiny_tokenizer,
+)
+from helpers.tiny_models import sentences, tiny_model
+from transformers import (
+    LlamaForSequenceClassification,
+    MambaConfig,
+    MambaForCausalLM,
+    T5ForSequenceClassification,
+    T5Tokenizer,
+)
+
+from generation.paraphrases.candidates import Candidate, Decoding, Request
+from generation.paraphrases.generators import Generator
+from generation.paraphrases.prompts import INSTRUCTION, clean
+
+HYPOTHESES = [
+    "A girl runs.",
+    *sentences(9)[:6],
+    "A dog.",
+    "No, the " + "very small " * 9 + "cat sat.",
+]
+SMALL = Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)
+
+
+def generator(kind: str, decoding: Decoding = SMALL, **options: Any) -> Generator:
+    return Generator(
+        options.pop("model", None) or tiny_generator(kind),
+        options.pop("tokenizer", None) or tiny_tokenizer(kind),
+        name=kind,
+        revision="1",
+        decoding=decoding,
+        **options,
+    )
+
+
+def texts(candidates: Sequence[Candidate]) -> list[str]:
+    return [candidate.text for candidate in candidates]
+
+
+# --- The slow way ---
+
+
+def prompt_ids(kind: str, hypothesis: str) -> list[int]:
+    """As a person would write it."""
+    tokenizer = tiny_tokenizer(kind)
+    asked = INSTRUCTION.replace("{hypothesis}", hypothesis)
+    if kind == "t5":
+        return tokenizer(asked)["input_ids"]
+    if kind == "llama-chat":
+        asked = f"<|end|>[user]\n{asked}\n[assistant]"
+    return tokenizer(asked + "\n", add_special_tokens=False)["input_ids"]
+
+
+@cache
+def ends_and_never(kind: str) -> tuple[frozenset[int], frozenset[int]]:
+    tokenizer = tiny_tokenizer(kind)
+    ends = {tokenizer.eos_token_id}
+    if kind == "t5":
+        others = tokenizer.convert_tokens_to_ids(["<unk>", "<s>", "<extra_id_0>"])
+        rows = tiny_generator(kind).config.vocab_size
+        return frozenset(ends), frozenset({*ends, *others, *range(len(tokenizer), rows)})
+    if kind != "llama-chat":
+        ends |= {i for i in range(len(tokenizer)) if "\n" in tokenizer.decode([i])}
+    return frozenset(ends), frozenset(ends)
+
+
+def slow(kind: str, request: Request, decoding: Decoding, model: Any) -> list[Candidate]:
+    tokenizer = tiny_tokenizer(kind)
+    prompt = prompt_ids(kind, request.hypothesis)
+    ends, never = ends_and_never(kind)
+    earlier = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in request.earlier]
+
+    @cache
+    def log_probs(tokens: tuple[int, ...]) -> list[float]:
+        return next_log_probs(model, prompt, tokens, request.temperature)
+
+    return [
+        Candidate(
+            tokenizer.decode(beam.tokens, skip_special_tokens=True), beam.finished, beam.score
+        )
+        for beam in slow_search(log_probs, ends, never, decoding, earlier)
+    ]
+
+
+def assert_same(found: Sequence[Candidate], expected: Sequence[Candidate]) -> None:
+    assert texts(found) == texts(expected)
+    assert [c.finished for c in found] == [c.finished for c in expected]
+    assert [c.score for c in found] == pytest.approx(
+        [c.score for c in expected], rel=1e-5, abs=1e-6
+    )
+
+
+SETTINGS = [
+    (0, Decoding(num_beams=6, num_beam_groups=3, max_new_tokens=7)),
+    (1, Decoding(num_beams=6, num_beam_groups=2, sibling_penalty=2, max_new_tokens=5)),
+    (2, Decoding(num_beams=5, num_beam_groups=5, diversity_penalty=4, max_new_tokens=6)),
+]
+
+
+@pytest.mark.parametrize(("seed", "decoding"), SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Decoding) -> None:
+    """One batch of prompts of unequal lengths, temperatures and rounds."""
+    earlier = ("The cat runs.", "The dog runs in the park.", "", "The cat")
+    requests = [
+        Request(HYPOTHESES[seed], 0.3),
+        Request(HYPOTHESES[-1], 1.0, earlier),
+        Request(HYPOTHESES[seed + 2], 0.6, earlier[:1]),
+        Request(HYPOTHESES[seed], 0.5),
+    ]
+    assert len({len(prompt_ids(kind, r.hypothesis)) for r in requests}) == 3
+    model = tiny_generator(kind, seed)
+    found = generator(kind, decoding, model=model).candidates(requests)
+    for request, candidates in zip(requests, found, strict=True):
+        assert_same(candidates, slow(kind, request, decoding, model))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_company_changes_nothing(kind: str) -> None:
+    """Alone or with others, in whatever order: padding is seen by nobody."""
+    generate = generator(kind)
+    requests = [Request(h, 0.3 + 0.1 * (i % 4)) for i, h in enumerate(HYPOTHESES)]
+    together = generate.candidates(requests)
+    assert len({tuple(texts(candidates)) for candidates in together}) > 4
+    for request, candidates in zip(requests, together, strict=True):
+        assert_same(generate.candidates([request])[0], candidates)
+    assert generate.candidates(requests) == together
+    for candidates, other in zip(generate.candidates(requests[::-1])[::-1], together, strict=True):
+        assert_same(candidates, other)
+    assert generate.candidates([]) == []
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_single_precision(kind: str) -> None:
+    """The same texts in float32, in which models run on a CPU."""
+    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    single = copy.deepcopy(tiny_generator(kind)).float()
+    found = generator(kind, model=single).candidates(requests)
+    for candidates, other in zip(found, generator(kind).candidates(requests), strict=True):
+        assert_same(candidates, other)
+
+
+# --- Transformers' own searches ---
+
+
+def theirs(kind: str, hypothesis: str, **how: Any) -> Any:
+    ids = torch.tensor([prompt_ids(kind, hypothesis)])
+    ends, never = ends_and_never(kind)
+    return tiny_generator(kind).generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=sorted(ends),
+        suppress_tokens=sorted(never - ends) or None,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **how,
+    )
+
+
+def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
+    start = 1 if kind == "t5" else len(prompt_ids(kind, hypothesis))
+    return tiny_tokenizer(kind).batch_decode(sequences[:, start:], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("beams", [2, 5])
+@pytest.mark.parametrize("kind", ["t5", "llama-chat"])
+def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:
+    """Texts and scores of transformers' own, which ends where as many texts as beams have."""
+    decoding = Decoding(
+        num_beams=beams,
+        num_beam_groups=1,
+        diversity_penalty=0,
+        sibling_penalty=0,
+        max_new_tokens=40,
+    )
+    found = generator(kind, decoding).candidates([Request(h, 1.0) for h in HYPOTHESES])
+    all_ended = 0
+    for hypothesis, candidates in zip(HYPOTHESES, found, strict=True):
+        if not all(candidate.finished for candidate in candidates):
+            continue
+        all_ended += 1
+        output = theirs(
+            kind,
+            hypothesis,
+            num_beams=beams,
+            num_return_sequences=beams,
+            early_stopping=True,
+            max_new_tokens=40,
+        )
+        assert texts(candidates) == new_texts(kind, output.sequences, hypothesis)
+        assert [c.score for c in candidates] == pytest.approx(
+            output.sequences_scores.tolist(), rel=1e-4
+        )
+    assert all_ended >= 3
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama-chat", "gpt2"])
+def test_one_beam_is_greedy(kind: str) -> None:
+    """The most probable token every time, whatever the temperature."""
+    decoding = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=12)
+    found = generator(kind, decoding).candidates([Request(h, 0.4) for h in HYPOTHESES])
+    for hypothesis, (candidate,) in zip(HYPOTHESES, found, strict=True):
+        output = theirs(kind, hypothesis, num_beams=1, max_new_tokens=12)
+        assert [candidate.text] == new_texts(kind, output.sequences, hypothesis)
+
+
+# --- Ends ---
+
+
+def with_bias(kind: str, **biases: float) -> Any:
+    """A tiny model that likes or dislikes some tokens."""
+    tokenizer, model = tiny_tokenizer(kind), tiny_generator(kind)
+    ids = {tokenizer.convert_tokens_to_ids(token): bias for token, bias in biases.items()}
+    biased = copy.deepcopy(model)
+
+    def add(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:
+        for i, bias in ids.items():
+            logits[..., i] += bias
+        return logits
+
+    biased.get_output_embeddings().register_forward_hook(add)
+    return biased
+
+
+@pytest.mark.parametrize(("kind", "end"), [("t5", "</s>"), ("llama-chat", "<|end|>")])
+def test_ends(kind: str, end: str) -> None:
+    """What ends at once is empty, what never does is cut."""
+    requests = [Request(h, 0.5) for h in HYPOTHESES[:2]]
+    greedy = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=5)
+    at_once = generator(kind, greedy, model=with_bias(kind, **{end: 1e4}))
+    assert at_once.candidates(requests) == [[Candidate("", True, 0.0)]] * 2
+    never = generator(kind, SMALL, model=with_bias(kind, **{end: -1e4}))
+    for candidates in never.candidates(requests):
+        assert len(candidates) == 6
+        assert not any(candidate.finished for candidate in candidates)
+        assert all(candidate.text for candidate in candidates)
+
+
+def test_special_tokens_are_no_text() -> None:
+    """A decoder's are never chosen; a causal model's each end a text."""
+    request = Request("A girl runs.", 0.5)
+    for token in ("<extra_id_0>", "<s>", "<unk>"):
+        model = with_bias("t5", **{token: 4.0})
+        (found,) = generator("t5", model=model).candidates([request])
+        assert_same(found, slow("t5", request, SMALL, model))
+    tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["Ġthe"]})
+    (found,) = generator("llama-chat", tokenizer=tokenizer).candidates([request])
+    assert not any("Ġthe" in text or " the " in text for text in texts(found))
+
+
+def test_without_a_chat_template_a_line_is_an_answer() -> None:
+    """A token with a newline ends it, and what stands before that in the token stays."""
+    requests = [Request(h, 0.5) for h in HYPOTHESES]
+    base, chat = (
+        [c for cs in generator(kind, model=likes).candidates(requests) for c in cs]
+        for kind, likes in ((k, with_bias(k, Ċ=1.5)) for k in ("llama", "llama-chat"))
+    )
+    assert any(c.finished and c.text.endswith("\n") and c.text.strip() for c in base)
+    assert any(c.finished and not c.text.endswith("\n") for c in base)
+    assert not any("\n" in c.text.rstrip("\n") for c in base)
+    assert any("\n" in c.text.rstrip("\n") for c in chat)
+    end = tiny_tokenizer("llama").eos_token_id
+    assert end in generator("llama")._special.ends
+    assert len(generator("llama")._special.ends) > 1
+    assert generator("llama-chat")._special.ends == (end,)
+
+
+def test_a_model_without_an_end_is_refused() -> None:
+    """It could not stop."""
+    tokenizer = copy.deepcopy(tiny_tokenizer("t5"))
+    tokenizer.eos_token = None
+    model = with_bias("t5")
+    model.generation_config.eos_token_id = None
+    with pytest.raises(ValueError, match=r"t5: expected a tokenizer or generation_config\.json wi"):
+        generator("t5", model=model, tokenizer=tokenizer)
+
+
+# --- Prompts ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts(kind: str) -> None:
+    """In the chat template where there is one; nothing else adds special tokens there."""
+    generate = generator(kind)
+    for hypothesis in HYPOTHESES:
+        assert generate._encode([hypothesis]) == [prompt_ids(kind, hypothesis)]
+        assert generate.length(hypothesis) == len(prompt_ids(kind, hypothesis))
+    other = generator(kind, prompt="Say {hypothesis} anew")
+    assert generate.length("A dog.") - other.length("A dog.") > 5
+    assert generate.describe()["chat_template"] == (kind == "llama-chat")
+
+
+def test_templates_that_think_or_tell_the_date() -> None:
+    """Thinking is switched off, and every day is the same."""
+    tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
+    tokenizer.chat_template = (
+        CHAT + "{{ strftime_now('%d %b %Y') }}{% if enable_thinking == false %} quiet{% endif %}"
+    )
+    prompt = generator("llama-chat", tokenizer=tokenizer)._encode(["A dog."])[0]
+    assert tokenizer.decode(prompt).endswith("[assistant]\n26 Jul 2024 quiet")
+
+
+def test_prompts_without_a_place_or_too_long() -> None:
+    """Both are told at once, the latter with the hypothesis."""
+    with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where"):
+        generator("t5", prompt="Say it")
+    with pytest.raises(ValueError, match=f"fit the model's {CONTEXT} tokens .* 'dog dog"):
+        generator("llama").candidates([Request("A dog.", 0.5), Request("dog " * CONTEXT, 0.5)])
+    assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no end
+
+
+# --- Work ---
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama-chat"])
+def test_prompts_are_read_once(kind: str) -> None:
+    """Per request and not per beam; afterwards rows are beams, of one token each."""
+    model, shapes, encoded = with_bias(kind), [], []
+    name = "decoder_input_ids" if kind == "t5" else "input_ids"
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs[name].shape)), with_kwargs=True
+    )
+    if kind == "t5":
+        model.get_encoder().register_forward_pre_hook(
+            lambda module, args, kwargs: encoded.append(len(kwargs["input_ids"])), with_kwargs=True
+        )
+    requests = [Request(h, 0.5) for h in HYPOTHESES[:3]]
+    generate = generator(kind, model=model)
+    generate.candidates(requests)
+    longest = max(generate.length(request.hypothesis) for request in requests)
+    assert shapes[0] == (3, 1 if kind == "t5" else longest)
+    assert shapes[1][0] <= 3 * 6
+    assert all(shape[1] == 1 for shape in shapes[1:])
+    assert [rows for rows, _ in shapes[1:]] == sorted((r for r, _ in shapes[1:]), reverse=True)
+    assert encoded == ([3] if kind == "t5" else [])
+
+
+def test_batch_sizes() -> None:
+    """As many requests as have so many beams, or what the user says."""
+    assert generator("t5").batch_size == 160 // 6
+    assert generator("t5", Decoding(num_beams=400, num_beam_groups=1)).batch_size == 1
+    assert generator("t5", batch_size=3).batch_size == 3
+    with pytest.raises(ValueError, match="batch_size: expected at least 1 or nothing, got 0"):
+        generator("t5", batch_size=0)
+
+
+# --- Files ---
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("generators")
+    for kind in ("t5", "llama-chat"):
+        saved_generator(kind, root / kind)
+    return root
+
+
+def load(folder: Path | str, **options: Any) -> Generator:
+    return Generator.load(folder, decoding=SMALL, **{"device": "cpu", **options})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("t5", {"kind": "seq2seq", "architecture": "T5ForConditionalGeneration"}),
+        ("llama-chat", {"kind": "causal", "architecture": "LlamaForCausalLM"}),
+    ],
+)
+def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
+    """Loaded again, the same candidates; what they are is told."""
+    requests = [Request(h, 0.45, ("The cat",)) for h in HYPOTHESES]
+    loaded = load(folders / kind, dtype="float64")
+    for found, other in zip(
+        loaded.candidates(requests), generator(kind).candidates(requests), strict=True
+    ):
+        assert_same(found, other)
+    described = load(folders / kind).describe()
+    assert re.fullmatch(r"[0-9a-f]{64}", described.pop("revision"))
+    assert set(described.pop("packages")) == {"torch", "transformers"}
+    assert described == {
+        **expected,
+        "name": kind,
+        "chat_template": kind == "llama-chat",
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    assert json.dumps(loaded.describe())
+
+
+def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -> None:
+    """What a repository says about sampling neither counts nor warns."""
+    shutil.copytree(folders / "llama-chat", tmp_path / "model")
+    path = tmp_path / "model" / "generation_config.json"
+    settings = json.loads(path.read_text())
+    settings |= {"do_sample": True, "temperature": 9.0, "top_k": 3, "repetition_penalty": 5.0}
+    path.write_text(json.dumps({**settings, "max_length": 3, "num_beams": 7}))
+    requests = [Request(h, 0.45) for h in HYPOTHESES[:3]]
+    found = load(tmp_path / "model", dtype="float64").candidates(requests)
+    assert [texts(c) for c in found] == [
+        texts(c) for c in generator("llama-chat").candidates(requests)
+    ]
+
+
+def test_the_revision_is_that_of_the_files(folders: Path, tmp_path: Path) -> None:
+    """Another chat template is another model."""
+    shutil.copytree(folders / "llama-chat", tmp_path / "model")
+    before = load(tmp_path / "model").revision
+    assert before == load(folders / "llama-chat").revision
+    (tmp_path / "model" / "notes.md").write_text("no part of it")
+    assert load(tmp_path / "model").revision == before
+    template = tmp_path / "model" / "chat_template.jinja"
+    template.write_text(template.read_text() + "!")
+    assert load(tmp_path / "model").revision != before
+
+
+def test_gguf_files(tmp_path: Path) -> None:
+    """By path or by name in a folder: the same model as in safetensors."""
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    path = tmp_path / "tiny.gguf"
+    write_llama(tiny_generator("llama-chat"), tiny_tokenizer("llama-chat"), path)
+    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    expected = generator("llama-chat").candidates(requests)
+    for loaded in (load(path), load(tmp_path, gguf_file="tiny.gguf")):
+        assert (loaded.name, loaded.describe()["kind"]) == ("tiny", "causal")
+        assert loaded.describe()["chat_template"] is True
+        assert len(loaded.revision) == 64
+        for found, other in zip(loaded.candidates(requests), expected, strict=True):
+            assert_same(found, other)
+
+
+def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
+    """Flan-T5's kind: the tokenizer of T5 that the file describes, and the same weights."""
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    pieces = [token for token in tiny_tokenizer("t5").get_vocab() if token[0] not in "<"]
+    vocabulary = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>")]
+    vocabulary += [(piece, -float(i)) for i, piece in enumerate(sorted(pieces), start=1)]
+    tokenizer = T5Tokenizer(vocab=vocabulary, extra_ids=2)
+    model = copy.deepcopy(tiny_generator("t5"))
+    model.config.eos_token_id = model.generation_config.eos_token_id = 1
+    write_t5(model, tokenizer, tmp_path / "tiny.gguf")
+    loaded = load(tmp_path / "tiny.gguf")
+    assert loaded.describe()["kind"] == "seq2seq"
+    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
+    for found, other in zip(loaded.candidates(requests), expected, strict=True):
+        assert_same(found, other)
+
+
+def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
+    """A masked LM and classifiers are no generators, though their weights would load."""
+    with pytest.raises(ValueError, match=r"generates text .* got BertForMaskedLM: is it a model"):
+        load(tiny_model("bert-cased"))
+    for kind, classifier in (
+        ("t5", T5ForSequenceClassification),
+        ("llama-chat", LlamaForSequenceClassification),
+    ):
+        folder = tmp_path / kind
+        classifier(copy.deepcopy(tiny_generator(kind).config)).save_pretrained(folder)
+        tiny_tokenizer(kind).save_pretrained(folder)
+        with pytest.raises(ValueError, match=f"got {classifier.__name__}: is it a model for anot"):
+            load(folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": None}))
+    with pytest.raises(ValueError, match=r"trained text generator, .* lacks .*lm_head"):
+        load(tmp_path / "llama-chat")
+
+
+def test_models_that_cannot_be_searched() -> None:
+    """Without a cache of keys and values, or without a token to begin with."""
+    config = MambaConfig(vocab_size=len(tiny_tokenizer("llama")), hidden_size=16, state_size=4,
+                         num_hidden_layers=1)  # fmt: skip
+    with pytest.raises(
+        ValueError, match=r"x: expected a model that takes past_key_values.* got Ma"
+    ):
+        Generator(
+            MambaForCausalLM(config),
+            tiny_tokenizer("llama"),
+            name="x",
+            revision="",
+            decoding=SMALL,
+        )
+    model = with_bias("t5")
+    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
+    with pytest.raises(ValueError, match="t5: expected a decoder_start_token_id in config"):
+        generator("t5", model=model)
+
+
+def test_what_decoders_are_made_to_begin_with() -> None:
+    """BART and the like have a first token forced on them: it is read, and no part of the text."""
+    model = with_bias("t5")
+    model.generation_config.forced_bos_token_id = 40
+    forced = generator("t5", model=model)
+    assert forced._special.start == (0, 40)
+    prompt = prompt_ids("t5", "A dog.")
+    ends, never = ends_and_never("t5")
+    expected = slow_search(
+        lambda tokens: next_log_probs(model, prompt, (40, *tokens), 0.5), ends, never, SMALL
+    )
+    (found,) = forced.candidates([Request("A dog.", 0.5)])
+    assert texts(found) == [
+        tiny_tokenizer("t5").decode(beam.tokens, skip_special_tokens=True) for beam in expected
+    ]
+
+
+def test_files_that_cannot_be_loaded(folders: Path, tmp_path: Path) -> None:
+    """Pickled weights, nothing, nothing on the Hub; devices and dtypes there are not."""
+    shutil.copytree(folders / "t5", tmp_path / "pickled")
+    (tmp_path / "pickled" / "model.safetensors").unlink()
+    torch.save(tiny_generator("t5").state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"text generator .* could not load .*pickled'.*safetens"):
+        load(tmp_path / "pickled")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"text generator .* could not load .*empty'"):
+        load(tmp_path / "empty")
+    with pytest.raises(ValueError, match=r"could not load 'nobody/no-such-model'"):
+        load("nobody/no-such-model@main")
+    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
+        load(folders / "t5", device="tpu9")
+    with pytest.raises(ValueError, match=r"dtype: expected one of auto, float32, .* got 'int4'"):
+        load(folders / "t5", dtype="int4")
+
+
+# --- A real model ---
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_real_model() -> None:
+    """SmolLM2: some of what it says is another sentence, and it stops by itself."""
+    hypotheses = ["A girl jumps high.", "The woman is cooking dinner for her family."]
+    decoding = Decoding(num_beams=10, num_beam_groups=5, max_new_tokens=24)
+    model = Generator.load(smollm2(), device="cpu", decoding=decoding)
+    found = model.candidates([Request(h, 0.45) for h in hypotheses])
+    for hypothesis, candidates in zip(hypotheses, found, strict=True):
+        ended = {clean(c.text, hypothesis) for c in candidates if c.finished}
+        assert len(ended - {hypothesis, ""}) >= 5

@@ -1,0 +1,340 @@
+"""The command: its options, what it says, and all of it with small real models."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.paraphrasing import FakeGenerator, FakeJudge, Problem, candidate, write_problems
+from helpers.tiny_classifiers import one_by_one, tiny_classifier
+from helpers.tiny_generators import saved_generator
+from helpers.tiny_models import sentences
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.commands import paraphrase as cli
+from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.summary import render_funnel
+from generation.run_folder import digest_of_file
+
+PROBLEMS: list[Problem] = [
+    ("1", "A girl runs.", "A girl moves.", "entailment"),
+    ("2", "A girl runs.", "A girl sings.", "neutral"),
+    ("3", "A girl runs.", "Nobody moves.", "contradiction"),
+    ("4", "A boy runs.", "A boy sings.", "-"),
+]
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["paraphrase", *arguments])
+
+
+@pytest.fixture
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command would do, without doing it."""
+    found: dict[str, Any] = {}
+
+    def remember(config: ParaphraseConfig, out: Path, **more: Any) -> None:
+        found.update({"config": config, "out": out, **more})
+
+    monkeypatch.setattr(cli, "_paraphrase", remember)
+    return found
+
+
+def test_the_defaults_are_those_of_the_settings(asked_for: dict[str, Any]) -> None:
+    """Only the model has to be named."""
+    result = invoke("--model", "my-nli")
+    assert result.exit_code == 0, result.output
+    assert asked_for["config"] == ParaphraseConfig(model="my-nli", run="runs/snli_paraphrases")
+    assert (asked_for["out"], asked_for["replace"]) == (Path("merge-nli"), False)
+    assert asked_for["output"] == "text"
+
+
+def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
+    """Each with another value than its default."""
+    expected = {
+        "source": "anli-r1", "data": "a.jsonl", "dataset": "some/set", "dataset_config": "plain",
+        "split": "dev", "revision": "abc", "premise_column": "p", "hypothesis_column": "h",
+        "label_column": "l", "id_column": "i", "limit": 7, "model": "nli", "model_kind": "lm",
+        "model_revision": "def", "label_order": "c,e,n", "generator": "t5@1",
+        "gguf_file": "a.gguf", "prompt": "Again: {hypothesis}", "k": 3, "max_rounds": 2,
+        "diversity_penalty": 0.25, "sibling_penalty": 0.125, "max_new_tokens": 9, "rng_seed": 4,
+        "batch_size": 5, "device": "cpu", "dtype": "bfloat16", "run": "here",
+    }  # fmt: skip
+    arguments = [
+        word for name, value in expected.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]  # fmt: skip
+    arguments += ["--label-map", "yes=entailment,no=", "--temperature", "0.2", "0.9"]
+    arguments += ["--beams", "6", "--groups", "3", "--out", "there", "--replace"]
+    result = invoke(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert asked_for["config"] == ParaphraseConfig(
+        **expected,
+        label_map={"yes": "entailment", "no": ""},
+        temperature_min=0.2,
+        temperature_max=0.9,
+        num_beams=6,
+        num_beam_groups=3,
+    )
+    assert (asked_for["out"], asked_for["replace"]) == (Path("there"), True)
+    assert asked_for["output"] == "json"
+
+
+def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> None:
+    """So that runs of several sources do not meet."""
+    invoke("--model", "m", "--source", "anli-r2")
+    assert asked_for["config"].run == "runs/anli-r2_paraphrases"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing option '--model'"),
+        (["--model", "m", "--prompt", "Again."], "prompt: expected {hypothesis} where"),
+        (["--model", "m", "--temperature", "0.6", "0.3"], "temperature: expected two numbers"),
+        (["--model", "m", "--beams", "7"], "num_beams: expected a multiple of num_beam_groups"),
+        (["--model", "m", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
+        (["--model", "m", "--source", "rte"], "source 'rte' is not one of ['snli', 'mnli-m'"),
+        (["--model", "m", "--data", "no.jsonl"], "data: expected a file, found none at no.jsonl"),
+    ],
+)
+def test_user_errors_are_messages(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No traceback: what is wrong and what to do on stderr, nothing on stdout, exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the libraries the message says what to install."""
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
+    result = invoke("--model", "m", "--source", "demo", "--run", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in result.stderr
+
+
+def test_help_has_examples() -> None:
+    """As the other commands' does."""
+    result = CliRunner().invoke(app, ["paraphrase", "--help"], env={"COLUMNS": "100"})
+    assert result.exit_code == 0
+    assert "merge-nli paraphrase --source snli --data snli_1.0_test.jsonl" in result.output
+    for option in ("--generator", "--model", "--k", "--max-rounds", "--temperature", "--beams",
+                   "--groups", "--diversity-penalty", "--prompt", "--replace"):  # fmt: skip
+        assert option in result.output
+
+
+# --- What it says ---
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two candidates for each hypothesis, one a copy; everything else is right."""
+    gold = {(premise, hypothesis): label for _, premise, hypothesis, label in PROBLEMS}
+
+    def verdict(premise: str, hypothesis: str) -> list[float]:
+        label = gold.get((premise, hypothesis), "entailment")
+        wrong = (premise, hypothesis) == ("A girl runs.", "Nobody moves.")
+        rows = {"entailment": [1, 0, 0], "neutral": [0, 1, 0], "contradiction": [0, 0, 1]}
+        return rows["neutral" if wrong else label]
+
+    def write(request: Any) -> list[Any]:
+        return [
+            candidate(request.hypothesis),
+            candidate(f"Look: {request.hypothesis.replace(' ', ' … so ', 1)}"),
+        ]
+
+    monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
+    monkeypatch.setattr(cli, "_open_judge", lambda config, problems: FakeJudge(verdict))
+
+
+@pytest.mark.usefixtures("scripted")
+def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Funnel, seeds, paraphrases per seed, configuration, and commands that can be pasted."""
+    monkeypatch.chdir(tmp_path)
+    write_problems(tmp_path / "data.jsonl", PROBLEMS)
+    arguments = ["--model", "org/my nli", "--data", "data.jsonl", "--label-order", "e,n,c"]
+    result = invoke(*arguments, "--max-rounds", "2", "--out", "my data")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]
+    assert "Source snli, data.jsonl: 3 problems, 1 without a label left out" in lines
+    assert "fake-nli answers 2 of them right, with 2 different hypotheses" in lines
+    assert "generated 4 4" in lines
+    assert "copy 2 50.0% 2 50.0%" in lines
+    assert "duplicate 0 0.0% 2 50.0%" in lines
+    assert "kept 2 50.0% 0 0.0%" in lines
+    assert "Eligible seeds: 2" in lines
+    assert "Paraphrases: 2, 1.0 per seed" in lines
+    assert "Dataset folder: my data (configuration snli_paraphrases)" in lines
+    assert shlex.split(lines[-2]) == [
+        "merge-nli", "predict", "--model", "org/my nli", "--label-order", "e,n,c", "--dataset",
+        "my data", "--config", "snli_paraphrases", "--out",
+        "predictions/snli_paraphrases_fake-nli.parquet",
+    ]  # fmt: skip
+    assert shlex.split(lines[-1]) == [
+        "merge-nli", "score", "predictions/snli_paraphrases_fake-nli.parquet", "--dataset",
+        "my data", "--config", "snli_paraphrases",
+    ]  # fmt: skip
+    assert (tmp_path / "my data" / "snli_paraphrases" / "variants.parquet").is_file()
+    assert (tmp_path / "runs" / "snli_paraphrases" / "manifest.json").is_file()
+
+
+@pytest.mark.usefixtures("scripted")
+def test_as_json(tmp_path: Path) -> None:
+    """One object on stdout, for programs."""
+    data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
+    result = invoke("--model", "m", "--data", str(data), "--run", str(tmp_path / "run"), "--out",
+                    str(tmp_path / "out"), "--format", "json", "--k", "1")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made["problems"] == {"read": 4, "unlabelled": 1, "kept": 3, "answered_right": 2}
+    assert made["eligible"] == {"paraphrase": 2}
+    assert (made["variants"], made["configs"]) == (2, ["snli_paraphrases"])
+    assert [row["kept"] for row in made["funnel"]] == [2]
+    assert made["nli_model"]["name"] == "fake-nli"
+    assert len(made["next"]) == 2
+
+
+@pytest.mark.usefixtures("scripted")
+def test_paraphrases_of_another_model_are_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless that is said; what was found stays in the run folder."""
+    data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
+    arguments = ["--model", "m", "--data", str(data), "--out", str(tmp_path / "out")]
+    assert invoke(*arguments, "--run", str(tmp_path / "one")).exit_code == 0
+    judge = cli._open_judge
+
+    def other(config: Any, problems: Path) -> Any:
+        opened: Any = judge(config, problems)
+        opened.name = "other-nli"
+        return opened
+
+    monkeypatch.setattr(cli, "_open_judge", other)
+    refused = invoke(*arguments, "--run", str(tmp_path / "two"))
+    assert refused.exit_code == 2
+    assert "other-nli" in refused.stderr
+    assert "--replace" in refused.stderr
+    assert (tmp_path / "two" / "manifest.json").is_file()
+    result = invoke(*arguments, "--run", str(tmp_path / "two"), "--replace")
+    assert result.exit_code == 0, result.output
+    provenance = json.loads((tmp_path / "out" / "snli_paraphrases" / "provenance.json").read_text())
+    assert provenance["nli_model"]["name"] == "other-nli"
+
+
+def test_the_funnel_of_no_candidates() -> None:
+    """No division by nothing."""
+    row = {"round": 1, "generated": 0}
+    reasons = ("empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted",
+               "duplicate", "not_entailed", "not_entailing", "surplus", "kept")  # fmt: skip
+    assert "0.0%" in render_funnel([row | dict.fromkeys(reasons, 0)])
+
+
+# --- With small real models ---
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run of a small random chat model and classifier, and what the classifier says one by one.
+
+    The class that it most often finds is called entailment: otherwise little would be kept.
+    """
+    folder = tmp_path_factory.mktemp("real")
+    classifier = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    texts = [text for text in sentences(40) if len(text) < 60][:16]
+    pairs = list(zip(texts[::2], texts[1::2], strict=True))
+    classes = one_by_one(classifier, [*pairs, *(pair[::-1] for pair in pairs)], 64).argmax(axis=1)
+    entailment = Counter(classes.tolist()).most_common(1)[0][0]
+    order = {entailment: "e", (entailment + 1) % 3: "n", (entailment + 2) % 3: "c"}
+    names = {"e": "entailment", "n": "neutral", "c": "contradiction"}
+    gold = [names[order[int(number)]] for number in classes[: len(pairs)]]
+    problems = [
+        (str(n), *pair, label) for n, (pair, label) in enumerate(zip(pairs, gold, strict=True))
+    ]
+    # One is answered wrong, by its gold label.
+    problems[0] = (*problems[0][:3], next(name for name in names.values() if name != gold[0]))
+    data = write_problems(folder / "data.jsonl", problems)
+    generator = saved_generator("llama-chat", folder / "tiny-llama")
+    arguments = [
+        "--model", str(classifier), "--label-order", ",".join(order[i] for i in range(3)),
+        "--generator", str(generator), "--source", "anli-r1", "--data", str(data), "--k", "2",
+        "--max-rounds", "2", "--beams", "6", "--groups", "3", "--max-new-tokens", "12",
+        "--device", "cpu", "--run", str(folder / "run"), "--out", str(folder / "merge-nli"),
+    ]  # fmt: skip
+    result = invoke(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    return {
+        "arguments": arguments,
+        "made": json.loads(result.stdout),
+        "folder": folder,
+        "classifier": classifier,
+        "entailment": entailment,
+        "problems": problems,
+    }
+
+
+def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
+    """Every verdict is what the classifier says of the pair alone; the dataset is good."""
+    run, made = real_run["folder"] / "run", real_run["made"]
+    count = len(real_run["problems"])
+    assert made["problems"] == {
+        "read": count, "unlabelled": 0, "kept": count, "answered_right": count - 1,
+    }  # fmt: skip
+    assert made["configs"] == ["anli-r1_paraphrases"]
+    assert made["funnel"][0]["generated"] == 6 * made["hypotheses"]
+    assert made["generator"]["architecture"] == "LlamaForCausalLM"
+    rows = pq.ParquetFile(run / "paraphrases.parquet").read().to_pylist()
+    judged = [row for row in rows if row["entailed"] is not None]
+    assert len(judged) > 10
+    pairs = [(row["hypothesis"], row["text"]) for row in judged]
+    there, back = (
+        one_by_one(real_run["classifier"], each, 64) for each in (pairs, [p[::-1] for p in pairs])
+    )
+    entailment, kept = real_run["entailment"], 0
+    for row, forth, reverse in zip(judged, there, back, strict=True):
+        assert row["entailed"] == pytest.approx(forth[entailment], abs=1e-5)
+        assert row["entailing"] == pytest.approx(reverse[entailment], abs=1e-5)
+        symmetric = forth.argmax() == reverse.argmax() == entailment
+        assert symmetric == (row["reason"] in {"kept", "surplus"})
+        kept += row["reason"] == "kept"
+    assert kept == sum(row["kept"] for row in made["funnel"]) > 0
+    assert all(0.3 <= row["temperature"] <= 0.6 for row in rows)
+    result = CliRunner().invoke(app, ["check", str(real_run["folder"] / "merge-nli")])
+    assert result.exit_code == 0, result.output
+
+
+def test_real_models_are_not_asked_again(
+    real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command, done already, opens no model and leaves the same bytes."""
+    folders = [real_run["folder"] / "run", real_run["folder"] / "merge-nli"]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    before = {path: digest_of_file(path) for path in files}
+
+    def never(*_: object) -> Any:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(cli, "_open_generator", never)
+    monkeypatch.setattr(cli, "_open_judge", never)
+    result = invoke(*real_run["arguments"])
+    assert result.exit_code == 0, result.output
+    assert {path: digest_of_file(path) for path in files} == before
+
+
+def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands that are printed: predict with the same model, and score."""
+    monkeypatch.chdir(real_run["folder"])
+    for command in real_run["made"]["next"]:
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, result.output

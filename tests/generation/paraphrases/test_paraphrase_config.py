@@ -1,0 +1,195 @@
+"""Settings of a run of paraphrases: defaults, TOML, and every way of writing a wrong one."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.paraphrases.candidates import Decoding
+from generation.paraphrases.config import ParaphraseConfig
+from merge_dataset.schema import LABELS
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+
+def config(**changes: Any) -> ParaphraseConfig:
+    return ParaphraseConfig(**({"model": "my-nli"} | changes))
+
+
+def test_the_defaults_are_those_of_the_paper() -> None:
+    """k, temperatures, tokens and generator as in Arakelyan et al. (2024), section 4.1."""
+    made = config()
+    assert (made.k, made.temperature_min, made.temperature_max) == (10, 0.3, 0.6)
+    assert made.max_new_tokens == 40
+    assert made.generator == "google/flan-t5-xl"
+    assert made.prompt.startswith("Rephrase the following sentence while preserving its original")
+    assert made.decoding == Decoding()
+    assert made.source == "snli"
+
+
+def test_the_decoding_is_what_the_settings_say() -> None:
+    """Every field of the search reaches the generator."""
+    changed = {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.25,
+               "sibling_penalty": 0.125, "max_new_tokens": 7}  # fmt: skip
+    assert dataclasses.asdict(config(**changed).decoding) == changed
+    assert config(max_new_tokens=7).most_characters == 70
+
+
+# --- TOML ---
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+_SETTINGS = st.fixed_dictionaries(
+    {"model": _NAME},
+    optional={
+        "data": _TEXT,
+        "label_map": st.dictionaries(_TEXT, st.sampled_from([*LABELS, ""]), max_size=3),
+        "limit": st.integers(1, 10**6),
+        "generator": _NAME,
+        "prompt": _TEXT.map(lambda text: text + "{hypothesis}"),
+        "model_kind": st.sampled_from(["classifier", "lm", None]),
+        "label_order": _TEXT,
+        "k": st.integers(1, 50),
+        "temperature_min": st.floats(0.01, 0.3),
+        "diversity_penalty": st.floats(0, 100),
+        "num_beams": st.integers(1, 9).map(lambda n: n * 10),
+        "batch_size": st.none() | st.integers(1, 99),
+        "dtype": st.sampled_from(["auto", "float32", "bfloat16"]),
+        "rng_seed": st.integers(-(2**63), 2**63 - 1),
+    },
+)
+
+
+@modest
+@given(_SETTINGS)
+def test_toml_round_trip(values: dict[str, Any]) -> None:
+    """What is written as TOML reads back as the same configuration."""
+    made = config(**values)
+    assert ParaphraseConfig.from_mapping(tomllib.loads(made.to_toml())) == made
+
+
+def test_toml_file_round_trip(tmp_path: Path) -> None:
+    """`read` gives back what `to_toml` wrote, and unset settings have no key."""
+    made = config(data="données/é.jsonl", label_map={'a"b': "neutral"}, temperature_max=1)
+    path = tmp_path / "config.toml"
+    path.write_text(made.to_toml(), encoding="utf-8")
+    assert ParaphraseConfig.read(path) == made
+    values = tomllib.loads(made.to_toml())
+    assert not {"limit", "gguf_file", "batch_size"} & set(values)
+    assert values["temperature_max"] == 1.0
+    assert isinstance(values["temperature_max"], float)
+
+
+def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    """The message has the file."""
+    path = tmp_path / "bad.toml"
+    path.write_text("k = = 1\n")
+    with pytest.raises(ValueError, match=r"bad\.toml: expected TOML, got an error: .*line 1"):
+        ParaphraseConfig.read(path)
+
+
+# --- Messages ---
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("max_round", "max_rounds"), ("beams", "num_beams"), ("modle", "model"), ("sorce", "source")],
+)
+def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
+    """A misspelt setting is quoted with the one that was probably meant."""
+    with pytest.raises(ValueError, match=rf"^unknown setting '{key}'; did you mean '{near}'\?$"):
+        ParaphraseConfig.from_mapping({"model": "m", key: 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 0}, "k: expected at least 1, got 0"),
+        ({"max_rounds": 0}, "max_rounds: expected at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size: expected at least 1 or nothing, got 0"),
+        ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
+        ({"model": ""}, "model: expected a Hub id or a folder, got nothing"),
+        ({"generator": ""}, "generator: expected a Hub id or a folder, got nothing"),
+        ({"prompt": "Say it."}, r"prompt: expected \{hypothesis\} where .* got 'Say it.'"),
+        ({"temperature_min": 0.0}, "temperature: expected two numbers above 0, .* 0.0 and 0.6"),
+        ({"temperature_min": 0.7}, "temperature: .*the smaller one first, got 0.7 and 0.6"),
+        ({"temperature_max": float("inf")}, "temperature: .*, got 0.3 and inf"),
+        ({"temperature_min": float("nan")}, "temperature: .*, got nan and 0.6"),
+        ({"num_beams": 0}, "num_beams: expected at least 1, got 0"),
+        ({"num_beams": 7, "num_beam_groups": 2}, "num_beams: expected a multiple of .* got 7"),
+        ({"sibling_penalty": -1.0}, "sibling_penalty: expected a number of nats .* got -1.0"),
+        ({"model_kind": "classifer"}, r"model_kind: .* 'classifer'; did you mean 'classifier'\?"),
+        ({"dtype": None}, "dtype: expected one of .*'bfloat16'.*, got None"),
+        ({"source": "SNLI"}, "expected a source name .*got 'SNLI'"),
+        ({"label_map": {"a": "entails"}}, "label_map: .*did you mean 'entailment'"),
+    ],
+)
+def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
+    """The message has the setting, what is expected and what came."""
+    with pytest.raises(ValueError, match=f"^{message}"):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 1.5}, "k: expected int, got 1.5"),
+        ({"temperature_min": "0.3"}, "temperature_min: expected float, got '0.3'"),
+        ({"temperature_min": True}, "temperature_min: expected float, got True"),
+        ({"model": None}, "model: expected str, got None"),
+        ({"batch_size": "4"}, "batch_size: expected int or NoneType, got '4'"),
+    ],
+)
+def test_values_of_another_type(changes: dict[str, Any], message: str) -> None:
+    """The message has the setting, the type expected and the value that came."""
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fields": ("question", "answer")}, {"labels": ("entailment", "other")}]
+)
+def test_other_problems_than_those_of_nli(changes: dict[str, Any]) -> None:
+    """Without premise, hypothesis and the three labels there is nothing to paraphrase."""
+    with pytest.raises(ValueError, match="expected problems of NLI"):
+        config(**changes)
+
+
+# --- What decides the outcome ---
+
+RECORDED = {
+    "data": "elsewhere.jsonl",
+    "generator": "other",
+    "gguf_file": "a.gguf",
+    "model": "other",
+    "model_kind": "lm",
+    "model_revision": "abc",
+    "label_order": "c,e,n",
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "run": "runs/other",
+}
+"""Settings of the machine, or that the manifest records as they came out."""
+
+OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}
+"""Settings of problems that can be of other formats, which have no hypothesis to paraphrase."""
+
+
+def test_what_is_made_does_not_depend_on_the_machine() -> None:
+    """Paths and device leave `what_is_made` as it is."""
+    assert config(**RECORDED).what_is_made() == config().what_is_made()
+
+
+def test_every_setting_is_recorded_or_decides() -> None:
+    """No field is forgotten: each is in `what_is_made` or in the list above."""
+    fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
+    assert fields == set(config().what_is_made()) | set(RECORDED) | OF_NLI
+    assert not set(config().what_is_made()) & set(RECORDED)
+    assert {"prompt", "k", "max_rounds", "rng_seed", "limit"} <= set(config().what_is_made())

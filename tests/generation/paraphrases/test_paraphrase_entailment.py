@@ -1,0 +1,195 @@
+"""Asking the NLI model: each pair once, in parts that are kept, and what is no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict, rng_of
+
+from generation.paraphrases import entailment as module
+from generation.paraphrases.entailment import Verdicts, ask, ask_in_parts, entails
+
+Pair = tuple[str, str]
+
+
+def pairs_of(count: int) -> list[Pair]:
+    return [(f"Premise {n}.", f"Hypothesis {n * n}.") for n in range(count)]
+
+
+def test_entailment_is_the_most_probable_label_the_first_at_a_tie() -> None:
+    """Against the obvious loop, on rows with and without ties."""
+    rows = [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.4, 0.4, 0.2],
+            [0.4, 0.2, 0.4], [0.2, 0.4, 0.4], [1 / 3] * 3, [0.0, 0.0, 1.0]]  # fmt: skip
+    expected = [all(row[0] >= other for other in row[1:]) for row in rows]
+    assert entails(np.array(rows)).tolist() == expected
+    assert expected == [True, False, False, True, True, False, True, False]
+
+
+def test_answers_come_in_the_order_of_the_pairs() -> None:
+    """Whatever the order of the model's batches; progress counts every pair."""
+    verdict, pairs, done = random_verdict(0), pairs_of(10), list[int]()
+    answers = ask(FakeJudge(verdict), pairs, done.append)
+    assert answers.tolist() == [list(verdict(*pair)) for pair in pairs]
+    assert sum(done) == 10
+
+
+# --- Parts ---
+
+
+def asked(
+    folder: Path, judge: FakeJudge, pairs: Sequence[Pair], identity: Any = "m"
+) -> list[list[float]]:
+    found = ask_in_parts(lambda: judge, pairs, identity=identity, folder=folder, what="test")
+    return found.tolist()
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 4)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_what_is_saved_is_not_asked_again(tmp_path: Path) -> None:
+    """Parts of 4, 4 and 2 pairs; the model is not even opened the second time."""
+    pairs, judge = pairs_of(10), FakeJudge(random_verdict(1))
+    first = asked(tmp_path, judge, pairs)
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3
+    assert set(judge.asked.values()) == {1}
+    assert first == [list(judge.verdict(*pair)) for pair in pairs]
+
+    def never() -> FakeJudge:
+        raise AssertionError("opened")
+
+    again = ask_in_parts(never, pairs, identity="m", folder=tmp_path, what="test")
+    assert again.tolist() == first
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("calls", range(6))
+def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
+    """Only the part that was interrupted is asked twice."""
+    pairs, judge = pairs_of(10), FakeJudge(random_verdict(1))
+    judge.budget = Budget(calls)
+    if calls < 5:  # 4, 4 and 2 pairs are 2, 2 and 1 batches
+        with pytest.raises(Interrupted):
+            asked(tmp_path, judge, pairs)
+    judge.budget = Budget()
+    assert asked(tmp_path, judge, pairs) == [list(judge.verdict(*pair)) for pair in pairs]
+    twice = [pair for pair, times in judge.asked.items() if times == 2]
+    assert len(twice) == {1: 3, 3: 3}.get(calls, 0)
+    assert set(judge.asked) == set(pairs)
+
+
+@pytest.mark.parametrize("change", ["identity", "pairs", "order"])
+def test_others_are_asked_anew(tmp_path: Path, change: str) -> None:
+    """Another model, other pairs, or another order have answers of their own."""
+    pairs, judge = pairs_of(3), FakeJudge(random_verdict(1))
+    asked(tmp_path, judge, pairs)
+    other = {"identity": pairs, "pairs": pairs[:2], "order": pairs[::-1]}[change]
+    found = asked(tmp_path, judge, other, "other" if change == "identity" else "m")
+    assert found == [list(judge.verdict(*pair)) for pair in other]
+    assert judge.asked[other[0]] == 2
+
+
+def test_no_pairs_open_no_model(tmp_path: Path) -> None:
+    """No rows of three."""
+
+    def never() -> FakeJudge:
+        raise AssertionError("opened")
+
+    found = ask_in_parts(never, [], identity=1, folder=tmp_path, what="test")
+    assert found.shape == (0, 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Each pair once ---
+
+
+def test_no_pair_is_asked_twice() -> None:
+    """Against the obvious: a list of all pairs ever asked, over rounds with repeats."""
+    rng, names = rng_of("verdicts"), ["A.", "B.", "C."]
+    log: list[Pair] = []
+
+    def ask_model(what: str, pairs: list[Pair]) -> np.ndarray:
+        assert what == "round"
+        assert pairs
+        log.extend(pairs)
+        return np.array([[len(p), len(h), hash((p, h)) % 7] for p, h in pairs], np.float64)
+
+    known = {("P.", "A."): np.array([1.0, 2.0, 3.0])}
+    verdicts = Verdicts(ask_model, frozenset(names), dict(known))
+    for number in range(20):
+        # A sentence that is no hypothesis of the run has one round only.
+        texts = [*names, *(f"Text {number}.{i}" for i in range(3))]
+        pairs = [(rng.choice(names), rng.choice(texts)) for _ in range(8)]
+        pairs += [(h, p) for p, h in pairs] + [("P.", "A.")]
+        rows = verdicts.of("round", pairs)
+        assert rows.tolist() == [
+            [1.0, 2.0, 3.0] if pair == ("P.", "A.") else
+            [len(pair[0]), len(pair[1]), hash(pair) % 7] for pair in pairs
+        ]  # fmt: skip
+    assert len(log) == len(set(log))
+    assert ("P.", "A.") not in log
+    assert set(verdicts.known) - set(known) <= {(a, b) for a in names for b in names}
+
+
+def test_nothing_new_asks_nothing() -> None:
+    """No pairs, or known ones only."""
+
+    def never(what: str, pairs: list[Pair]) -> np.ndarray:
+        raise AssertionError("asked")
+
+    row = np.array([0.5, 0.25, 0.25])
+    verdicts = Verdicts(never, frozenset({"A."}), {("A.", "A."): row})
+    assert verdicts.of("round", []).shape == (0, 3)
+    assert verdicts.of("round", [("A.", "A.")] * 2).tolist() == [row.tolist()] * 2
+
+
+# --- What is no answer ---
+
+
+@dataclass
+class Broken:
+    """Gives what a function makes of good answers."""
+
+    change: Callable[[list[int]], tuple[list[int], Any]]
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "broken", "revision": ""}
+
+    def probabilities(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Any]]:
+        yield self.change(list(range(len(pairs))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda places: (places, np.zeros((2, 3))),
+            r"expected probabilities of shape \(3, 3\) from the NLI model, got \(2, 3\)",
+        ),
+        (
+            lambda places: (places[:2], np.zeros((2, 3))),
+            "expected an answer of the NLI model for each of 3 pairs, got 2",
+        ),
+        (
+            lambda places: (places, np.array([[1, 0, 0], [0.5, np.nan, 0.5], [1, 0, 0]])),
+            r"expected probabilities from the NLI model, got \[0.5, nan, 0.5\] for the premise "
+            r"'Premise 1.' and hypothesis 'Hypothesis 1.'",
+        ),
+        (lambda places: (places, np.full((3, 3), np.inf)), r"got \[inf, inf, inf\] for the"),
+    ],
+    ids=["shape", "missing", "nan", "infinite"],
+)
+def test_something_else_than_probabilities(change: Any, message: str, tmp_path: Path) -> None:
+    """The message says what came, and for which pair; nothing is saved."""
+    with pytest.raises(ValueError, match=message):
+        ask(Broken(change), pairs_of(3), lambda done: None)
+    with pytest.raises(ValueError, match=message):
+        ask_in_parts(lambda: Broken(change), pairs_of(3), identity=1, folder=tmp_path, what="test")
+    assert list(tmp_path.rglob("*.parquet")) == []

@@ -1,0 +1,673 @@
+"""From problems to a run folder: an oracle of the whole, interruptions, other settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.paraphrasing import (
+    INSTRUCTION,
+    Budget,
+    FakeGenerator,
+    FakeJudge,
+    Interrupted,
+    Problem,
+    candidate,
+    random_problems,
+    random_verdict,
+    random_writer,
+    settings,
+    write_problems,
+)
+
+from generation.config import Config
+from generation.paraphrases import entailment, pipeline
+from generation.paraphrases.candidates import Candidate, Request
+from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.pipeline import paraphrase
+from generation.paraphrases.prompts import clean
+from generation.paraphrases.rounds import REASONS, temperature_of
+from generation.run_folder import RunFolder
+from merge_dataset.schema import LABELS, arrow_schema
+
+Writer = Callable[[Request], list[Candidate]]
+Verdict = Callable[[str, str], Sequence[float]]
+
+TABLES = ("answers", "paraphrases", "exclusions", "seeds", "variants")
+
+
+def table(run: RunFolder, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.ParquetFile(run.path / f"{name}.parquet").read().to_pylist()
+    return rows
+
+
+def manifest(run: RunFolder) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(run.manifest.read_text())
+    return value
+
+
+def outcome(run: RunFolder) -> dict[str, bytes]:
+    """The bytes of everything that is made."""
+    names = [*(f"{name}.parquet" for name in (*TABLES, "problems")), "manifest.json"]
+    return {name: (run.path / name).read_bytes() for name in names}
+
+
+# --- An oracle of the whole ---
+
+
+def form_of(text: str) -> str:
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    letters = [" " if unicodedata.category(c).startswith(("P", "Z", "C")) else c for c in text]
+    return " ".join("".join(letters).split())
+
+
+def echo_in(text: str, hypothesis: str) -> bool:
+    words, own = form_of(text).split(), form_of(hypothesis).split()
+    told = form_of(INSTRUCTION).split()
+    for start in range(len(told) - 3):
+        run = told[start : start + 4]
+        for where in range(len(words) - 3):
+            if words[where : where + 4] == run and all(
+                own[i : i + 4] != run for i in range(len(own))
+            ):
+                return True
+    return False
+
+
+@dataclass
+class Expected:
+    """What a run should leave."""
+
+    exclusions: dict[str, tuple[str, int | None]]
+    candidates: list[dict[str, Any]]
+    variants: dict[str, list[tuple[str, str]]]
+    """Seed → its premise and each variant's text."""
+    funnel: list[dict[str, int]]
+    pairs: set[tuple[str, str]]
+
+
+def expected_of(
+    problems: Sequence[Problem], config: ParaphraseConfig, write: Writer, verdict: Verdict
+) -> Expected:
+    """One problem, one hypothesis, one candidate, one pair at a time."""
+
+    def predicted(premise: str, hypothesis: str) -> str:
+        pairs.add((premise, hypothesis))
+        scores = list(verdict(premise, hypothesis))
+        return LABELS[scores.index(max(scores))]
+
+    pairs: set[tuple[str, str]] = set()
+    exclusions: dict[str, tuple[str, int | None]] = {}
+    right = []
+    for number, premise, hypothesis, label in problems:
+        if label == "-":
+            exclusions[f"snli:{number}"] = ("unlabelled", None)
+        elif predicted(premise, hypothesis) != label:
+            exclusions[f"snli:{number}"] = ("answered_wrong", None)
+        else:
+            right.append((f"snli:{number}", premise, hypothesis))
+    rows: list[dict[str, Any]] = []
+    kept: dict[str, list[str]] = {}
+    counts: dict[int, Counter[str]] = {}
+    for hypothesis in sorted({h for _, _, h in right}):
+        kept[hypothesis] = []
+        raw: list[str] = []
+        for number in range(1, config.max_rounds + 1):
+            if len(kept[hypothesis]) >= config.k:
+                break
+            counts.setdefault(number, Counter())
+            temperature = temperature_of(hypothesis, number, config)
+            before = [form_of(clean(text, hypothesis)) for text in raw]
+            for rank, each in enumerate(write(Request(hypothesis, temperature, tuple(raw)))):
+                text = clean(each.text, hypothesis)
+                entailed = entailing = None
+                if form_of(text) == "":
+                    reason = "empty"
+                elif not each.finished:
+                    reason = "unfinished"
+                elif len(text) > 10 * config.max_new_tokens:
+                    reason = "too_long"
+                elif echo_in(text, hypothesis):
+                    reason = "prompt_echoed"
+                elif form_of(text) == form_of(hypothesis):
+                    reason = "copy"
+                elif f" {form_of(hypothesis)} " in f" {form_of(text)} ":
+                    reason = "quoted"
+                elif form_of(text) in before:
+                    reason = "duplicate"
+                else:
+                    there, back = predicted(hypothesis, text), predicted(text, hypothesis)
+                    entailed = verdict(hypothesis, text)[0]
+                    entailing = verdict(text, hypothesis)[0]
+                    if there != "entailment":
+                        reason = "not_entailed"
+                    elif back != "entailment":
+                        reason = "not_entailing"
+                    elif len(kept[hypothesis]) == config.k:
+                        reason = "surplus"
+                    else:
+                        reason = "kept"
+                        kept[hypothesis].append(text)
+                before.append(form_of(text))
+                raw.append(each.text)
+                counts[number][reason] += 1
+                rows.append({
+                    "hypothesis": hypothesis, "text": text, "raw_text": each.text,
+                    "round": number, "rank": rank, "temperature": temperature,
+                    "score": each.score, "entailed": entailed, "entailing": entailing,
+                    "reason": reason,
+                })  # fmt: skip
+    variants: dict[str, list[tuple[str, str]]] = {}
+    for seed_id, premise, hypothesis in right:
+        if kept[hypothesis]:
+            variants[seed_id] = [(premise, text) for text in kept[hypothesis]]
+        else:
+            exclusions[seed_id] = ("no_paraphrase", 0)
+    funnel = [
+        {"round": n, "generated": sum(of.values()),
+         **{reason: of[reason] for reason in (*REASONS, "kept")}}
+        for n, of in sorted(counts.items())
+    ]  # fmt: skip
+    return Expected(exclusions, rows, variants, funnel, pairs)
+
+
+def check(run: RunFolder, expected: Expected, problems: Sequence[Problem]) -> None:
+    assert table(run, "paraphrases") == expected.candidates
+    by_id = {f"snli:{number}": row for number, *row in problems}
+    rows = table(run, "exclusions")
+    assert [row["seed_id"] for row in rows] == sorted(expected.exclusions)
+    assert {r["seed_id"]: (r["reason"], r["replacements"]) for r in rows} == expected.exclusions
+    assert {(r["source"], r["word"], r["word_class"]) for r in rows} <= {("snli", None, None)}
+    seeds = table(run, "seeds")
+    assert [row["seed_id"] for row in seeds] == sorted(expected.variants)
+    for row in seeds:
+        premise, hypothesis, label = by_id[row["seed_id"]]
+        assert (row["premise"], row["hypothesis"]) == (premise, hypothesis)
+        assert LABELS[row["label"]] == label
+    found: dict[str, list[tuple[str, str]]] = {}
+    variants = table(run, "variants")
+    for row in variants:
+        found.setdefault(row["seed_id"], []).append((row["premise"], row["hypothesis"]))
+        digest = hashlib.sha256(row["hypothesis"].encode()).hexdigest()[:12]
+        assert row["variant_id"] == f"{row['seed_id']}/paraphrase/{digest}"
+        assert row["original"] == by_id[row["seed_id"]][1]
+    assert {k: sorted(v) for k, v in found.items()} == {
+        k: sorted(v) for k, v in expected.variants.items()
+    }
+    keys = [(row["seed_id"], row["variant_id"]) for row in variants]
+    assert keys == sorted(keys)
+    made = manifest(run)
+    assert made["funnel"] == expected.funnel
+    assert made["eligible"] == {"paraphrase": len(seeds)}
+    assert made["variants"] == len(variants)
+    reasons = Counter(reason for reason, _ in expected.exclusions.values())
+    labelled = sum(label != "-" for *_, label in problems)
+    assert made["problems"] == {
+        "read": len(problems),
+        "unlabelled": reasons["unlabelled"],
+        "kept": labelled,
+        "answered_right": labelled - reasons["answered_wrong"],
+    }
+
+
+@dataclass
+class World:
+    """Problems and models that answer at random, but always the same."""
+
+    problems: list[Problem]
+    write: Writer
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, seed: int, count: int = 30) -> World:
+        problems = random_problems(seed, count)
+        others = [text for _, premise, hypothesis, _ in problems for text in (premise, hypothesis)]
+        entailment_mostly = random_verdict(seed)
+        gold = {(p, h): label for _, p, h, label in problems}
+
+        def verdict(premise: str, hypothesis: str) -> Sequence[float]:
+            label = gold.get((premise, hypothesis), "-")
+            if label == "-" or len(premise + hypothesis) % 4 == 0:
+                return entailment_mostly(premise, hypothesis)
+            return [0.6 if label == each else 0.2 for each in LABELS]
+
+        return cls(problems, random_writer(seed, others), verdict)
+
+    def run(
+        self, folder: Path, data: Path | None = None, budget: Budget | None = None, **changes: Any
+    ) -> tuple[RunFolder, FakeGenerator, FakeJudge]:
+        """Write the problems, and run to the end of the budget."""
+        data = data or write_problems(folder.with_suffix(".jsonl"), self.problems)
+        budget = budget or Budget()
+        size = changes.pop("generator_batches", 4)
+        generator = FakeGenerator(self.write, batch_size=size, budget=budget)
+        judge = FakeJudge(self.verdict, budget=budget)
+        config = settings(folder, data, **changes)
+        run = paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
+        return run, generator, judge
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept sets, reasons, rows and funnel; blocks and parts cut wherever; no pair asked twice."""
+    monkeypatch.setattr(pipeline, "BLOCK", (1, 2, 3, 100)[seed % 4])
+    monkeypatch.setattr(entailment, "PART", (2, 5, 8192)[seed % 3])
+    world = World.of(seed)
+    changes: dict[str, Any] = {"k": 1 + seed % 4, "max_rounds": 1 + seed % 5, "rng_seed": seed}
+    run, _, judge = world.run(tmp_path / "run", **changes)
+    config = ParaphraseConfig.read(run.config)
+    expected = expected_of(world.problems, config, world.write, world.verdict)
+    check(run, expected, world.problems)
+    assert set(judge.asked.values()) == {1}
+    assert set(judge.asked) == expected.pairs
+    for row in manifest(run)["funnel"]:
+        assert row["generated"] == sum(row[reason] for reason in (*REASONS, "kept"))
+
+
+def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
+    """Otherwise it would say less than it seems to."""
+    seen: set[str] = set()
+    for seed in range(12):
+        world = World.of(seed)
+        config = settings(tmp_path, tmp_path, k=2)
+        found = expected_of(world.problems, config, world.write, world.verdict)
+        seen |= {row["reason"] for row in found.candidates}
+        seen |= {reason for reason, _ in found.exclusions.values()}
+    assert seen >= {*REASONS, "kept", "unlabelled", "answered_wrong", "no_paraphrase"}
+
+
+# --- The same bytes ---
+
+
+def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems in another order, other batches, blocks and parts: the same tables."""
+    world = World.of(3)
+    run, generator, _ = world.run(tmp_path / "one")
+    assert max(map(len, generator.batches)) == 4
+    monkeypatch.setattr(pipeline, "BLOCK", 2)
+    monkeypatch.setattr(entailment, "PART", 3)
+    backwards = World(world.problems[::-1], world.write, world.verdict)
+    other, generator, _ = backwards.run(tmp_path / "two", generator_batches=1)
+    assert {len(batch) for batch in generator.batches} == {1}
+    for name in TABLES:
+        assert table(run, name) == table(other, name)
+    for name in ("seeds", "variants", "exclusions", "answers", "paraphrases"):
+        path = f"{name}.parquet"
+        assert (run.path / path).read_bytes() == (other.path / path).read_bytes()
+
+
+def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
+    """The longest come first; within a batch lengths are neighbours; each request once."""
+    problems = [(str(n), "P.", f"H{n}{' word' * (n * 7 % 13)}.", "neutral") for n in range(13)]
+    world = World(problems, lambda request: [candidate("Yes.")], lambda p, h: (0, 1, 0))
+    with pytest.raises(ValueError, match="none of 13 hypotheses"):
+        world.run(tmp_path / "run", max_rounds=1, generator_batches=3)
+    generator = FakeGenerator(world.write, batch_size=3)
+    judge = FakeJudge(world.verdict)
+    config = settings(tmp_path / "new", tmp_path / "run.jsonl", max_rounds=1)
+    with pytest.raises(ValueError, match="none of 13 hypotheses"):
+        paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
+    lengths = [[generator.length(r.hypothesis) for r in batch] for batch in generator.batches]
+    assert sorted(lengths, reverse=True) == [[13, 12, 11], [10, 9, 8], [7, 6, 5], [4, 3, 2], [1]]
+    assert lengths[0] == [13, 12, 11]
+    assert len({r.hypothesis for batch in generator.batches for r in batch}) == 13
+
+
+class Writes:
+    """Lets so many files take their places, and no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+        """Count from here on."""
+        self.left = left
+        replace = Path.replace
+
+        def limited(path: Path, target: str | os.PathLike[str]) -> Path:
+            if not self.left:
+                raise Interrupted
+            self.left -= 1
+            return replace(path, target)
+
+        monkeypatch.setattr(Path, "replace", limited)
+
+
+def each(model: Any, *_: object) -> Any:
+    """What opens a model."""
+    return model
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+def test_interrupted_calls_leave_the_same_bytes(
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ends at each n-th call of a model gets to the same end, asking little twice."""
+    monkeypatch.setattr(pipeline, "BLOCK", 4)
+    monkeypatch.setattr(entailment, "PART", 3)  # a call of the judge is a part
+    world = World.of(5, 16)
+    reference, *_ = world.run(tmp_path / "whole", k=2)
+    data = tmp_path / "whole.jsonl"
+    asked: Counter[tuple[str, str]] = Counter()
+    rewritten: Counter[tuple[str, int]] = Counter()
+    run, attempts = None, 0
+    while run is None:
+        attempts += 1
+        generator = FakeGenerator(world.write, budget=(budget := Budget(every)))
+        judge = FakeJudge(world.verdict, budget=budget)
+        config = settings(tmp_path / "cut", data, k=2)
+        try:
+            run = paraphrase(config, generator=partial(each, generator), judge=partial(each, judge))
+        except Interrupted:
+            assert not (tmp_path / "cut" / "manifest.json").exists()
+        asked += judge.asked
+        rewritten.update((r.hypothesis, len(r.earlier)) for b in generator.batches for r in b)
+    assert attempts > 2
+    assert outcome(run) == outcome(reference)
+    assert set(asked.values()) == {1}
+    # A hypothesis without any candidate is asked again with the same history.
+    assert max(rewritten.values()) <= config.max_rounds
+    assert not list(run.path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("writes", [*range(0, 40, 3), 41, 43])
+def test_interrupted_writes_leave_the_same_bytes(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever file was the last to be written, the same command goes on from there."""
+    monkeypatch.setattr(entailment, "PART", 20)
+    world = World.of(5, 16)
+    reference, *_ = world.run(tmp_path / "whole", k=2)
+    with monkeypatch.context() as patch:
+        limit = Writes(patch, writes)
+        try:
+            world.run(tmp_path / "cut", tmp_path / "whole.jsonl", k=2)
+        except Interrupted:
+            assert not (tmp_path / "cut" / "manifest.json").exists()
+        else:
+            assert limit.left >= 0
+    run, *_ = world.run(tmp_path / "cut", tmp_path / "whole.jsonl", k=2)
+    assert outcome(run) == outcome(reference)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1"])
+def test_damaged_files_are_made_again(content: bytes, tmp_path: Path) -> None:
+    """All of a run's own records and parts, emptied one by one."""
+    world = World.of(5, 16)
+    run, *_ = world.run(tmp_path / "run", k=2)
+    before, asked = outcome(run), 0
+    parts = [path for name in ("asked", "generated") for path in (run.path / name).rglob("*.parq*")]
+    assert len(parts) > 9
+    for path in [run.path / "generator.json", run.path / "nli_model.json", *parts]:
+        path.write_bytes(content)
+        _, generator, judge = world.run(tmp_path / "run", k=2)
+        asked += len(generator.batches) + len(judge.asked)
+        assert outcome(run) == before
+    assert asked > 9
+    assert all(path.stat().st_size > len(content) for path in parts)
+
+
+# --- Models are opened when they are needed ---
+
+
+def never(*_: object) -> Any:
+    raise AssertionError("opened")
+
+
+def test_a_run_that_is_done_opens_no_model(tmp_path: Path) -> None:
+    """All of it is there, and comes out the same again."""
+    world = World.of(1)
+    run, *_ = world.run(tmp_path / "run")
+    before = outcome(run)
+    config = ParaphraseConfig.read(run.config)
+    assert outcome(paraphrase(config, generator=never, judge=never)) == before
+
+
+def test_the_judge_gets_the_problems(tmp_path: Path) -> None:
+    """They lie in the run folder when it is opened."""
+    world, seen = World.of(1), []
+
+    def open_judge(problems: Path) -> FakeJudge:
+        seen.append((problems, pq.ParquetFile(problems).metadata.num_rows))
+        return FakeJudge(world.verdict)
+
+    data = write_problems(tmp_path / "data.jsonl", world.problems)
+    config = settings(tmp_path / "run", data)
+    paraphrase(config, generator=lambda: FakeGenerator(world.write), judge=open_judge)
+    labelled = sum(label != "-" for *_, label in world.problems)
+    assert seen == [(tmp_path / "run" / "problems.parquet", labelled)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rewrites", "asks"),
+    [
+        ({"rng_seed": 1}, True, None),
+        ({"prompt": "Again: {hypothesis}"}, True, None),
+        ({"diversity_penalty": 0.1}, True, None),
+        ({"temperature_max": 0.9}, True, None),
+        ({"max_rounds": 3}, True, None),
+        ({"max_rounds": 1}, False, False),
+        ({"k": 99}, True, None),
+        ({"data": "copy"}, False, False),
+        ({"batch_size": 2}, False, False),
+    ],
+    ids=str,
+)
+def test_other_settings_ask_what_they_change(
+    changes: dict[str, Any], rewrites: bool, asks: bool | None, tmp_path: Path
+) -> None:
+    """And leave in the same folder what a new folder would have."""
+    world = World.of(2)
+    world.run(tmp_path / "run", k=1, max_rounds=2)
+    data = tmp_path / "run.jsonl"
+    if "data" in changes:
+        changes = {}
+        data = write_problems(tmp_path / "copy.jsonl", world.problems)
+    values = {"k": 1, "max_rounds": 2} | changes
+    again, generator, judge = world.run(tmp_path / "run", data, **values)
+    assert bool(generator.batches) is rewrites
+    if asks is not None:
+        assert bool(judge.asked) is asks
+    fresh, *_ = world.run(tmp_path / "fresh", data, **values)
+    assert outcome(again) == outcome(fresh)
+
+
+def test_more_rounds_keep_the_first_ones(tmp_path: Path) -> None:
+    """Only the new round is asked for."""
+    world = World.of(2)
+    world.run(tmp_path / "run", k=50, max_rounds=2)
+    _, generator, judge = world.run(tmp_path / "run", tmp_path / "run.jsonl", k=50, max_rounds=3)
+    whole, everything, all_pairs = world.run(tmp_path / "whole", k=50, max_rounds=3)
+    last = [r for b in generator.batches for r in b]
+    assert len(last) * 3 == sum(map(len, everything.batches))
+    assert set(judge.asked) < set(all_pairs.asked)
+    hypotheses = {r.hypothesis for r in last}
+    assert manifest(whole)["hypotheses"] == len(hypotheses)
+
+
+@pytest.mark.parametrize("which", ["generator", "judge", "both"])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_models_that_changed_under_the_same_name(
+    which: str, interrupted: bool, tmp_path: Path
+) -> None:
+    """A new revision at the same place starts anew, and nothing of the old one is mixed in."""
+    world, model = World.of(4), tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_text("old")
+    named = {"generator": str(model), "model": str(model), "k": 2}
+    if interrupted:
+        with pytest.raises(Interrupted):
+            world.run(tmp_path / "run", budget=Budget(15), **named)
+    else:
+        world.run(tmp_path / "run", **named)
+    (model / "weights").write_text("other")
+    revisions = {name: "r2" if which in (name, "both") else "r1" for name in ("generator", "judge")}
+
+    def again(folder: Path) -> RunFolder:
+        config = settings(folder, tmp_path / "run.jsonl", **named)
+        generator = FakeGenerator(world.write, revision=revisions["generator"])
+        judge = FakeJudge(world.verdict, revision=revisions["judge"])
+        return paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
+
+    run = again(tmp_path / "run")
+    made = manifest(run)
+    assert made["generator"]["revision"] == revisions["generator"]
+    assert made["nli_model"]["revision"] == revisions["judge"]
+    assert outcome(run) == outcome(again(tmp_path / "fresh"))
+
+
+def test_a_hub_model_that_changed_is_noticed_when_it_is_opened(tmp_path: Path) -> None:
+    """Without files to look at the record is trusted, until the model itself is asked."""
+    world = World.of(4)
+    with pytest.raises(Interrupted):
+        world.run(tmp_path / "run", budget=Budget(25), k=2)
+    assert (tmp_path / "run" / "generator.json").exists()
+    config = settings(tmp_path / "run", tmp_path / "run.jsonl", k=2)
+    generator = FakeGenerator(world.write, revision="r2")
+    judge = FakeJudge(world.verdict, revision="r2")
+    run = paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
+    made = manifest(run)
+    assert (made["generator"]["revision"], made["nli_model"]["revision"]) == ("r2", "r2")
+    fresh = settings(tmp_path / "fresh", tmp_path / "run.jsonl", k=2)
+    other = paraphrase(fresh, generator=lambda: generator, judge=lambda problems: judge)
+    assert outcome(run) == outcome(other)
+
+
+# --- The manifest ---
+
+
+def test_the_manifest(tmp_path: Path) -> None:
+    """Everything that the dataset says of how it was made, and the digests of the files."""
+    world = World.of(1)
+    run, *_ = world.run(tmp_path / "run", k=3, batch_size=7, limit=25)
+    made = manifest(run)
+    assert (made["kind"], made["source"]) == ("paraphrases", "snli")
+    assert made["prompt"] == f"{INSTRUCTION} {{hypothesis}}"
+    assert made["generator"] == {
+        "name": "fake-t5", "revision": "r1", "architecture": "Fake", "dtype": "float32",
+        "device": "cpu", "batch_size": 4,
+    }  # fmt: skip
+    assert made["nli_model"] == {"kind": "classifier", "name": "fake-nli", "revision": "r1"}
+    assert made["config"]["k"] == 3
+    assert made["config"]["batch_size"] == 7
+    assert not {"run", "data", "device", "model"} & set(made["config"])
+    assert made["source_data"]["description"] == "run.jsonl"
+    assert len(made["source_data"]["sha256"]) == len(made["fingerprint"]) == 64
+    assert {"torch", "transformers", "pyarrow"} <= set(made["packages"])
+    assert "spacy" not in made["packages"]
+    assert made["files"] == {
+        f"{name}.parquet": hashlib.sha256((run.path / f"{name}.parquet").read_bytes()).hexdigest()
+        for name in TABLES
+    }
+    for name in ("seeds", "variants"):
+        assert pq.read_schema(run.path / f"{name}.parquet") == arrow_schema()
+
+
+def test_fingerprints_tell_runs_apart(tmp_path: Path) -> None:
+    """The same run, the same; other settings or another model, another."""
+    world = World.of(1)
+    data = write_problems(tmp_path / "data.jsonl", world.problems)
+    prints = [
+        manifest(world.run(tmp_path / f"run{n}", data, **changes)[0])["fingerprint"]
+        for n, changes in enumerate(({}, {}, {"k": 3}, {"rng_seed": 1}))
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+# --- What goes wrong ---
+
+
+def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:
+    """What suggest and build left stays as it is."""
+    world, folder = World.of(1), tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_text(Config(source="snli").to_toml())
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(
+        ValueError,
+        match=r"run: expected a run folder of paraphrases or none, got one of replacements; "
+        r"name another with --run",
+    ):
+        world.run(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.toml", "manifest.json"]
+
+
+def test_a_source_that_cannot_be_read_leaves_the_earlier_run(tmp_path: Path) -> None:
+    """A misspelt file does not cost a manifest."""
+    world = World.of(1)
+    run, *_ = world.run(tmp_path / "run")
+    before = outcome(run)
+    with pytest.raises(FileNotFoundError, match=r"expected a file, found none at .*no\.jsonl"):
+        world.run(tmp_path / "run", tmp_path / "no.jsonl")
+    assert outcome(run) == before
+
+
+def test_no_right_answers(tmp_path: Path) -> None:
+    """An order of labels turned round looks like this."""
+    problems = [("1", "P.", "H.", "neutral"), ("2", "P.", "I.", "contradiction")]
+    world = World(problems, never, lambda p, h: (1, 0, 0))
+    with pytest.raises(
+        ValueError,
+        match=r"^fake-nli: expected some right answers, got none to 2 problems; .*--label-order",
+    ):
+        world.run(tmp_path / "run")
+
+
+def test_no_paraphrases(tmp_path: Path) -> None:
+    """The message has the funnel and what may help; the candidates are there to look at."""
+    problems = [("1", "P.", "H.", "neutral"), ("2", "P.", "I.", "neutral")]
+    world = World(problems, lambda r: [candidate(r.hypothesis)] * 2, lambda p, h: (0, 1, 0))
+    with pytest.raises(ValueError, match="none of 2 hypotheses has a paraphrase; take") as caught:
+        world.run(tmp_path / "run", max_rounds=2)
+    lines = str(caught.value).splitlines()
+    (copies,) = (line.replace("│", " ").split() for line in lines if "copy" in line)
+    assert copies == ["copy", "4", "100.0%", "4", "100.0%"]
+    run = RunFolder(tmp_path / "run")
+    assert {row["reason"] for row in table(run, "paraphrases")} == {"copy"}
+    assert not run.manifest.exists()
+
+
+def test_a_generator_that_says_nothing(tmp_path: Path) -> None:
+    """No candidates at all: rounds of nothing."""
+    world = World([("1", "P.", "H.", "neutral")], lambda r: [], lambda p, h: (0, 1, 0))
+    with pytest.raises(ValueError, match="none of 1 hypotheses has a paraphrase") as caught:
+        world.run(tmp_path / "run", max_rounds=3)
+    assert "round 3" in str(caught.value)
+
+
+def test_a_generator_that_answers_too_little(tmp_path: Path) -> None:
+    """Candidates could go to the wrong hypothesis."""
+    world = World.of(1)
+    data = write_problems(tmp_path / "data.jsonl", world.problems)
+    generator = FakeGenerator(world.write)
+    generator.candidates = lambda requests: [[]]  # type: ignore[method-assign]
+    config = settings(tmp_path / "run", data)
+    with pytest.raises(ValueError, match=r"candidates of the generator for each of 4 .* for 1"):
+        paraphrase(config, generator=lambda: generator, judge=lambda p: FakeJudge(world.verdict))
+
+
+def test_the_progress_tells_round_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr: round, hypotheses done, kept so far, pairs asked."""
+    texts = iter(range(100))
+    world = World(
+        [("1", "P.", "H.", "entailment")],
+        lambda request: [candidate(f"Number {next(texts)}.")],
+        lambda p, h: (1, 0, 0),
+    )
+    world.run(tmp_path / "run", k=2)
+    shown = capsys.readouterr().err
+    assert "round 1: 100%" in shown
+    assert "kept=0" in shown
+    assert "kept=1" in shown
+    assert "1/1" in shown
+    assert "problems: NLI model" in shown

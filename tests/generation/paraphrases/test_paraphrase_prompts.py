@@ -1,0 +1,99 @@
+"""What generators are asked, what of their answers counts, and which settings are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from generation.paraphrases.candidates import Decoding, Request
+from generation.paraphrases.prompts import INSTRUCTION, ask, check_prompt, clean
+
+H = "A girl jumps high."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A girl leaps.", "A girl leaps."),
+        ("  A girl leaps. \n", "A girl leaps."),
+        ("\n\n A girl leaps.\nA second line.", "A girl leaps."),
+        ("Here is the rephrased sentence:\n\nA girl leaps.", "A girl leaps."),
+        ('Here is the rephrased sentence:\r\n"A girl leaps."', "A girl leaps."),
+        ("Here you are:", ""),
+        ("", ""),
+        (" \n\t\n", ""),
+        ('"A girl leaps."', "A girl leaps."),
+        ("“A girl leaps.”", "A girl leaps."),
+        ("‘ A girl leaps. ’", "A girl leaps."),
+        ("«A girl leaps.»", "A girl leaps."),
+        ("'A girl doesn't sit.'", "A girl doesn't sit."),
+        ("\"'A girl leaps.'\"", "A girl leaps."),
+        ('""', ""),
+        ('"', '"'),
+        ('"A girl" is a "girl"', '"A girl" is a "girl"'),
+        ('"Up" she leaps.', '"Up" she leaps.'),
+        ("'Tis a girl who leaps'", "Tis a girl who leaps"),
+        ("A girl's leap is the girls'", "A girl's leap is the girls'"),
+        ("One: a girl leaps.", "One: a girl leaps."),
+    ],
+)
+def test_cleaning(text: str, expected: str) -> None:
+    """First line, without what announces it and without quotation marks around all of it."""
+    assert clean(text, H) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hypothesis", "expected"),
+    [
+        ('"She leaps."', '"She jumps."', '"She leaps."'),
+        ('"She leaps."', "'She jumps.'", '"She leaps."'),
+        ('"She leaps."', '"She" jumps.', "She leaps."),
+        ("She says this:", "She says:", "She says this:"),
+        ("She says this:", "She says: ", "She says this:"),
+    ],
+)
+def test_what_the_hypothesis_has_itself_stays(text: str, hypothesis: str, expected: str) -> None:
+    """Quotation marks and a colon at the end."""
+    assert clean(text, hypothesis) == expected
+
+
+def test_prompts() -> None:
+    """The paper's, with whatever braces in the hypothesis; one without a place is refused."""
+    assert ask(INSTRUCTION, "{a} {hypothesis} %s") == (
+        "Rephrase the following sentence while preserving its original meaning: {a} {hypothesis} %s"
+    )
+    assert ask('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
+    assert check_prompt(INSTRUCTION) == INSTRUCTION
+    with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*got 'Say it'"):
+        check_prompt("Say it")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_beams": 0}, "num_beams: expected at least 1, got 0"),
+        ({"num_beam_groups": -1}, "num_beam_groups: expected at least 1, got -1"),
+        ({"max_new_tokens": 0}, "max_new_tokens: expected at least 1, got 0"),
+        ({"diversity_penalty": -0.1}, r"diversity_penalty: expected a number .* got -0\.1"),
+        ({"sibling_penalty": float("nan")}, "sibling_penalty: expected a number .* got nan"),
+        ({"num_beams": 21}, r"num_beams: expected a multiple of num_beam_groups \(10\), .*got 21"),
+    ],
+)
+def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
+    """Each says which field and what it should be."""
+    with pytest.raises(ValueError, match=message):
+        Decoding(**settings)
+
+
+def test_the_defaults() -> None:
+    """Twenty beams in ten groups, forty tokens; without penalties is allowed."""
+    assert (Decoding().num_beams, Decoding().max_new_tokens, Decoding().group_size) == (20, 40, 2)
+    assert Decoding(diversity_penalty=0, sibling_penalty=0, num_beam_groups=20).group_size == 1
+
+
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
+def test_temperatures_that_are_refused(temperature: float) -> None:
+    """Logits are divided by it."""
+    with pytest.raises(ValueError, match=f"temperature: expected .* above 0, got {temperature}"):
+        Request(H, temperature)

@@ -1,0 +1,316 @@
+"""What becomes of candidates: each reason, their order, temperatures, and when rounds end."""
+
+from __future__ import annotations
+
+import statistics
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.paraphrasing import INSTRUCTION, candidate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.paraphrases.candidates import Candidate, Request
+from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.rounds import (
+    KEPT,
+    REASONS,
+    Tried,
+    echoes,
+    normalise,
+    run_rounds,
+    temperature_of,
+)
+
+modest = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+GIRL = "A girl jumps."
+
+
+def config(**changes: Any) -> ParaphraseConfig:
+    return ParaphraseConfig(**({"model": "my-nli", "max_rounds": 1} | changes))
+
+
+class Scripted:
+    """Candidates by round, and verdicts: a text is a paraphrase unless it says otherwise."""
+
+    def __init__(self, *rounds: dict[str, list[Candidate]]) -> None:
+        """Nothing asked yet."""
+        self.script = rounds
+        self.requests: list[list[Request]] = []
+        self.pairs: list[list[tuple[str, str]]] = []
+
+    def rewrite(self, number: int, requests: list[Request]) -> list[list[Candidate]]:
+        assert number == len(self.requests) + 1
+        self.requests.append(requests)
+        return [self.script[number - 1].get(request.hypothesis, []) for request in requests]
+
+    def judge(self, number: int, pairs: list[tuple[str, str]]) -> np.ndarray:
+        assert number == len(self.requests)
+        self.pairs.append(pairs)
+        rows = [
+            (0.2, 0.7, 0.1)
+            if ("(more)" in hypothesis or "(less)" in premise)
+            else (0.9, 0.05, 0.05)
+            for premise, hypothesis in pairs
+        ]
+        return np.array(rows).reshape(-1, 3)
+
+    def run(self, config: ParaphraseConfig, *hypotheses: str) -> list[list[Tried]]:
+        found = run_rounds(hypotheses or (GIRL,), config, rewrite=self.rewrite, judge=self.judge)
+        return list(found)
+
+
+def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None]:
+    """What becomes of the candidates of one round."""
+    candidates = [c if isinstance(c, Candidate) else candidate(c) for c in texts]
+    (tried,) = Scripted({GIRL: candidates}).run(config(**changes))
+    return [each.reason for each in tried]
+
+
+# --- Reasons ---
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("", "empty"),
+        (" \n ", "empty"),
+        ("“…”", "empty"),
+        (candidate("A girl", finished=False), "unfinished"),
+        ("a" * 401, "too_long"),
+        ("word " * 2000, "too_long"),
+        (f"{INSTRUCTION} {GIRL}", "prompt_echoed"),
+        ("I rephrase the FOLLOWING sentence", "prompt_echoed"),
+        ("while preserving its original form", "prompt_echoed"),
+        (GIRL, "copy"),
+        ("  a GIRL — jumps", "copy"),
+        ("\uff21 girl\u00a0jumps!", "copy"),
+        (f'The original sentence is: "{GIRL}"', "quoted"),
+        ("There a girl jumps.", "quoted"),
+        ("A girl, jumps", "copy"),
+        ("A girl jumpsuit", KEPT),
+        ("A girl leaps (more).", "not_entailed"),
+        ("A girl leaps (less).", "not_entailing"),
+        ("(more) (less)", "not_entailed"),
+        ("A girl leaps.", KEPT),
+        ("a" * 400, KEPT),
+    ],
+)
+def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None:
+    """Every reason there is but those that need company."""
+    assert reasons([given]) == [reason]
+
+
+def test_the_first_reason_counts() -> None:
+    """A candidate for which several hold is counted under the first of `REASONS`."""
+    echoed = f"{INSTRUCTION} {'very ' * 100}{GIRL}"
+    assert reasons([candidate("", finished=False)]) == ["empty"]
+    assert reasons([candidate(echoed, finished=False)]) == ["unfinished"]
+    assert reasons([echoed]) == ["too_long"]
+    short = f"{INSTRUCTION} {GIRL}"
+    assert reasons([short, short]) == ["prompt_echoed"] * 2
+    assert reasons([GIRL, GIRL]) == ["copy"] * 2
+    assert REASONS[:7] == (
+        "empty", "unfinished", "too_long", "prompt_echoed", "copy", "quoted", "duplicate",
+    )  # fmt: skip
+
+
+def test_duplicates_are_of_any_earlier_candidate() -> None:
+    """Whatever became of the earlier one, and however it was written."""
+    texts = ["A girl leaps (more).", "a girl, leaps MORE", "A girl hops.", "A girl  hops"]
+    assert reasons(texts) == ["not_entailed", "duplicate", KEPT, "duplicate"]
+    cut = candidate("A girl hops", finished=False)
+    assert reasons([cut, "A girl hops."]) == ["unfinished", "duplicate"]
+
+
+def test_duplicates_across_rounds_and_not_across_hypotheses() -> None:
+    """Each hypothesis has candidates of its own, which all its rounds remember."""
+    other = "A boy sings."
+    same = [candidate("Somebody moves.")]
+    script = Scripted(
+        {GIRL: same, other: same}, {GIRL: same, other: [candidate("somebody, moves")]}
+    )
+    first, second = script.run(config(max_rounds=2), GIRL, other)
+    assert [each.reason for each in first] == [KEPT, KEPT]
+    assert [each.reason for each in second] == ["duplicate", "duplicate"]
+
+
+def test_surplus_are_those_after_the_kth() -> None:
+    """The first k in the generator's order are kept, those dropped otherwise not counted."""
+    texts = ["One.", "(more)", "Two.", "Three.", "(less)", "Four."]
+    expected = [KEPT, "not_entailed", KEPT, "surplus", "not_entailing", "surplus"]
+    assert reasons(texts, k=2) == expected
+
+
+def test_quotation_marks_around_the_whole_are_no_part_of_a_paraphrase() -> None:
+    """`text` is cleaned, `raw_text` is as it came."""
+    (tried,) = Scripted({GIRL: [candidate('"A girl leaps."', score=-0.25)]}).run(config())
+    (each,) = tried
+    assert (each.text, each.raw_text) == ("A girl leaps.", '"A girl leaps."')
+    assert (each.hypothesis, each.round, each.rank, each.score) == (GIRL, 1, 0, -0.25)
+    assert (each.entailed, each.entailing) == (0.9, 0.9)
+
+
+def test_probabilities_of_both_directions() -> None:
+    """`entailed` is by the hypothesis, `entailing` of it; null where nothing was asked."""
+    script = Scripted({GIRL: [candidate("(more)"), candidate("(less)"), candidate("")]})
+    (tried,) = script.run(config())
+    found = [(each.entailed, each.entailing) for each in tried]
+    assert found == [(0.2, 0.9), (0.9, 0.2), (None, None)]
+    assert script.pairs == [
+        [(GIRL, "(more)"), (GIRL, "(less)"), ("(more)", GIRL), ("(less)", GIRL)]
+    ]
+
+
+# --- Rounds ---
+
+
+def test_only_hypotheses_that_are_short_are_asked_again() -> None:
+    """A round asks for what has fewer than k; one that adds nothing does not end the search."""
+    script = Scripted(
+        {GIRL: [candidate("One."), candidate("Two.")], "B.": [candidate("B.")]},
+        {"B.": [candidate("One.")]},
+        {"B.": []},
+        {"B.": [candidate("Two."), candidate("Three.")]},
+        {"B.": [candidate("Never asked.")]},
+    )
+    rounds = script.run(config(k=2, max_rounds=5), GIRL, "B.")
+    asked = [[request.hypothesis for request in requests] for requests in script.requests]
+    assert asked == [[GIRL, "B."], ["B."], ["B."], ["B."]]
+    assert [[each.reason for each in tried] for tried in rounds] == [
+        [KEPT, KEPT, "copy"], [KEPT], [], [KEPT, "surplus"],
+    ]  # fmt: skip
+
+
+def test_the_limit_ends_the_rounds() -> None:
+    """No more rounds than the settings say, however short a hypothesis is."""
+    script = Scripted(*[{GIRL: [candidate(f"Number {n}.")]} for n in range(9)])
+    assert len(script.run(config(max_rounds=3))) == 3
+    assert len(script.requests) == 3
+
+
+def test_earlier_candidates_are_passed_on_as_they_came() -> None:
+    """All of them, whatever became of them, in their order, and of that hypothesis alone."""
+    script = Scripted(
+        {GIRL: [candidate('"One."'), candidate("")], "B.": [candidate("Two.")]},
+        {GIRL: [candidate(GIRL)]},
+        {},
+    )
+    script.run(config(max_rounds=3), GIRL, "B.")
+    earlier = [{r.hypothesis: r.earlier for r in requests} for requests in script.requests]
+    assert earlier == [
+        {GIRL: (), "B.": ()},
+        {GIRL: ('"One."', ""), "B.": ("Two.",)},
+        {GIRL: ('"One."', "", GIRL), "B.": ("Two.",)},
+    ]
+
+
+# --- Temperatures ---
+
+
+def test_temperatures_are_keyed() -> None:
+    """The same for the same seed, hypothesis and round, and another for others."""
+    made = config(max_rounds=2)
+    script = Scripted({}, {})
+    script.run(made, "A.", "B.")
+    found = {(number, r.hypothesis): r.temperature
+             for number, requests in enumerate(script.requests, start=1)
+             for r in requests}  # fmt: skip
+    assert len(set(found.values())) == 4
+    assert found == {(n, h): temperature_of(h, n, made) for n, h in found}
+    assert temperature_of("A.", 1, config(rng_seed=1)) != found[1, "A."]
+    alone = Scripted({})
+    alone.run(config(), "B.")
+    assert alone.requests[0][0].temperature == found[1, "B."]
+
+
+def test_temperatures_are_uniform_in_the_range() -> None:
+    """Never outside, half of them on either side, a quarter in each quarter."""
+    made = config()
+    drawn = [temperature_of(f"Sentence {n}.", n % 5 + 1, made) for n in range(4000)]
+    assert 0.3 <= min(drawn) < 0.301
+    assert 0.599 < max(drawn) <= 0.6
+    quarters = statistics.quantiles(drawn, n=4)
+    assert quarters == pytest.approx([0.375, 0.45, 0.525], abs=0.01)
+
+
+def test_a_range_may_be_one_temperature() -> None:
+    """Then it is that one, to the bit."""
+    made = config(temperature_min=0.35, temperature_max=0.35)
+    assert {temperature_of(f"{n}", 1, made) for n in range(100)} == {0.35}
+
+
+# --- Normalised texts ---
+
+
+def slowly_normalised(text: str) -> str:
+    """One character at a time."""
+    text = unicodedata.normalize("NFKC", text)
+    text = unicodedata.normalize("NFKC", text.casefold())
+    words, word = [], ""
+    for character in text + " ":
+        if unicodedata.category(character) in {
+            "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"
+        }:  # fmt: skip
+            if word:
+                words.append(word)
+            word = ""
+        else:
+            word += character
+    return " ".join(words)
+
+
+@modest
+@given(st.text(max_size=40))
+def test_normalised_as_an_oracle_has_it(text: str) -> None:
+    """And what is normalised stays as it is."""
+    form = normalise(text)
+    assert form == slowly_normalised(text)
+    assert normalise(form) == form
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("A girl jumps.", "a girl jumps", True),
+        ("don't", "don’t", True),
+        ("Straße", "STRASSE", True),
+        ("ﬁne ２", "fine 2", True),
+        ("naïve", "naive", False),
+        ("5 €", "5 $", False),
+        ("हिन्दी", "हनद", False),
+        ("semi-final", "semi final", True),
+        ("A girl", "Agirl", False),
+    ],
+)
+def test_which_texts_are_the_same(one: str, other: str, same: bool) -> None:
+    """Case, punctuation, width and compatibility do not count; letters, marks and signs do."""
+    assert (normalise(one) == normalise(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "hypothesis", "prompt", "expected"),
+    [
+        ("Rephrase the following sentence", "x", INSTRUCTION, True),
+        ("the following sentence while", "x", INSTRUCTION, True),
+        ("Rephrase the following text", "x", INSTRUCTION, False),
+        ("He did it while preserving its original form.", "He did it.", INSTRUCTION, True),
+        ("It was, while preserving its original form, new.",
+         "It is new while preserving its original form.", INSTRUCTION, False),
+        ("Paraphrase: x", "x", "Paraphrase: ", True),
+        ("A paraphrase.", "The paraphrase.", "Paraphrase: ", False),
+        ("Anything at all", "x", "", False),
+        ("The answer is no.", "It is no.", "Say in other words: {hypothesis}\nAnswer:", False),
+        ("Say in other words no.", "No.", "Say in other words: {hypothesis}\nAnswer:", True),
+        ("the sentence a", "x", "The sentence {hypothesis} a girl jumps", False),
+    ],
+)  # fmt: skip
+def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None:
+    """Four words of one part of the instruction, or all of its longest part."""
+    whole = prompt if "{hypothesis}" in prompt else prompt + "{hypothesis}"
+    assert echoes(text, hypothesis, whole) is expected

@@ -1,0 +1,246 @@
+"""Shared words and their occurrences (D1, D2), by hand and counted on the real data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.problems.shared_words import coarse_class, shared_words
+from generation.records import Sentence, SharedWord, Token
+from merge_dataset.schema import WORD_CLASSES
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+
+def sentence(tagged: str) -> Sentence:
+    """A sentence from "word/TAG word/TAG", single spaces between the words.
+
+    >>> sentence("A/DT boy/NN").tokens[1]
+    Token(text='boy', start=2, tag='NN', norm=None)
+    """
+    tokens, start = [], 0
+    for pair in tagged.split():
+        word, _, tag = pair.rpartition("/")
+        tokens.append(Token(word, start, tag))
+        start += len(word) + 1
+    return Sentence(" ".join(token.text for token in tokens), tuple(tokens))
+
+
+def shared(
+    premise: str, hypothesis: str, word_classes: tuple[str, ...] = WORD_CLASSES
+) -> list[SharedWord]:
+    return shared_words([sentence(premise), sentence(hypothesis)], word_classes=word_classes)
+
+
+def forms(found: list[SharedWord]) -> list[tuple[str, str]]:
+    return [(word.word, word.word_class) for word in found]
+
+
+# --- Classes ---
+
+
+@pytest.mark.parametrize(
+    ("tags", "word_class"),
+    [
+        ("NN NNS", "noun"),
+        ("VB VBD VBG VBN VBP VBZ", "verb"),
+        ("JJ JJR JJS", "adjective"),
+        ("RB RBR RBS", "adverb"),
+    ],
+)
+def test_tags_of_the_four_classes(tags: str, word_class: str) -> None:
+    """Penn tags meet in the classes of D1."""
+    assert {coarse_class(tag) for tag in tags.split()} == {word_class}
+
+
+@pytest.mark.parametrize(
+    "tag", ["NNP", "NNPS", "MD", "RP", "WRB", "IN", "DT", "CD", "PRP", "UH", ".", "_SP"]
+)
+def test_other_tags_are_no_class(tag: str) -> None:
+    """Proper nouns, modals, particles and the rest belong to none of the four."""
+    assert coarse_class(tag) == tag
+
+
+# --- Which words are shared (D1) ---
+
+
+def test_a_worked_example() -> None:
+    """The problem of the paper's Figure 2 kind: the noun and the verb are shared."""
+    found = shared(
+        "A/DT little/JJ boy/NN jumps/VBZ in/IN the/DT air/NN ./.",
+        "The/DT boy/NN jumps/VBZ high/RB ./.",
+    )
+    assert found == [
+        SharedWord("boy", "noun", ((2,), (1,))),
+        SharedWord("jumps", "verb", ((3,), (2,))),
+    ]
+
+
+def test_another_form_is_another_word() -> None:
+    """Neither "boy" and "boys" nor "jump" and "jumps" are shared."""
+    assert shared("A/DT boy/NN jumps/VBZ", "Boys/NNS boys/NNS jump/VBP") == []
+
+
+def test_the_case_has_to_be_the_same() -> None:
+    """The word "Boys" at a start is not "boys" within a sentence, but "Boys" at a start."""
+    assert shared("Boys/NNS run/VBP", "The/DT boys/NNS ran/VBD") == []
+    assert forms(shared("Boys/NNS run/VBP", "Boys/NNS ran/VBD")) == [("Boys", "noun")]
+
+
+def test_the_class_has_to_be_the_same() -> None:
+    """The noun "play" and the verb "play" are not shared."""
+    assert shared("They/PRP play/VBP", "The/DT play/NN is/VBZ long/JJ") == []
+
+
+def test_tags_of_one_class_meet() -> None:
+    """The past tense "put" and the participle "put" are one shared verb."""
+    assert forms(shared("He/PRP put/VBD it/PRP", "He/PRP has/VBZ put/VBN it/PRP")) == [
+        ("put", "verb")
+    ]
+
+
+def test_auxiliaries_are_verbs_and_modals_are_not() -> None:
+    """The auxiliary "is" counts as a verb, "can" as nothing."""
+    assert forms(shared("He/PRP is/VBZ he/PRP can/MD", "It/PRP is/VBZ can/MD")) == [("is", "verb")]
+
+
+def test_proper_nouns_are_no_nouns() -> None:
+    """Though it is on both sides, "Paris" is not shared."""
+    assert shared("Paris/NNP is/VBZ big/JJ", "Paris/NNP was/VBD small/JJ") == []
+
+
+def test_only_letters_make_a_word() -> None:
+    """Numbers, hyphenated words, clitics and punctuation are not shared."""
+    tokens = "n't/RB 's/VBZ x-ray/NN 10/NN a.m./NN -/NN boy2/NN"
+    assert shared(tokens, tokens) == []
+    assert forms(shared("naïve/JJ", "naïve/JJ")) == [("naïve", "adjective")]
+
+
+def test_only_the_classes_wanted() -> None:
+    """Classes that are not asked for are left out, whatever the order of asking."""
+    p, h = "boys/NNS run/VBP fast/RB small/JJ", "small/JJ boys/NNS run/VBP fast/RB"
+    assert forms(shared(p, h)) == [
+        ("boys", "noun"),
+        ("run", "verb"),
+        ("small", "adjective"),
+        ("fast", "adverb"),
+    ]
+    assert forms(shared(p, h, ("adverb", "noun"))) == [("boys", "noun"), ("fast", "adverb")]
+    assert shared(p, h, ()) == []
+
+
+def test_words_are_sorted_within_a_class() -> None:
+    """Neither the premise's nor the hypothesis's order shows."""
+    p, h = "dog/NN cat/NN Ape/NN", "cat/NN Ape/NN dog/NN"
+    assert [word.word for word in shared(p, h)] == ["Ape", "cat", "dog"]
+
+
+# --- Occurrences (D2) ---
+
+
+def test_every_occurrence_whatever_its_class() -> None:
+    """A shared noun also stands where the same form is a verb or a proper noun."""
+    found = shared(
+        "The/DT run/NN was/VBD a/DT run/NN they/PRP run/VBP run/NNP",
+        "They/PRP run/VBP that/DT run/NN",
+    )
+    assert SharedWord("run", "noun", ((1, 4, 6, 7), (1, 3))) in found
+    assert SharedWord("run", "verb", ((1, 4, 6, 7), (1, 3))) in found
+    assert len(found) == 2
+
+
+def test_occurrences_are_of_the_same_case() -> None:
+    """The word "Boys" at the start is no occurrence of "boys"."""
+    (word,) = shared("Boys/NNS like/VBP boys/NNS", "Girls/NNS hate/VBP boys/NNS")
+    assert word.positions == ((2,), (2,))
+
+
+TOKENS = st.lists(
+    st.tuples(
+        st.sampled_from(["run", "Run", "boy", "is", "n't", "can", "Paris", "big"]),
+        st.sampled_from(["NN", "NNS", "VB", "VBZ", "JJ", "RB", "NNP", "MD", "IN"]),
+    ).map("/".join),
+    max_size=8,
+).map(" ".join)
+
+
+@modest
+@given(TOKENS, TOKENS)
+def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> None:
+    """D1 and D2 in nested loops give the same words; swapping the sentences swaps sides."""
+    p, h = sentence(premise).tokens, sentence(hypothesis).tokens
+    expected = set()
+    for a in p:
+        for b in h:
+            if a.text == b.text and a.text.isalpha() and coarse_class(a.tag) == coarse_class(b.tag):
+                expected.add((a.text, coarse_class(a.tag)))
+    found = shared(premise, hypothesis)
+    assert set(forms(found)) == {pair for pair in expected if pair[1] in WORD_CLASSES}
+    assert len(set(forms(found))) == len(found)
+    for word in found:
+        for positions, tokens in zip(word.positions, (p, h), strict=True):
+            assert list(positions) == [i for i, t in enumerate(tokens) if t.text == word.word]
+    swapped = shared(hypothesis, premise)
+    assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == found
+
+
+# --- Other formats than NLI ---
+
+
+def test_three_texts_share_what_stands_in_all() -> None:
+    """A word of two of three is not shared, unless those two are the ones that have to."""
+    context = sentence("A/DT boy/NN feeds/VBZ a/DT dog/NN")
+    question = sentence("Who/WP feeds/VBZ the/DT dog/NN")
+    answer = sentence("The/DT boy/NN feeds/VBZ it/PRP dog/NNP")
+    texts = [context, question, answer]
+    assert shared_words(texts, word_classes=WORD_CLASSES) == [
+        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
+    ]
+    assert shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 2)) == [
+        SharedWord("boy", "noun", ((1,), (), (1,))),
+        SharedWord("feeds", "verb", ((2,), (1,), (2,))),
+    ]
+    found = shared_words(texts, word_classes=WORD_CLASSES, sharing=(0, 1))
+    assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
+
+
+# --- The real data ---
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Any:
+    from generation.problems.tagging import Tagger
+
+    return Tagger.load()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        pytest.param("snli_test.jsonl", (7409, 3806, 1022, 139), marks=pytest.mark.slow),
+        pytest.param("mnli_dev_matched.jsonl", (6005, 4383, 1983, 823), marks=pytest.mark.slow),
+        ("mnli_dev_mismatched_sample.jsonl", (341, 244, 105, 44)),
+    ],
+)
+def test_seeds_with_a_shared_word_per_class(
+    tagger: Any, shared_data: Path, file: str, counts: tuple[int, ...]
+) -> None:
+    """As many seeds share a noun, verb, adjective, adverb as D1 counts with this tagger."""
+    lines = (shared_data / file).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["gold_label"] != "-"]
+    texts = sorted({row[column] for row in rows for column in ("sentence1", "sentence2")})
+    tagged = {s.text: s for s in tagger.tag(texts)}
+    found = dict.fromkeys(WORD_CLASSES, 0)
+    for row in rows:
+        pair = [tagged[row["sentence1"]], tagged[row["sentence2"]]]
+        words = shared_words(pair, word_classes=WORD_CLASSES)
+        for word_class in {word.word_class for word in words}:
+            found[word_class] += 1
+    assert tuple(found.values()) == counts

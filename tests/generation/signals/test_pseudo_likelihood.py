@@ -1,0 +1,225 @@
+"""Pseudo-log-likelihoods against a loop over tokens, and the store that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from generation.signals import likelihood_store
+from generation.signals.likelihood_store import Identity, LikelihoodStore
+from generation.signals.pseudo_likelihood import Likelihoods, pseudo_log_likelihoods, word_ends
+from generation.suggestions.masked_lm import MaskedLM
+
+TEXTS = [
+    *sentences()[:6],
+    "A snowman and a postman, fireman or chairman.",
+    'The café said "unhurriedly": don\'t!',
+    "Half-hearted birds (doghouse) sing 23 songs… today",
+    "Dog.",
+    "x",
+]
+"""With words of several pieces, clitics, hyphens, numbers, brackets and other marks."""
+
+
+@cache
+def tiny_mlm(kind: str) -> MaskedLM:
+    return MaskedLM.load(tiny_model(kind), device="cpu")
+
+
+@cache
+def slow_parts(kind: str) -> tuple[Any, Any]:
+    folder = tiny_model(kind)
+    return AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder)
+
+
+def slow_pll(kind: str, text: str) -> float:
+    """One token at a time, one forward pass each, as the paper defines PLL-word-l2r."""
+    tokenizer, model = slow_parts(kind)
+    encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
+    ids, words = encoding["input_ids"], encoding.word_ids()
+    offsets = encoding["offset_mapping"]
+
+    def in_one_word(i: int, j: int) -> bool:
+        """Tokens i < j: of one word of the tokenizer, of letters and digits or of none."""
+        inside = [text[start:end].strip() for start, end in offsets[i : j + 1]]
+        kinds = {piece.isalnum() for piece in inside if piece}
+        # White space alone goes with letters.
+        kinds |= {True for piece in inside if not piece}
+        return words[i] is not None and words[i] == words[j] and len(kinds) == 1
+
+    special = encoding["special_tokens_mask"]
+    head, tail = special.index(0), special[::-1].index(0)
+    room = MAX_TOKENS - head - tail
+    total = 0.0
+    for i, token in enumerate(ids):
+        if special[i]:
+            continue
+        masked = list(ids)
+        for j in range(i, len(ids)):
+            if j == i or in_one_word(i, j):
+                masked[j] = tokenizer.mask_token_id
+        place = i
+        if len(ids) > MAX_TOKENS:
+            first = min(max(i - room // 2, head), len(ids) - tail - room)
+            masked = masked[:head] + masked[first : first + room] + masked[len(ids) - tail :]
+            place = i - first + head
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([masked])).logits[0, place]
+        total += float(logits.log_softmax(-1)[token])
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_token_the_slow_way(kind: str) -> None:
+    """Each kind of tokenizer, texts of all lengths at once."""
+    found = pseudo_log_likelihoods(tiny_mlm(kind), TEXTS)
+    assert not found.windowed.any()
+    assert found.pll.tolist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["bert-cased", "roberta", "albert"])
+def test_long_texts_are_scored_in_windows(kind: str) -> None:
+    """Token by token, as wide as the model allows; others are left as they are."""
+    long = " ".join(sentences()[:12])
+    found = pseudo_log_likelihoods(tiny_mlm(kind), [TEXTS[0], long])
+    assert found.windowed.tolist() == [False, True]
+    assert found.pll.tolist() == pytest.approx(
+        [slow_pll(kind, TEXTS[0]), slow_pll(kind, long)], abs=2e-3
+    )
+
+
+def words(kind: str, text: str) -> list[str]:
+    """The words into which `word_ends` puts the tokens of a text."""
+    (encoding,) = tiny_mlm(kind).encode([text])
+    ends = word_ends(text, encoding)
+    found, start = [], 0
+    while start < len(ends):
+        if not encoding.special_tokens_mask[start]:
+            first, last = encoding.offsets[start][0], encoding.offsets[ends[start] - 1][1]
+            found.append(text[first:last].strip())
+        assert set(ends[start : ends[start]]) == {ends[start]}
+        start = ends[start]
+    return [word for word in found if word]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_end_where_letters_do(kind: str) -> None:
+    """Whatever the tokenizer calls a word: punctuation is none of it."""
+    assert words(kind, "A snowman (chairman), here.") == [
+        "A", "snowman", "(", "chairman", "),", "here", "."
+    ] or words(kind, "A snowman (chairman), here.") == [
+        "A", "snowman", "(", "chairman", ")", ",", "here", "."
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
+def test_company_does_not_matter(kind: str) -> None:
+    """To the bit: alone, all together, in another order, in other batches."""
+    mlm = tiny_mlm(kind)
+    together = pseudo_log_likelihoods(mlm, TEXTS).pll
+    alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in TEXTS]
+    assert together.tolist() == alone
+    for batch_tokens in (1, 40, 4096):
+        backwards = pseudo_log_likelihoods(mlm, TEXTS[::-1], batch_tokens=batch_tokens)
+        assert backwards.pll[::-1].tolist() == alone
+
+
+def test_progress_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences are counted as they are done, however they are grouped."""
+    monkeypatch.setattr("generation.signals.pseudo_likelihood._IDS_AT_ONCE", {"cpu": 200})
+    done: list[int] = []
+    pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS, on_progress=done.append)
+    assert sum(done) == len(TEXTS)
+    assert len(done) > 3
+    assert len(pseudo_log_likelihoods(tiny_mlm("bert-cased"), []).pll) == 0
+
+
+# --- The store ---
+
+IDENTITY = Identity(
+    name="org/a-model", revision="abc", architecture="BertForMaskedLM", dtype="float32",
+    device="cpu",
+)  # fmt: skip
+SENTENCES = [f"Sentence № {number}." for number in range(23)]
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likelihood_store, "PART_SIZE", 5)
+
+
+def made_up(texts: Sequence[str]) -> Likelihoods:
+    """Likelihoods that depend on nothing but each text."""
+    return Likelihoods(
+        np.array([-float(sum(map(ord, text))) / 7 for text in texts]),
+        np.array([text.endswith("3.") for text in texts]),
+    )
+
+
+def fill(store: LikelihoodStore, texts: Sequence[str], *, parts: int | None = None) -> int:
+    """Write what is missing, or only so many parts of it; how many texts were scored."""
+    missing = store.missing(texts)[:parts]
+    for part in missing:
+        store.add(part, made_up(part))
+    return sum(map(len, missing))
+
+
+def files(store: LikelihoodStore) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
+
+
+def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
+    """In any order, from this process or from the files, each text once."""
+    store = LikelihoodStore(tmp_path, IDENTITY)
+    assert fill(store, SENTENCES + SENTENCES[:3]) == len(SENTENCES)
+    assert store.missing(SENTENCES) == []
+    for each in (store, LikelihoodStore(tmp_path, IDENTITY)):
+        found = each.of(SENTENCES[::-2])
+        assert found.pll.tolist() == made_up(SENTENCES[::-2]).pll.tolist()
+        assert found.windowed.tolist() == made_up(SENTENCES[::-2]).windowed.tolist()
+    with pytest.raises(KeyError, match=f"1 sentences are not in {store.path}"):
+        store.of(["Another."])
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int) -> None:
+    """What is there is not scored again, what no longer fits its name is, and no more."""
+    whole = LikelihoodStore(tmp_path / "whole", IDENTITY)
+    fill(whole, SENTENCES[:8])
+    fill(whole, SENTENCES)
+    store = LikelihoodStore(tmp_path / "cut", IDENTITY)
+    fill(store, SENTENCES[:8])
+    first = fill(store, SENTENCES, parts=parts)
+    if parts == 3:
+        path = max((store.path / "parts").glob("*.parquet"), key=lambda path: path.stat().st_size)
+        path.write_bytes(path.read_bytes()[:-1])
+        assert fill(LikelihoodStore(tmp_path / "cut", IDENTITY), SENTENCES) > 0
+        path.unlink()
+    else:
+        again = LikelihoodStore(tmp_path / "cut", IDENTITY)
+        assert first + fill(again, SENTENCES) == len(SENTENCES) - 8
+        assert files(again) == files(whole)
+    found = LikelihoodStore(tmp_path / "cut", IDENTITY).of(SENTENCES)
+    assert found.pll.tolist() == made_up(SENTENCES).pll.tolist()
+
+
+def test_models_do_not_mix(tmp_path: Path) -> None:
+    """Each revision, device and number format has a folder; a strange one is an error."""
+    others = [Identity(**{**vars_of(IDENTITY), name: "x"}) for name in vars_of(IDENTITY)]
+    assert len({each.folder for each in (IDENTITY, *others)}) == 1 + len(others)
+    store = LikelihoodStore(tmp_path, IDENTITY)
+    (store.path / "store.json").write_text('{"name": "another"}')
+    with pytest.raises(ValueError, match="move the folder away and run: merge-nli signals"):
+        LikelihoodStore(tmp_path, IDENTITY)
+
+
+def vars_of(identity: Identity) -> dict[str, str]:
+    return {name: getattr(identity, name) for name in identity.__slots__}

@@ -1,0 +1,392 @@
+"""Signals of replacements against slow oracles, and builds that filter by them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import inflect
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.reference import tag
+from helpers.tiny_models import save
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from wordfreq import word_frequency
+
+from generation import Config, build, generate
+from generation.config import BUNDLED_MLM, bundled_path
+from generation.problems import on_disk as blocks
+from generation.problems.substitutions import Place
+from generation.records import Sentence, Token
+from generation.run_folder import RunFolder, read_json
+from generation.run_tables import replacement_schema
+from generation.signals.automatic import (
+    NO,
+    SIGNAL_REASONS,
+    UNKNOWN,
+    YES,
+    answers_about_articles,
+    answers_of,
+    articles_of,
+    forms_changed,
+    rejections,
+    zipf_frequencies,
+)
+from generation.variants.exclusions import REJECTED
+from generation.variants.funnel import KEPT, render_funnel
+from generation.variants.sampling import TOO_FEW
+from merge_dataset.checks.folder import check
+from merge_dataset.export import export
+
+LIMIT = 10
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Bundled problems with two masked LMs, of which one is the other with noise."""
+    folder = tmp_path_factory.mktemp("signals") / "run"
+    mlms = ("bert-tiny-mlm", str(noisy_model(folder.parent / "noisy")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", 3)
+        return generate(Config.from_recipe("demo", run=str(folder), limit=LIMIT, mlms=mlms))
+
+
+def noisy_model(folder: Path) -> Path:
+    """The bundled masked LM with weights that differ a little."""
+    bundled = bundled_path(f"demo/{BUNDLED_MLM}")
+    model = AutoModelForMaskedLM.from_pretrained(bundled)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    save(model, AutoTokenizer.from_pretrained(bundled), folder)
+    return folder
+
+
+def rows_in(path: Path) -> list[Row]:
+    return list(pq.ParquetFile(path).read().to_pylist())
+
+
+@pytest.fixture(scope="module")
+def rows(run: RunFolder) -> list[Row]:
+    return rows_in(run.replacements)
+
+
+@pytest.fixture(scope="module")
+def problems(run: RunFolder) -> dict[str, Row]:
+    return {row["seed_id"]: row for row in rows_in(run.problems)}
+
+
+# --- Single signals ---
+
+
+def changes(before: str, after: str, sizes: tuple[int, ...]) -> list[list[int]]:
+    """Penn tags of all occurrences, and how many each replacement has."""
+    labels = sorted(set(after.split()))
+    numbers = np.array([labels.index(name) for name in after.split()])
+    starts = np.cumsum([0, *sizes])[:-1]
+    found = forms_changed(before.split(), labels, numbers, np.arange(len(numbers)), starts)
+    return [[int(number), int(form)] for number, form in found]
+
+
+def test_forms_by_hand() -> None:
+    """Numbers of nouns, five forms of verbs; one change at one occurrence is enough."""
+    assert changes("NN NNS NN", "NN NNS NNS", (1, 1, 1)) == [[NO, -1], [NO, -1], [YES, -1]]
+    assert changes("NN NN", "NN NNS", (2,)) == [[YES, UNKNOWN]]
+    assert changes("JJ RB", "JJ RB", (1, 1)) == [[UNKNOWN, UNKNOWN]] * 2
+    # An infinitive and a present without -s are spelt alike; all else differs.
+    assert changes("VB VBP", "VBP VB", (1, 1)) == [[UNKNOWN, NO]] * 2
+    verbs = ("VB", "VBZ", "VBD", "VBN", "VBG")
+    for one in verbs:
+        for other in verbs:
+            assert changes(one, other, (1,)) == [[UNKNOWN, YES if one != other else NO]]
+
+
+def test_a_word_that_is_noun_and_verb() -> None:
+    """Each occurrence counts for its own class."""
+    assert changes("NN VBP", "NNS VBP", (2,)) == [[YES, NO]]
+    assert changes("NN VBP", "NN VBZ", (2,)) == [[NO, YES]]
+
+
+def place(text: str, word: str) -> Place:
+    """Where a word stands among tokens between spaces."""
+    tokens, start = [], 0
+    for piece in text.split(" "):
+        tokens.append(Token(piece, start, "DT" if piece.lower() in ("a", "an") else "NN"))
+        start += len(piece) + 1
+    positions = tuple(n for n, token in enumerate(tokens) if token.text == word)
+    return Place(Sentence(text, tuple(tokens)), positions)
+
+
+def test_articles_by_hand() -> None:
+    """Every "a" and "an" right before the word counts, in all texts; no others do."""
+    texts = ("An owl sees a dog", "the owl , a big owl", "an owl or a owl", "AN owl")
+    articles = articles_of([place(text, "owl") for text in texts])
+    assert articles == [{"an"}, set(), {"a", "an"}, {"an"}]
+    side_of = np.array([[0, 1], [0, 1], [1, -1], [2, 1], [3, 0]])
+    fits = answers_about_articles(articles, side_of, ["eagle", "cat", "cat", "eagle", "hour"])
+    assert fits.tolist() == [YES, NO, UNKNOWN, NO, YES]
+    letter = Sentence("a owl", (Token("a", 0, "NN"), Token("owl", 2, "NN")))
+    assert articles_of([Place(letter, (1,))]) == [set()]
+    assert answers_of(fits).to_pylist() == [True, False, None, False, True]
+
+
+def test_zipf_is_log10_of_a_billion_words() -> None:
+    """Of several words that of the rarest; whatever the casing; 0 for what is no word."""
+    column = pa.chunked_array([["dog", "Dog"], ["dog owl", "xqzwvk"]])
+    dog, capital, two, none = zipf_frequencies(column).to_pylist()
+    assert dog == capital == pytest.approx(9 + np.log10(word_frequency("dog", "en")), abs=0.006)
+    assert two == pytest.approx(9 + np.log10(word_frequency("owl", "en")), abs=0.006)
+    assert two < dog
+    assert none == 0
+
+
+# --- Against whole sentences ---
+
+FORMS = {"VB": "plain", "VBP": "plain", "VBZ": "-s", "VBD": "past", "VBN": "part", "VBG": "-ing"}
+
+
+@cache
+def article_of(word: str) -> str:
+    return str(inflect.engine().a(word.lower()).split()[0])
+
+
+def expected(row: Row, problem: Mapping[str, str]) -> Row:
+    """The signals of a replacement, from both sentences tagged as a whole."""
+    numbers, forms, articles = [], [], []
+    for text in (problem["premise"], problem["hypothesis"]):
+        places = [n for n, token in enumerate(tag(text)) if token.text == row["word"]]
+        changed = text
+        for token in reversed([tag(text)[n] for n in places]):
+            start, end = token.span
+            changed = changed[:start] + row["replacement"] + changed[end:]
+        assert len(tag(changed)) == len(tag(text))
+        for n in places:
+            old, new = tag(text)[n].tag, tag(changed)[n].tag
+            if old in ("NN", "NNS"):
+                numbers.append(old != new)
+            if old in FORMS:
+                forms.append(FORMS[old] != FORMS[new])
+            before = tag(text)[n - 1]
+            if n and before.tag == "DT" and before.text.lower() in ("a", "an"):
+                articles.append(before.text.lower() == article_of(row["replacement"]))
+    return {
+        "mlm_count": len({*row["premise_mlms"], *row["hypothesis_mlms"]}),
+        "zipf_frequency": pytest.approx(
+            max(0, 9 + np.log10(word_frequency(row["replacement"], "en") or 1e-9)), abs=0.006
+        ),
+        "number_changed": any(numbers) if numbers else None,
+        "tense_changed": any(forms) if forms else None,
+        "article_fits": all(articles) if articles else None,
+    }
+
+
+def test_signals_are_those_of_whole_sentences(rows: list[Row], problems: dict[str, Row]) -> None:
+    """Every fifth replacement, tagged by spaCy in both sentences from end to end."""
+    seen: dict[str, Counter[Any]] = {}
+    for row in rows[::5]:
+        wanted = expected(row, problems[row["seed_id"]])
+        assert {name: row[name] for name in wanted} == wanted, row
+        assert row["premise_pll_change"] is row["hypothesis_pll_change"] is None
+        for name in wanted:
+            seen.setdefault(name, Counter())[row[name]] += 1
+    for name in ("number_changed", "tense_changed", "article_fits"):
+        assert seen[name].keys() == {True, False, None}
+    assert seen["mlm_count"].keys() == {1, 2}
+
+
+def test_variants_have_the_signals_of_their_replacements(run: RunFolder, rows: list[Row]) -> None:
+    """Column by column; seeds have none; the dataset is sound."""
+    key = ("seed_id", "word_class", "word", "replacement")
+    signals = replacement_schema().names[7:]
+    assert signals[0] == "log_odds"
+    of_key = {tuple(row[name] for name in key): row for row in rows}
+    for variant in rows_in(run.variants):
+        row = of_key[tuple(variant[{"word": "original"}.get(n, n)] for n in key)]
+        assert {name: variant[name] for name in signals} == {name: row[name] for name in signals}
+    assert all(row[name] is None for row in rows_in(run.seeds) for name in signals)
+    export(run.path, run.path.parent / "dataset")
+    assert check(run.path.parent / "dataset") == []
+
+
+def test_without_the_class_filter_tags_are_not_known(run: RunFolder) -> None:
+    """D13: what is not tagged has no number and no form; the rest is there."""
+    for row in rows_in(build(run.path, ablation="none").replacements)[::50]:
+        assert row["number_changed"] is row["tense_changed"] is None
+        assert row["zipf_frequency"] is not None
+        assert row["mlm_count"] > 0
+
+
+def test_letters_that_are_shuffled(run: RunFolder, rows: list[Row]) -> None:
+    """D13: no word agrees with anything; what suggested it stays, its frequency is its own."""
+    scrambled = rows_in(build(run.path, ablation="scrambled").replacements)
+    assert len(scrambled) <= len(rows)
+    for row in scrambled:
+        assert row["number_changed"] is row["tense_changed"] is row["article_fits"] is None
+    of_seed = {(row["seed_id"], row["word"], "".join(sorted(row["replacement"]))) for row in rows}
+    for row in scrambled[::20]:
+        letters = "".join(sorted(row["replacement"]))
+        assert (row["seed_id"], row["word"], letters) in of_seed
+        (frequency,) = zipf_frequencies(pa.array([row["replacement"]])).to_pylist()
+        assert row["zipf_frequency"] == frequency
+
+
+# --- Filters ---
+
+LIMITS: dict[str, Any] = {
+    "min_log_odds": 1.0,
+    "min_mlms": 2,
+    "min_zipf_frequency": 4.5,
+    "same_number": True,
+    "same_tense": True,
+    "fitting_article": True,
+}
+
+
+def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
+    """Why a row is rejected, one question after the other."""
+    if row["log_odds"] < limits.get("min_log_odds", -1e9):
+        return "low_log_odds"
+    if row["mlm_count"] < limits.get("min_mlms", 0):
+        return "few_mlms"
+    if row["zipf_frequency"] < limits.get("min_zipf_frequency", 0):
+        return "rare_word"
+    changes = (row["premise_pll_change"], row["hypothesis_pll_change"])
+    if any(x is not None and x < limits.get("min_pll_change", -1e9) for x in changes):
+        return "less_likely_sentence"
+    if limits.get("same_number") and row["number_changed"] is True:
+        return "other_number"
+    if limits.get("same_tense") and row["tense_changed"] is True:
+        return "other_tense"
+    if limits.get("fitting_article") and row["article_fits"] is False:
+        return "other_article"
+    return None
+
+
+def random_rows(rng: random.Random) -> Iterator[Row]:
+    """Values on both sides of the limits and at them, and some that are not known."""
+    for number in range(200):
+        yield {
+            "seed_id": str(number),
+            "log_odds": rng.choice([0.5, 1.0, 1.5]),
+            "mlm_count": rng.randint(1, 3),
+            "zipf_frequency": rng.choice([4.25, 4.5, 5.0]),
+            "premise_pll_change": rng.choice([None, -2.0, 0.0]),
+            "hypothesis_pll_change": rng.choice([None, -1.0, 1.0]),
+            **{
+                name: rng.choice([None, True, False])
+                for name in ("number_changed", "tense_changed", "article_fits")
+            },
+        }
+
+
+@pytest.mark.parametrize("name", [None, "min_pll_change", *LIMITS])
+def test_rejections_row_by_row(name: str | None) -> None:
+    """One limit alone, or all together; what equals a limit passes, as does what is not known."""
+    every = LIMITS | {"min_pll_change": -1.0}
+    limits = every if name is None else {name: every[name]}
+    given = list(random_rows(random.Random(4)))
+    table = pa.Table.from_pylist(given, schema=replacement_schema())
+    names = list(SIGNAL_REASONS)
+    found = [None if n < 0 else names[n] for n in rejections(table, Config(**limits)).tolist()]
+    assert found == [reason(row, limits) for row in given]
+    assert set(found) - {None} == set(SIGNAL_REASONS) if name is None else len(set(found)) == 2
+
+
+def test_what_equals_a_limit_passes() -> None:
+    """Also where a limit is no float32, as columns are: 3.1 and 0.7 are rounded down there."""
+    limits = {"min_log_odds": 0.7, "min_zipf_frequency": 3.1, "min_pll_change": -2.3}
+    row = {"log_odds": 0.7, "mlm_count": 1, "zipf_frequency": 3.1, "premise_pll_change": -2.3}
+    below = [row | {name: row[name] - 1e-4} for name in row if name != "mlm_count"]
+    table = pa.Table.from_pylist([row, *below], schema=replacement_schema())
+    assert (rejections(table, Config(**limits)) < 0).tolist() == [True, False, False, False]
+
+
+def test_nothing_is_rejected_unless_asked() -> None:
+    """The defaults are no limits."""
+    table = pa.Table.from_pylist(list(random_rows(random.Random(5))), schema=replacement_schema())
+    assert (rejections(table, Config()) < 0).all()
+    assert rejections(table.slice(0, 0), Config(**LIMITS)).tolist() == []
+
+
+def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
+    """Replacements are those a filter over rows leaves; every rejection is counted."""
+    strict = build(run.path, into="strict", min_replacements=5, **LIMITS)
+    reasons = [reason(row, LIMITS) for row in rows]
+    assert rows_in(strict.replacements) == [
+        row for row, why in zip(rows, reasons, strict=True) if why is None
+    ]
+    before, after = (read_json(folder.manifest) for folder in (run, strict))
+    for old, new in zip(before["funnel"], after["funnel"], strict=True):
+        ended = {name: n for name, n in new.items() if name in {*SIGNAL_REASONS, KEPT}}
+        assert sum(ended.values()) == old[KEPT]
+        unchanged = old.keys() - {KEPT, "replacements"}
+        assert {name: new[name] for name in unchanged} == {name: old[name] for name in unchanged}
+        # One suggestion for each occurrence, in the text where the model validated it.
+        mine = [
+            (row, why)
+            for row, why in zip(rows, reasons, strict=True)
+            if row["word_class"] == old["word_class"]
+        ]
+        texts = {row["seed_id"]: row for row in rows_in(run.problems)}
+        counted: Counter[str] = Counter()
+        for row, why in mine:
+            for side in ("premise", "hypothesis"):
+                if old["mlm"] in row[f"{side}_mlms"]:
+                    words = [token.text for token in tag(texts[row["seed_id"]][side])]
+                    counted[why or KEPT] += words.count(row["word"])
+        assert {name: n for name, n in ended.items() if n} == dict(counted)
+    assert not set(SIGNAL_REASONS) & before["funnel"][0].keys()
+    assert {name: after["config"][name] for name in LIMITS} == LIMITS
+    assert not LIMITS.keys() & before["config"].keys()
+    text = render_funnel(after["funnel"])
+    assert "rare word" in text
+    assert "less likely sentence" not in text
+
+
+def test_words_without_a_replacement_left(run: RunFolder, rows: list[Row]) -> None:
+    """Their exclusions say how many were rejected; seeds below the minimum how many are left."""
+    strict = build(run.path, into="stricter", min_replacements=5, **LIMITS)
+    left = Counter((r["seed_id"], r["word"]) for r in rows_in(strict.replacements))
+    had = Counter((r["seed_id"], r["word"]) for r in rows)
+    excluded = rows_in(strict.exclusions)
+    gone = {(r["seed_id"], r["word"]): r["replacements"] for r in excluded
+            if r["reason"] == REJECTED}  # fmt: skip
+    assert gone == {key: number for key, number in had.items() if not left[key]}
+    assert gone
+    few = [row for row in excluded if row["reason"] == TOO_FEW]
+    assert few
+    assert all(row["replacements"] < 5 for row in few)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_mlms": 0}, "min_mlms: expected at least 1 or nothing, got 0"),
+        (
+            {"same_tense": True, "class_filter": False},
+            "same_number, same_tense: expected class_filter with them, as without it replacements "
+            "are not tagged; set them to false",
+        ),
+        (
+            {"min_pll_change": -1.0},
+            "min_pll_change: expected pseudo-log-likelihoods in {}/signals.parquet, found none; "
+            "run: merge-nli build --run {} --into wrong, with these settings but without "
+            "min_pll_change; then: merge-nli signals --run {} --of wrong --mlm …; then build again",
+        ),
+        ({"min_zipf_frequency": 9.0}, "no word of its problems has a replacement"),
+    ],
+)
+def test_settings_that_cannot_be(run: RunFolder, settings: Row, message: str) -> None:
+    """Told before anything is built, but for limits that leave nothing."""
+    with pytest.raises(ValueError, match=re.escape(message.replace("{}", str(run.path)))):
+        build(run.path, into="wrong", **settings)

@@ -1,0 +1,479 @@
+"""Masked LMs of every kind against an ordinary forward pass over one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.masked_queries import ask, ask_all, assert_identical, seen_inputs
+from helpers.reference import slow_mlm
+from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
+from safetensors.torch import load_file
+from threadpoolctl import threadpool_limits
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    CanineTokenizer,
+    PreTrainedTokenizerFast,
+)
+
+from generation.records import MaskedQuery, Scores, Span
+from generation.suggestions import masked_lm
+from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.checkpoints import resolve_device
+
+BYTE_LEVEL = ("roberta", "modernbert")
+K = 50
+
+
+@cache
+def tiny_mlm(kind: str) -> MaskedLM:
+    return MaskedLM.load(tiny_model(kind), device="cpu")
+
+
+def full_forward(kind: str, query: MaskedQuery) -> tuple[int, torch.Tensor] | None:
+    """The original's id and all log-probabilities at its place, one sentence at a time."""
+    slow = slow_mlm(tiny_model(kind))
+    places = [slow.locate(query.sentence, span) for span in query.masked]
+    place = slow.locate(query.sentence, query.span)
+    if place is None or None in places:
+        return None
+    ids = torch.tensor([slow.tokenizer(query.sentence)["input_ids"]])
+    original = int(ids[0, place])
+    ids[0, places] = slow.tokenizer.mask_token_id
+    return original, log_probabilities(slow.model, ids, place)
+
+
+def log_probabilities(model: Any, ids: torch.Tensor, place: int) -> torch.Tensor:
+    with torch.no_grad():
+        return torch.log_softmax(model(input_ids=ids).logits[0, place].double(), -1)
+
+
+def assert_row(scores: Scores, row: int, original: int, expected: torch.Tensor) -> None:
+    """A row of scores says of its tokens what `expected` says of all tokens."""
+    k = scores.tokens.shape[1]
+    assert scores.original[row] == original
+    log_p = scores.logits[row] - scores.log_normalizer[row]
+    assert log_p == pytest.approx(expected[scores.tokens[row]].numpy(), abs=1e-4)
+    own = scores.original_logit[row] - scores.log_normalizer[row]
+    assert own == pytest.approx(float(expected[original]), abs=1e-4)
+    assert np.all(np.diff(scores.logits[row]) <= 0)
+    assert set(scores.tokens[row].tolist()) == set(expected.topk(k).indices.tolist())
+
+
+def assert_empty(scores: Scores, row: int) -> None:
+    """A row whose word is not one token has no answer at all (D3)."""
+    assert scores.original[row] == -1
+    assert np.all(scores.tokens[row] == -1)
+    for column in (scores.original_logit, scores.log_normalizer, scores.logits):
+        assert np.all(np.isnan(column[row]))
+    assert not scores.windowed[row]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for one another take ten times as long on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_a_full_forward(kind: str) -> None:
+    """The best tokens and their log-probabilities are those of one sentence at a time."""
+    queries = ask_all(sentences()[:8])
+    scores = tiny_mlm(kind).score(queries, k=K)
+    answered = 0
+    for row, query in enumerate(queries):
+        expected = full_forward(kind, query)
+        if expected is None:
+            assert_empty(scores, row)
+        else:
+            answered += 1
+            assert_row(scores, row, *expected)
+    assert answered > 40
+    assert not scores.windowed.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_do_not_depend_on_their_company(kind: str) -> None:
+    """Batch size and order of the queries change no bit of any score."""
+    check_independence(tiny_mlm(kind), ask_all(sentences()[:12]))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["bert-tiny-mlm", "minilm-l6-mlm"])
+def test_scores_of_real_models_do_not_depend_on_their_company(
+    name: str, threads: int, shared_models: Path, shared_data: Path
+) -> None:
+    """The same with real sizes, where matrix products are cut up between threads."""
+    with (shared_data / "snli_test.jsonl").open(encoding="utf-8") as lines:
+        texts = [json.loads(line)["sentence2"] for line in islice(lines, 3)]
+    mlm = MaskedLM.load(shared_models / name, device="cpu")
+    with threadpool_limits(threads):
+        check_independence(mlm, ask_all(texts))
+
+
+def check_independence(mlm: MaskedLM, queries: list[MaskedQuery]) -> None:
+    scores = mlm.score(queries, k=K)
+    for budget in (1, 40, 100_000):
+        assert_identical(mlm.score(queries, k=K, batch_tokens=budget), scores)
+    turned = mlm.score(queries[::-1], k=K, batch_tokens=200)
+    assert_identical(turned.take(range(len(queries))[::-1]), scores)
+    for row in (0, 3, len(queries) - 1):
+        assert_identical(mlm.score([queries[row]], k=K), scores.take([row]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_is_asked_about_in_any_order(kind: str) -> None:
+    """Repeated queries get the same answer in every place they stand."""
+    one, two = ask("A girl holds the dog.", "girl"), ask("The small dog runs here.", "dog")
+    scores = tiny_mlm(kind).score([one, two, one, two, two], k=5)
+    assert_identical(scores.take([2, 3]), scores.take([0, 1]))
+    assert_identical(scores.take([4]), scores.take([1]))
+    assert scores.tokens[0].tolist() != scores.tokens[1].tolist()
+
+
+@pytest.mark.parametrize("model_type", masked_lm._HEADS)
+def test_the_head_alone_gives_what_the_whole_model_gives(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every architecture whose head is known, running it on the masked rows is enough."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("bert-cased"))
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    if model_type != "distilbert":
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+                 "intermediate_size": 64}  # fmt: skip
+    special = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "cls", "sep")}
+    config = AutoConfig.for_model(
+        model_type, vocab_size=len(tokenizer), initializer_range=0.3, **sizes, **special
+    )
+    model = randomised(config, 0)
+    queries = ask_all(sentences()[:4])
+    by_head = MaskedLM(model, tokenizer, name="head", revision="").score(queries, k=K)
+    monkeypatch.setattr(masked_lm, "_HEADS", {})
+    whole = MaskedLM(model, tokenizer, name="whole", revision="").score(queries, k=K)
+    assert (whole.original >= 0).sum() > 20
+    assert np.ptp(whole.logits[whole.original >= 0]) > 1
+    assert by_head.original.tolist() == whole.original.tolist()
+    assert by_head.logits == pytest.approx(whole.logits, abs=1e-4, nan_ok=True)
+    assert by_head.log_normalizer == pytest.approx(whole.log_normalizer, abs=1e-4, nan_ok=True)
+
+
+def test_an_unknown_architecture_runs_whole() -> None:
+    """The last kind of tiny model has a head that is not known here."""
+    assert tiny_mlm(KINDS[-1])._model.config.model_type not in masked_lm._HEADS
+    assert {tiny_mlm(kind)._model.config.model_type for kind in KINDS[:-1]} <= set(masked_lm._HEADS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_longest_input(kind: str) -> None:
+    """The limit is the number of positions, less RoBERTa's offset for padding."""
+    positions = tiny_mlm(kind)._model.config.max_position_embeddings
+    offset = 2 if kind == "roberta" else 0
+    assert tiny_mlm(kind).max_tokens == positions - offset == MAX_TOKENS
+
+
+def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
+    """A tokenizer may allow fewer tokens than the model has positions."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model("bert-cased"), model_max_length=20)
+    mlm = MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="short", revision="")
+    assert mlm.max_tokens == 20
+    sentence = "The dog and " * 10 + "a girl run."
+    assert mlm.score([ask(sentence, "girl")], k=3).windowed.tolist() == [True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_that_just_fits_is_left_whole(kind: str) -> None:
+    """As many tokens as there are positions need no window; one more does."""
+    tokenizer = slow_mlm(tiny_model(kind)).tokenizer
+    fits = next(
+        text
+        for n in range(40, 80)
+        if len(tokenizer(text := "A girl" + " dog" * n)["input_ids"]) == MAX_TOKENS
+    )
+    queries = [ask(fits, "girl"), ask(fits + " dog", "girl")]
+    scores = tiny_mlm(kind).score(queries, k=K)
+    assert scores.windowed.tolist() == [False, True]
+    expected = full_forward(kind, queries[0])
+    assert expected is not None
+    assert_row(scores, 0, *expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("before", [0, 2, 40, 70, 99, 100])
+def test_a_long_sentence_is_seen_through_a_window(kind: str, before: int) -> None:
+    """A window of the longest length lies around the mask, between the special tokens."""
+    words = [word for text in sentences()[:60] for word in re.findall(r"[a-z]{3,}", text)]
+    slow = slow_mlm(tiny_model(kind))
+    known = [word for word in words if slow.locate(f"The {word}", (4, 4 + len(word))) is not None]
+    text = " ".join([*known[:before], "music", *known[before:100]])
+    start = len(" ".join(known[:before])) + (before > 0)
+    span = (start, start + len("music"))
+    assert text[slice(*span)] == "music"
+
+    mlm = tiny_mlm(kind)
+    with seen_inputs(mlm) as inputs:
+        scores = mlm.score([MaskedQuery(text, span, (span,))], k=K)
+    window = inputs[0][0]
+    whole = slow.tokenizer(text)["input_ids"]
+    place = slow.locate(text, span)
+    assert place is not None
+    original, whole[place] = whole[place], slow.tokenizer.mask_token_id
+
+    assert len(whole) > MAX_TOKENS == len(window)
+    assert (window[0], window[-1]) == (whole[0], whole[-1])
+    assert window.count(slow.tokenizer.mask_token_id) == 1
+    at = window.index(slow.tokenizer.mask_token_id)
+    room = MAX_TOKENS - 2
+    first = place - (at - 1)
+    assert window[1:-1] == whole[first : first + room]
+    assert at - 1 >= min(room // 2 - 1, place - 1)
+    assert room - at >= min(room // 2 - 1, len(whole) - 2 - place)
+    assert scores.windowed.tolist() == [True]
+    assert_row(scores, 0, original, log_probabilities(slow.model, torch.tensor([window]), at))
+
+
+def test_a_tokenizer_file_cannot_cut_or_pad(tmp_path: Path) -> None:
+    """Truncation and padding that a tokenizer file asks for are not applied."""
+    folder = tmp_path / "cutting"
+    shutil.copytree(tiny_model("bert-cased"), folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.enable_truncation(8)
+    tokenizer.backend_tokenizer.enable_padding(length=32)
+    tokenizer.save_pretrained(folder)
+    assert len(AutoTokenizer.from_pretrained(folder).backend_tokenizer.encode("a").ids) == 32
+    query = ask("The dog and another dog run near a small river today.", "river")
+    mlm = MaskedLM.load(folder, device="cpu")
+    with seen_inputs(mlm) as inputs:
+        scores = mlm.score([query], k=K)
+    assert_identical(scores, tiny_mlm("bert-cased").score([query], k=K))
+    assert {len(row) for batch in inputs for row in batch} == {14}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_several_tokens_have_no_answer(kind: str) -> None:
+    """A word in pieces, or a part of a token, leaves its row empty (D3)."""
+    sentence = "The accordion and the girls run near a dog."
+    inside = sentence.index("girls")
+    queries = [
+        ask(sentence, "accordion"),
+        MaskedQuery(sentence, (inside, inside + 4), ((inside, inside + 4),)),
+        ask(sentence, "dog"),
+    ]
+    scores = tiny_mlm(kind).score(queries, k=K)
+    assert_empty(scores, 0)
+    assert_empty(scores, 1)
+    assert scores.original[2] >= 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unknown_words_have_no_answer(kind: str) -> None:
+    """Words of characters that the tokenizer has never seen leave their row empty."""
+    sentence = "The Ω and the Ωmega run near a 狗 and a dog."
+    queries = [ask(sentence, word) for word in ("Ω", "Ωmega", "狗", "dog")]
+    scores = tiny_mlm(kind).score(queries, k=K)
+    for row in range(3):
+        assert_empty(scores, row)
+    assert scores.original[3] >= 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "piece"),
+    [
+        ("bert-uncased", "cafe"),
+        ("bert-cased", "café"),
+        ("roberta", "ĠcafÃ©"),
+        ("albert", "▁cafe"),
+        ("deberta", "▁café"),
+    ],
+)
+def test_the_original_is_found_under_its_accent(kind: str, piece: str) -> None:
+    """Tokenizers that strip accents still know which token stands for the word."""
+    scores = tiny_mlm(kind).score([ask("The café is near.", "café")], k=3)
+    assert scores.original.tolist() == [slow_mlm(tiny_model(kind)).tokenizer.get_vocab()[piece]]
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
+    """The same word is another token after a quotation mark than after one or two spaces."""
+    ids = slow_mlm(tiny_model(kind)).tokenizer.get_vocab()
+    queries = [
+        ask('The man said "girl" here.', "girl"),
+        ask("The man said girl here.", "girl"),
+        ask("The man said  girl here.", "girl"),
+        ask("girl and dog.", "girl"),
+        ask("A small-girl.", "girl"),
+    ]
+    assert ids["girl"] != ids["Ġgirl"]
+    scores = tiny_mlm(kind).score(queries, k=3)
+    pieces = ["girl", "Ġgirl", "Ġgirl", "girl", "girl"]
+    assert scores.original.tolist() == [ids[piece] for piece in pieces]
+    for row, query in enumerate(queries):
+        expected = full_forward(kind, query)
+        assert expected is not None
+        assert_row(scores, row, *expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_joint_masking_hides_every_occurrence(kind: str) -> None:
+    """With joint masking the model sees a mask at each of the word's occurrences."""
+    sentence = "The dog and a small dog run near another dog."
+    spans = tuple(match.span() for match in re.finditer("dog", sentence))
+    jointly = [MaskedQuery(sentence, span, spans) for span in spans]
+    singly = [MaskedQuery(sentence, span, (span,)) for span in spans]
+    mlm = tiny_mlm(kind)
+    with seen_inputs(mlm) as inputs:
+        scores = mlm.score(jointly, k=K)
+    assert {row.count(mlm.mask_id) for row in inputs[0]} == {3}
+    for row, query in enumerate(jointly):
+        expected = full_forward(kind, query)
+        assert expected is not None
+        assert_row(scores, row, *expected)
+    assert not np.any(scores.logits == mlm.score(singly, k=K).logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_joint_masking_needs_every_occurrence_in_one_token(kind: str) -> None:
+    """Where one of the masked words is in pieces, none of them gets an answer."""
+    sentence = "The dog sees an accordion."
+    spans: tuple[Span, ...] = (ask(sentence, "dog").span, ask(sentence, "accordion").span)
+    scores = tiny_mlm(kind).score([MaskedQuery(sentence, span, spans) for span in spans], k=3)
+    assert_empty(scores, 0)
+    assert_empty(scores, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
+    """More suggestions than tokens give every token once; fewer give the first of these."""
+    query = ask("A girl sees the dog.", "dog")
+    mlm = tiny_mlm(kind)
+    everything = mlm.score([query], k=10**6)
+    size = len(slow_mlm(tiny_model(kind)).tokenizer)
+    assert sorted(everything.tokens[0].tolist()) == list(range(size))
+    few = mlm.score([query], k=7)
+    assert few.tokens.tolist() == everything.tokens[:, :7].tolist()
+    probabilities = np.exp(everything.logits[0] - everything.log_normalizer[0])
+    assert probabilities.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_no_queries_no_scores() -> None:
+    """Nothing asked is nothing answered, in columns of the usual shape."""
+    scores = tiny_mlm("bert-cased").score([], k=5)
+    assert scores.tokens.shape == scores.logits.shape == (0, 5)
+    assert scores.original.shape == (0,)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 64, None])
+def test_progress_counts_every_query_once(batch_tokens: int | None) -> None:
+    """The numbers reported add up to the number of queries, the empty ones included."""
+    queries = [*ask_all(sentences()[:10]), ask("An accordion.", "accordion")]
+    counts: list[int] = []
+    tiny_mlm("roberta").score(queries, k=3, batch_tokens=batch_tokens, on_progress=counts.append)
+    assert sum(counts) == len(queries)
+    assert all(count >= 0 for count in counts)
+    assert len(counts) > (5 if batch_tokens else 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_model_says_what_it_is(kind: str) -> None:
+    """Name, architecture, dtype, device and revision are at hand for the manifest."""
+    mlm = tiny_mlm(kind)
+    assert mlm.name == kind
+    assert mlm.architecture.endswith("ForMaskedLM")
+    assert (mlm.dtype, mlm.device) == ("float32", "cpu")
+    assert re.fullmatch(r"[0-9a-f]{64}", mlm.revision)
+    assert not mlm._model.training
+
+
+def test_other_weights_are_another_revision(tmp_path: Path) -> None:
+    """The revision of a folder depends on its files and not on where it lies."""
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model("bert-cased"), folder)
+    assert MaskedLM.load(folder).revision == tiny_mlm("bert-cased").revision
+    other = randomised(AutoConfig.from_pretrained(folder), 99)
+    save(other, AutoTokenizer.from_pretrained(folder), folder)
+    assert MaskedLM.load(folder).revision != tiny_mlm("bert-cased").revision
+
+
+def test_a_narrower_dtype_is_on_record() -> None:
+    """In bfloat16 the model runs in bfloat16, and its scores are still float32 columns."""
+    mlm = MaskedLM.load(tiny_model("bert-cased"), device="cpu", dtype="bfloat16", name="narrow")
+    assert (mlm.name, mlm.dtype) == ("narrow", "bfloat16")
+    query = ask("A girl sees the dog.", "dog")
+    scores, exact = mlm.score([query], k=5), tiny_mlm("bert-cased").score([query], k=5)
+    assert scores.logits.dtype == np.float32
+    assert scores.original_logit[0] == pytest.approx(exact.original_logit[0], abs=0.3)
+    assert scores.original_logit[0] != exact.original_logit[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("auto", [AutoModel, AutoModelForSequenceClassification])
+def test_a_model_without_the_head_is_refused(kind: str, auto: Any, tmp_path: Path) -> None:
+    """A checkpoint of the trunk alone, or of a classifier, would get a random head."""
+    folder = tmp_path / kind
+    config = AutoConfig.from_pretrained(tiny_model(kind))
+    save(auto.from_config(config), AutoTokenizer.from_pretrained(tiny_model(kind)), folder)
+    with pytest.raises(ValueError, match="trained masked-LM head"):
+        MaskedLM.load(folder)
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    """Without character offsets no token can be found (D3)."""
+    model = tiny_mlm("bert-cased")._model
+    with pytest.raises(ValueError, match=r"slow: expected a fast tokenizer .* CanineTokenizer"):
+        MaskedLM(model, CanineTokenizer(), name="slow", revision="")
+
+
+def test_a_tokenizer_without_mask_is_refused() -> None:
+    """Causal models' tokenizers have no mask token."""
+    fast = AutoTokenizer.from_pretrained(tiny_model("bert-cased")).backend_tokenizer
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
+    with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):
+        MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="maskless", revision="")
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    """A folder with a .bin file alone is not loaded: unpickling runs code."""
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny_model("bert-cased"), folder)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="safetensors"):
+        MaskedLM.load(folder)
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Neither a folder nor, offline, a model on the Hub."""
+    with pytest.raises(ValueError, match="nobody/no-such-model"):
+        MaskedLM.load("nobody/no-such-model@main")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty"):
+        MaskedLM.load(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "nonsense:0"])
+def test_an_unknown_device_is_refused(device: str) -> None:
+    """The device named in the error is the one that was asked for."""
+    with pytest.raises(ValueError, match=f"device: expected .* got '{device}'"):
+        MaskedLM.load(tiny_model("bert-cased"), device=device)
+
+
+def test_devices() -> None:
+    """`auto` is a device there is; a named one is taken as it is."""
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") in {"cpu", "cuda", "mps"}
+    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        assert resolve_device("auto") == "cpu"

@@ -1,0 +1,125 @@
+"""Questions in shards: each once, where its sentence belongs, whatever the order."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generation.records import MaskedQuery
+from generation.suggestions import questions as module
+from generation.suggestions.questions import EVERYTHING, KEY, Questions, Shard, key_of
+
+QUERIES = [
+    MaskedQuery(f"A girl № {number} and a girl.", span, masked)
+    for number in range(60)
+    for span, masked in (((2, 6), ((2, 6),)), ((2, 6), ((2, 6), (15, 19))), ((15, 19), ((15, 19),)))
+]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROBLEMS_PER_SHARD", 10)
+    monkeypatch.setattr(module, "_BUFFERED", 7)
+
+
+def written(folder: Path, queries: list[MaskedQuery], problems: int = 45) -> Questions:
+    return Questions.write(folder, queries, problems=problems, made_from="x")
+
+
+def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
+    """45 problems make eight shards of at most ten on average; all of a sentence is in one."""
+    questions = written(tmp_path / "q", QUERIES + QUERIES[::3])
+    of_shard = {shard: questions.of(shard) for shard in questions.shards}
+    assert {shard.bits for shard in of_shard} == {3}
+    everything = [query for queries in of_shard.values() for query in queries]
+    assert sorted(everything, key=key_of) == sorted(QUERIES, key=key_of)
+    assert len(questions) == len(QUERIES)
+    assert questions.sizes == {shard: len(queries) for shard, queries in of_shard.items()}
+    for shard, queries in of_shard.items():
+        assert {key_of(query)[0] >> 5 for query in queries} == {shard.prefix}
+        assert all(key_of(a) < key_of(b) for a, b in pairwise(queries))
+
+
+@pytest.mark.parametrize(
+    ("problems", "bits"), [(1, 0), (10, 0), (11, 1), (20, 1), (21, 2), (45, 3)]
+)
+def test_the_number_of_shards(problems: int, bits: int, tmp_path: Path) -> None:
+    """A power of two, so that shards of different runs lie inside each other."""
+    questions = written(tmp_path / "q", QUERIES, problems)
+    assert {shard.bits for shard in questions.shards} == {bits}
+
+
+def test_order_and_repetition_do_not_matter(tmp_path: Path) -> None:
+    """The same files for the same set."""
+    shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
+    folders = [written(tmp_path / name, q).folder for name, q in (("a", QUERIES), ("b", shuffled))]
+    a, b = (
+        {p.relative_to(f): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders
+    )
+    assert a == b
+
+
+def test_rows_number_all_questions(tmp_path: Path) -> None:
+    """In the order of shards and keys, from 0."""
+    questions = written(tmp_path / "q", QUERIES)
+    in_order = [query for shard in questions.shards for query in questions.of(shard)]
+    assert questions.rows(in_order).tolist() == list(range(len(QUERIES)))
+    some = random.Random(1).sample(QUERIES, 20)
+    assert [in_order[row] for row in questions.rows(some)] == some
+
+
+def test_foreign_questions_have_no_row(tmp_path: Path) -> None:
+    """Counted, with the way out."""
+    questions = written(tmp_path / "q", QUERIES[:30])
+    with pytest.raises(ValueError, match=r"expected 32 questions, 2 are missing; run: merge-nli"):
+        questions.rows(QUERIES[:32])
+
+
+def test_questions_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What a killed run leaves is no folder of questions, and is cleared away."""
+
+    def killed() -> object:
+        yield from QUERIES[:50]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Questions.write(tmp_path / "q", killed(), problems=45, made_from="x")
+    with pytest.raises(FileNotFoundError, match="run: merge-nli suggest"):
+        Questions(tmp_path / "q")
+    written(tmp_path / "q", QUERIES)
+    assert [path.name for path in tmp_path.iterdir()] == ["q"]
+    assert Questions(tmp_path / "q").made_from == "x"
+
+
+def test_keys_with_trailing_zeros_stay_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy drops trailing zero bytes from strings; keys of one length are told apart anyway."""
+    numbers = [0, 1, 256, 65536, 1 << 120]
+    made = {query: n.to_bytes(KEY.itemsize) for query, n in zip(QUERIES, numbers, strict=False)}
+    monkeypatch.setattr(module, "key_of", made.__getitem__)
+    questions = written(tmp_path / "q", list(made), problems=1)
+    assert questions.rows(list(made)).tolist() == np.argsort(np.argsort(numbers)).tolist()
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.data())
+def test_shards_overlap_where_they_share_keys(bits: int, more: int, data: st.DataObject) -> None:
+    """One lies inside the other or they have nothing in common."""
+    inner = Shard(bits + more, data.draw(st.integers(0, 2 ** (bits + more) - 1)))
+    outer = Shard(bits, data.draw(st.integers(0, 2**bits - 1)))
+    assert inner.overlaps(outer) == outer.overlaps(inner) == (inner.prefix >> more == outer.prefix)
+    assert inner.overlaps(EVERYTHING)
+    assert Shard.parse(inner.name) == inner
+
+
+def test_names_of_shards_sort_as_their_numbers() -> None:
+    """Whatever the number of bits."""
+    for bits in (0, 1, 4, 5, 9):
+        names = [Shard(bits, prefix).name for prefix in range(2**bits)]
+        assert names == sorted(names)

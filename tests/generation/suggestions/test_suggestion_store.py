@@ -1,0 +1,533 @@
+"""The suggestion store: what is in it, what is missing, and what survives a crash."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.few_pieces import few_pieces
+from helpers.masked_queries import ask_all, assert_identical, jointly
+from helpers.tiny_models import sentences, tiny_model
+from threadpoolctl import threadpool_limits
+
+from generation.records import MaskedQuery, Scores
+from generation.suggestions import store as suggestions
+from generation.suggestions.masked_lm import MaskedLM
+from generation.suggestions.questions import EVERYTHING, KEY, Shard, key_of
+from generation.suggestions.store import StoreIdentity, SuggestionStore
+from generation.suggestions.vocabulary import Vocabulary
+from generation.suggestions.word_pieces import score_words
+
+K = 4
+PART_SIZE = 5
+IDENTITY = StoreIdentity(
+    name="org/a-model",
+    revision="abc123",
+    architecture="BertForMaskedLM",
+    masking="single",
+    suggestions_per_occurrence=K,
+    dtype="float32",
+    device="cpu",
+)
+VOCABULARY = Vocabulary(("", "girl", "café", "s", "."), np.array([0, 1, 1, 2, 1], np.int8))
+QUERIES = [
+    MaskedQuery(sentence, span, masked)
+    for number in range(6)
+    for sentence in (f"The café № {number} – “good”.", f"A girl and a girl {number}.")
+    for span, masked in (((4, 8), ((4, 8),)), ((2, 6), ((2, 6), (13, 17))))
+]
+"""24 questions: five parts."""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggestions, "PART_SIZE", PART_SIZE)
+
+
+def answer(queries: Sequence[MaskedQuery]) -> Scores:
+    """Made-up scores that depend on nothing but each query; every fourth has none."""
+    scores = Scores.empty(len(queries), K)
+    for row, query in enumerate(queries):
+        digest = hashlib.sha256(repr(query).encode()).digest()
+        if digest[0] % 4 == 0:
+            continue
+        numbers = np.frombuffer(digest[:16], np.uint8)
+        scores.original[row] = numbers[1] % 5
+        scores.original_logit[row] = numbers[2] / 7
+        scores.log_normalizer[row] = numbers[3] / 3
+        scores.tokens[row] = numbers[4:8] % 5
+        scores.logits[row] = np.sort(numbers[8:12] / np.float32(11))[::-1]
+        scores.windowed[row] = numbers[12] % 2
+    return scores
+
+
+class Killed(Exception):
+    """What ends an interrupted run in these tests."""
+
+
+def killed_after(pieces: int) -> Callable[[Sequence[MaskedQuery]], Scores]:
+    """Scoring that fails once so many pieces are done."""
+    done = 0
+
+    def score(queries: Sequence[MaskedQuery]) -> Scores:
+        nonlocal done
+        if done == pieces:
+            raise Killed
+        done += 1
+        return answer(queries)
+
+    return score
+
+
+def store_in(root: Path, identity: StoreIdentity = IDENTITY) -> SuggestionStore:
+    return SuggestionStore.create(root, identity, VOCABULARY)
+
+
+Score = Callable[[Sequence[MaskedQuery]], Scores]
+
+
+def fill(store: SuggestionStore, queries: Sequence[MaskedQuery], score: Score = answer) -> None:
+    store.fill([(EVERYTHING, queries)], score)
+
+
+def filled(root: Path, queries: Sequence[MaskedQuery] = QUERIES) -> SuggestionStore:
+    store = store_in(root)
+    fill(store, queries)
+    return store
+
+
+def keys(queries: Iterable[MaskedQuery]) -> set[bytes]:
+    return set(map(key_of, queries))
+
+
+def files_of(store: SuggestionStore) -> dict[str, bytes]:
+    """Every file of the store by name."""
+    return {
+        str(path.relative_to(store.path)): path.read_bytes()
+        for path in sorted(store.path.rglob("*"))
+        if path.is_file()
+    }
+
+
+def answers_in(store: SuggestionStore) -> dict[bytes, tuple[Any, ...]]:
+    """What the store holds about each question, bit by bit."""
+    columns = [field.name for field in dataclasses.fields(Scores)]
+    return {
+        key: tuple(getattr(part.scores, name)[row].tobytes() for name in columns)
+        for part in store.parts()
+        for row, key in enumerate(part.keys)
+    }
+
+
+def expected_answers(queries: Sequence[MaskedQuery]) -> dict[bytes, tuple[Any, ...]]:
+    scores = answer(queries)
+    columns = [field.name for field in dataclasses.fields(Scores)]
+    return {
+        key_of(query): tuple(getattr(scores, name)[row].tobytes() for name in columns)
+        for row, query in enumerate(queries)
+    }
+
+
+def parts_of(store: SuggestionStore) -> list[Path]:
+    return sorted((store.path / "parts").glob("*.parquet"))
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    """Questions and answers survive the files bit by bit, empty rows and accents included."""
+    store = filled(tmp_path)
+    there = SuggestionStore.open(tmp_path, store.path.name)
+    assert there.identity == IDENTITY
+    assert answers_in(there) == expected_answers(QUERIES)
+    assert there.keys() == keys(QUERIES)
+    for part in there.parts():
+        assert part.scores.tokens.shape == part.scores.logits.shape == (len(part.keys), K)
+        assert part.scores.tokens.dtype == part.scores.original.dtype == np.int32
+        assert part.scores.logits.dtype == part.scores.log_normalizer.dtype == np.float32
+        assert part.scores.windowed.dtype == np.bool_
+
+
+def test_the_vocabulary_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    """A store can be read without its model: it says what the token ids read as."""
+    vocabulary = store_in(tmp_path).vocabulary()
+    assert vocabulary.texts == VOCABULARY.texts
+    assert vocabulary.kinds.tolist() == VOCABULARY.kinds.tolist()
+    assert vocabulary.kinds.dtype == np.int8
+
+
+def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
+    """Distinct questions, sorted, so many to a part, whatever order they are asked in."""
+    store = store_in(tmp_path)
+    shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
+    pieces = store.missing(EVERYTHING, shuffled)
+    assert list(map(len, pieces)) == [5, 5, 5, 5, 4]
+    asked = [query for piece in pieces for query in piece]
+    assert asked == sorted(set(QUERIES), key=key_of)
+    assert store.missing(EVERYTHING, []) == []
+
+
+def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
+    """What is answered drops out of its piece; the other pieces stay as they were."""
+    store = store_in(tmp_path)
+    before = store.missing(EVERYTHING, QUERIES)
+    fill(store, [before[1][0], *before[3]], answer)
+    after = store.missing(EVERYTHING, QUERIES)
+    assert after == [before[0], before[1][1:], before[2], before[4]]
+    fill(store, QUERIES, answer)
+    assert store.missing(EVERYTHING, QUERIES) == []
+
+
+def test_each_question_is_scored_once(tmp_path: Path) -> None:
+    """A second, larger set of questions scores only what the first did not have."""
+    store, scored = store_in(tmp_path), Counter[MaskedQuery]()
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        scored.update(queries)
+        return answer(queries)
+
+    for queries in (QUERIES[:7], QUERIES[3:11], QUERIES, QUERIES[:7], QUERIES):
+        fill(store, queries, counting)
+        assert keys(queries) <= store.keys() == keys(scored)
+    assert scored == Counter(set(QUERIES))
+    assert answers_in(store) == expected_answers(QUERIES)
+
+
+def test_a_store_does_not_depend_on_the_order_of_questions(tmp_path: Path) -> None:
+    """Shuffled questions, some of them twice, end in the same files."""
+    shuffled = random.Random(1).sample(QUERIES + QUERIES[:5], len(QUERIES) + 5)
+    assert files_of(filled(tmp_path / "a", shuffled)) == files_of(filled(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("pieces", range(5))
+def test_a_killed_run_resumes_to_the_same_files(pieces: int, tmp_path: Path) -> None:
+    """However many parts were done, what follows is byte for byte the uninterrupted store."""
+    store = store_in(tmp_path / "killed")
+    with pytest.raises(Killed):
+        fill(store, QUERIES, killed_after(pieces))
+    assert len(parts_of(store)) == pieces
+    assert len(store.keys()) == pieces * PART_SIZE
+    filled(tmp_path / "killed")
+    assert files_of(store) == files_of(filled(tmp_path / "whole"))
+
+
+def test_a_run_killed_again_and_again(tmp_path: Path) -> None:
+    """One part at a time leads to the same files too."""
+    for done in range(5):
+        store = store_in(tmp_path / "killed")
+        assert len(store.missing(EVERYTHING, QUERIES)) == 5 - done
+        with pytest.raises(Killed) if done < 4 else nullcontext():
+            fill(store, QUERIES, killed_after(1))
+    assert files_of(store) == files_of(filled(tmp_path / "whole"))
+
+
+def test_a_run_killed_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that was being written is not there; the rest is, and resumes as ever."""
+    write = suggestions.pq.write_table
+    written = []
+
+    def half(table: pa.Table, path: Path, **options: Any) -> None:
+        written.append(path)
+        if len(written) == 3:
+            path.write_bytes(b"PAR1 and no more")
+            raise Killed
+        write(table, path, **options)
+
+    store = store_in(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(suggestions.pq, "write_table", half)
+        with pytest.raises(Killed):
+            fill(store, QUERIES)
+    assert len(parts_of(store)) == 2
+    assert len(store.keys()) == 2 * PART_SIZE
+    filled(tmp_path / "killed")
+    assert files_of(store) == files_of(filled(tmp_path / "whole"))
+
+
+def test_what_a_killed_run_leaves_does_no_harm(tmp_path: Path) -> None:
+    """Unfinished and unnamed files beside the parts are not read."""
+    whole = files_of(filled(tmp_path / "whole"))
+    store = filled(tmp_path / "littered", QUERIES[:9])
+    litter = {"parts/.0123.unnamed.tmp": b"PAR1", "parts/0123456789abcdef.unnamed": b"half a part",
+              ".store.json.tmp": b"{", ".vocabulary.parquet.tmp": b""}  # fmt: skip
+    for name, data in litter.items():
+        (store.path / name).write_bytes(data)
+    assert store.keys() == keys(QUERIES[:9])
+    assert SuggestionStore.open(tmp_path / "littered", store.path.name).identity == IDENTITY
+    for path in parts_of(store):
+        path.unlink()
+    filled(tmp_path / "littered")
+    assert files_of(store) == whole | litter
+
+
+def truncate(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flip(data: bytes) -> bytes:
+    middle = len(data) // 3
+    return data[:middle] + bytes([data[middle] ^ 0x10]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, lambda data: b"", lambda data: data + b"\0"])
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_damaged_part_is_made_again(
+    damage: Callable[[bytes], bytes], number: int, tmp_path: Path
+) -> None:
+    """A part that is not what it was counts as not there and comes back byte for byte."""
+    store = filled(tmp_path)
+    before, path = files_of(store), parts_of(store)[number]
+    lost = list(store.parts())[number].keys
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.keys() == keys(QUERIES) - set(lost)
+    assert answers_in(store).keys() == store.keys()
+    assert sum(map(len, store.missing(EVERYTHING, QUERIES))) == len(lost)
+    again: list[MaskedQuery] = []
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        again.extend(queries)
+        return answer(queries)
+
+    fill(store, QUERIES, counting)
+    assert [key_of(query) for query in again] == lost
+    assert files_of(store) == before
+
+
+def test_damaged_parts_are_named_and_removed(tmp_path: Path) -> None:
+    """The names of what was thrown away are there for the log; sound parts stay."""
+    store = filled(tmp_path)
+    assert store.discard_corrupt() == []
+    first, second, *rest = parts_of(store)
+    second.write_bytes(flip(second.read_bytes()))
+    stray = first.with_name("stray.parquet")
+    stray.write_bytes(first.read_bytes())
+    assert store.discard_corrupt() == sorted([second.name, stray.name])
+    assert parts_of(store) == [first, *rest]
+
+
+def test_a_lost_part_is_made_again(tmp_path: Path) -> None:
+    """A part that somebody deleted comes back byte for byte."""
+    store = filled(tmp_path)
+    before = files_of(store)
+    parts_of(store)[2].unlink()
+    assert sum(map(len, store.missing(EVERYTHING, QUERIES))) in {
+        PART_SIZE,
+        len(QUERIES) % PART_SIZE,
+    }
+    fill(store, QUERIES, answer)
+    assert files_of(store) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "org/another-model"},
+        {"revision": "abc124"},
+        {"architecture": "RobertaForMaskedLM"},
+        {"masking": "joint"},
+        {"suggestions_per_occurrence": K + 1},
+        {"dtype": "bfloat16"},
+        {"device": "cuda"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path: Path) -> None:
+    """Two stores that differ in anything never mix."""
+    other = dataclasses.replace(IDENTITY, **change)
+    assert other.folder != IDENTITY.folder
+    filled(tmp_path)
+    store = store_in(tmp_path, other)
+    assert store.keys() == set()
+    assert len(store.missing(EVERYTHING, QUERIES)) == 5
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_names_that_differ_in_punctuation_alone_do_not_clash(tmp_path: Path) -> None:
+    """Folder names are readable, and the part after the name keeps them apart."""
+    one, two = (dataclasses.replace(IDENTITY, name=name) for name in ("a/b", "a--b"))
+    assert re.fullmatch(r"a--b-[0-9a-f]{12}", one.folder)
+    assert one.folder != two.folder
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StoreIdentity)])
+def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
+    """A store whose store.json says something else than its folder is not opened."""
+    store = filled(tmp_path)
+    header = store.path / "store.json"
+    values, value = json.loads(header.read_text()), getattr(IDENTITY, field)
+    assert values.get(field, 1) == value
+    header.write_text(json.dumps({**values, field: value * 2}))
+    with pytest.raises(ValueError, match=r"store.json: expected the suggestions of"):
+        SuggestionStore.open(tmp_path, store.path.name)
+    with pytest.raises(ValueError, match="move the folder away"):
+        store_in(tmp_path)
+
+
+def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) -> None:
+    """Where words have one piece, neither the folder's name nor its header says so."""
+    assert IDENTITY.folder == "org--a-model-580f4d1c9fba"
+    header = json.loads((store_in(tmp_path).path / "store.json").read_text())
+    assert list(header) == [
+        "name", "revision", "architecture", "masking", "suggestions_per_occurrence", "dtype",
+        "device",
+    ]  # fmt: skip
+    longer = dataclasses.replace(IDENTITY, max_pieces=2)
+    assert store_in(tmp_path, longer).identity == longer
+    assert json.loads((tmp_path / longer.folder / "store.json").read_text())["max_pieces"] == 2
+
+
+@pytest.mark.parametrize("max_pieces", [2, 3])
+def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_path: Path) -> None:
+    """From a masked LM; also after a crash, and into the same files in one go or in steps."""
+    identity = dataclasses.replace(IDENTITY, max_pieces=max_pieces)
+    mlm = MaskedLM.load(few_pieces(3.0), device="cpu")
+    queries = ask_all(["The snowman sees a zebra."])
+    queries += jointly("The catman sees a catman.", "catman")
+
+    def score(piece: Sequence[MaskedQuery]) -> Scores:
+        with threadpool_limits(1):
+            return score_words(mlm, piece, k=K, max_pieces=max_pieces)
+
+    whole = SuggestionStore.create(tmp_path / "whole", identity, mlm.vocabulary)
+    fill(whole, queries, score)
+    assert_identical(whole.answers(EVERYTHING, queries), expected := score(queries))
+    assert expected.tokens.shape == (len(queries), K, max_pieces)
+    assert {True, False} == set(expected.answered.tolist())
+    assert (expected.tokens[:, :, 1] >= 0).any()
+
+    done: list[object] = []
+
+    def killed(piece: Sequence[MaskedQuery]) -> Scores:
+        if done:
+            raise Killed
+        done.append(piece)
+        return score(piece)
+
+    steps = SuggestionStore.create(tmp_path / "steps", identity, mlm.vocabulary)
+    with pytest.raises(Killed):
+        fill(steps, queries, killed)
+    assert len(parts_of(steps)) == 1
+    fill(steps, queries, score)
+    assert files_of(steps) == files_of(whole)
+
+
+def test_a_renamed_store_is_refused(tmp_path: Path) -> None:
+    """The folder's name is part of what a store says of itself."""
+    store = filled(tmp_path)
+    other = dataclasses.replace(IDENTITY, revision="def")
+    store.path.rename(tmp_path / other.folder)
+    with pytest.raises(ValueError, match="abc123"):
+        store_in(tmp_path, other)
+
+
+def test_a_header_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    """The message names the file that is not what it should be."""
+    store = filled(tmp_path)
+    (store.path / "store.json").write_text("{")
+    with pytest.raises(ValueError, match=r"store.json: expected JSON"):
+        SuggestionStore.open(tmp_path, store.path.name)
+
+
+def test_a_store_that_is_not_there(tmp_path: Path) -> None:
+    """The message says where it was looked for and which command makes one."""
+    message = (
+        f"expected a suggestion store at {tmp_path / 'nothing'}, found none; run: merge-nli suggest"
+    )
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+        SuggestionStore.open(tmp_path, "nothing")
+
+
+def test_answers_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
+    """From whichever parts they are in."""
+    store = filled(tmp_path)
+    some = random.Random(2).sample(QUERIES, 11)
+    found, expected = store.answers(EVERYTHING, some), answer(some)
+    for field in dataclasses.fields(Scores):
+        assert getattr(found, field.name).tobytes() == getattr(expected, field.name).tobytes()
+
+
+def test_missing_answers_are_an_error(tmp_path: Path) -> None:
+    """A store that lacks answers is not quietly taken for one that has no suggestions."""
+    store = filled(tmp_path, QUERIES[:20])
+    with pytest.raises(ValueError, match=r"answers to 24 questions of shard 0-0, 4 are missing"):
+        store.answers(EVERYTHING, QUERIES)
+
+
+def test_shards_of_other_sizes_share_a_store(tmp_path: Path) -> None:
+    """A question is found whatever the size of the shard it was answered in."""
+    store, scored = store_in(tmp_path), Counter[MaskedQuery]()
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        scored.update(queries)
+        return answer(queries)
+
+    for bits, count in ((1, 8), (0, 16), (3, len(QUERIES))):
+        some = QUERIES[:count]
+        store.fill(in_shards(some, bits), counting)
+        for shard, queries in in_shards(some, bits):
+            assert keys(queries) <= store.keys(shard)
+            found = store.answers(shard, queries).tokens
+            assert found.tobytes() == answer(queries).tokens.tobytes()
+    assert scored == Counter(set(QUERIES))
+    assert {path.name.split("-")[0] for path in parts_of(store)} == {"0", "1", "3"}
+
+
+def test_an_accelerator_scores_several_parts_at_once(tmp_path: Path) -> None:
+    """And leaves the same files."""
+    sizes: list[int] = []
+
+    def counting(queries: Sequence[MaskedQuery]) -> Scores:
+        sizes.append(len(queries))
+        return answer(queries)
+
+    together, alone = store_in(tmp_path / "together"), store_in(tmp_path / "alone")
+    together.fill(in_shards(QUERIES, 2), counting, at_once=12)
+    assert sum(sizes) == len(QUERIES)
+    assert all(size >= 12 for size in sizes[:-1])
+    alone.fill(in_shards(QUERIES, 2), answer)
+    assert files_of(together) == files_of(alone)
+
+
+def in_shards(queries: Sequence[MaskedQuery], bits: int) -> list[tuple[Shard, list[MaskedQuery]]]:
+    shards: dict[Shard, list[MaskedQuery]] = {}
+    for query in queries:
+        prefix = int.from_bytes(key_of(query)) >> (8 * KEY.itemsize - bits)
+        shards.setdefault(Shard(bits, prefix), []).append(query)
+    return sorted(shards.items(), key=lambda item: item[0].prefix)
+
+
+def test_real_scores_do_not_depend_on_how_the_store_was_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a masked LM, two steps and a crash leave the answers of one go, bit by bit."""
+    monkeypatch.setattr(suggestions, "PART_SIZE", 16)
+    mlm = MaskedLM.load(tiny_model("roberta"), device="cpu")
+    queries = [
+        MaskedQuery(text, match.span(), (match.span(),))
+        for text in sentences()[:8]
+        for match in re.finditer(r"\w+", text)
+    ]
+
+    def score(piece: Sequence[MaskedQuery]) -> Scores:
+        with threadpool_limits(1):
+            return mlm.score(piece, k=K)
+
+    whole = SuggestionStore.create(tmp_path / "whole", IDENTITY, mlm.vocabulary)
+    fill(whole, queries, score)
+    steps = SuggestionStore.create(tmp_path / "steps", IDENTITY, mlm.vocabulary)
+    fill(steps, queries[3:20], score)
+    fill(steps, queries, score)
+    assert answers_in(steps) == answers_in(whole)
+    parts_of(whole)[1].unlink()
+    before = answers_in(steps)
+    fill(whole, queries, score)
+    assert answers_in(whole) == before

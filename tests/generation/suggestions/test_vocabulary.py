@@ -1,0 +1,180 @@
+"""What token ids read as, for tokenizers of every kind."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from helpers.reference import slow_mlm
+from helpers.tiny_models import KINDS, NOUNS, tiny_model
+from tokenizers import Tokenizer, decoders, models
+
+from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary, read_vocabulary
+
+BYTE_LEVEL = ("roberta", "modernbert")
+UNIGRAM = ("albert", "deberta")
+MARKS = {kind: "Ġ" if kind in BYTE_LEVEL else "▁" if kind in UNIGRAM else "" for kind in KINDS}
+"""What marks a whole word in the vocabulary of a kind."""
+
+
+def vocabulary_of(kind: str) -> Vocabulary:
+    tokenizer = slow_mlm(tiny_model(kind)).tokenizer
+    return read_vocabulary(tokenizer.backend_tokenizer, tokenizer.all_special_ids)
+
+
+def ids_of(kind: str) -> dict[str, int]:
+    """Vocabulary entry, marker included → id."""
+    ids: dict[str, int] = slow_mlm(tiny_model(kind)).tokenizer.get_vocab()
+    return ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_and_texts_agree_with_the_markers(kind: str) -> None:
+    """Decoding finds out of every entry with letters what its marker says of it."""
+    vocabulary, slow = vocabulary_of(kind), slow_mlm(tiny_model(kind))
+    special = set(slow.tokenizer.all_special_ids)
+    seen = set()
+    for piece, number in ids_of(kind).items():
+        text, begins = slow.read(piece)
+        if number in special or not re.search(r"[^\W\d_]", text):
+            continue
+        expected = WHOLE if begins else ATTACHED
+        assert (vocabulary.texts[number], vocabulary.kinds[number]) == (text, expected), piece
+        seen.add(expected)
+    assert seen == {WHOLE, ATTACHED}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_noun_is_a_whole_word(kind: str) -> None:
+    """The words the vocabularies were trained on are found among the whole words."""
+    vocabulary = vocabulary_of(kind)
+    whole = {t for t, k in zip(vocabulary.texts, vocabulary.kinds, strict=True) if k == WHOLE}
+    uncased = kind in {"bert-uncased", "electra", "albert"}
+    assert {noun.replace("é", "e") if uncased else noun for noun in NOUNS} <= whole
+    assert {"Girl", "DOG"}.isdisjoint(whole) == uncased
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_stand_for_no_text(kind: str) -> None:
+    """Special tokens are of the kind `OTHER`, read as nothing and are no text."""
+    vocabulary = vocabulary_of(kind)
+    special = slow_mlm(tiny_model(kind)).tokenizer.all_special_ids
+    assert len(special) >= 5
+    for number in special:
+        assert (vocabulary.kinds[number], vocabulary.texts[number]) == (OTHER, "")
+        assert not vocabulary.is_text(number)
+        assert not vocabulary.is_alphabetic[number]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_past_the_vocabulary_is_no_text(kind: str) -> None:
+    """Output layers are often padded: the extra ids stand for nothing."""
+    vocabulary = vocabulary_of(kind)
+    assert len(vocabulary.texts) == len(ids_of(kind)) == len(vocabulary.kinds)
+    assert not vocabulary.is_text(len(vocabulary.texts))
+    assert vocabulary.is_text(ids_of(kind)[MARKS[kind] + "girl"])
+
+
+@pytest.mark.parametrize("kind", [*BYTE_LEVEL, *UNIGRAM])
+def test_white_space_alone_stands_for_no_text(kind: str) -> None:
+    """A lone space marker is neither a word nor a part of one."""
+    vocabulary, ids = vocabulary_of(kind), ids_of(kind)
+    spaces = ["Ġ", "Ċ"] if kind in BYTE_LEVEL else ["▁"]
+    assert [vocabulary.kinds[ids[space]] for space in spaces] == [OTHER] * len(spaces)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_letters_are_alphabetic(kind: str) -> None:
+    """Words with and without accents are alphabetic; lone bytes and punctuation are not."""
+    vocabulary, ids = vocabulary_of(kind), ids_of(kind)
+    mark = MARKS[kind]
+    accented = {"Ġ": "ĠcafÃ©"}.get(mark, f"{mark}café")
+    if accented in ids:
+        assert vocabulary.texts[ids[accented]] == "café"
+        assert vocabulary.is_alphabetic[ids[accented]]
+    else:
+        assert kind in {"bert-uncased", "electra", "albert"}
+        assert vocabulary.is_alphabetic[ids[mark + "cafe"]]
+    for piece in ("Ã", "©", "Ġ", '"', ".", ",", "-", "’", "▁"):
+        if piece in ids:
+            assert not vocabulary.is_alphabetic[ids[piece]], piece
+
+
+def test_words_that_differ_in_case_alone_share_a_number() -> None:
+    """Cased vocabularies hold "girl", "Girl" and "##girl": one word in three spellings."""
+    vocabulary = Vocabulary(
+        ("", "girl", "Girl", "boy", "girl", "GIRL"), np.array([0, 1, 1, 1, 2, 1], np.int8)
+    )
+    numbers = vocabulary.word_numbers
+    assert numbers[1] == numbers[2] == numbers[4] == numbers[5]
+    assert len({numbers[0], numbers[1], numbers[3]}) == 3
+    assert vocabulary.lowered == ("", "girl", "girl", "boy", "girl", "girl")
+    assert vocabulary.has_whole_twin.tolist() == [False, True, True, True, True, True]
+
+
+def test_a_twin_is_spelt_the_same() -> None:
+    """An attached token has a twin only if a whole word reads exactly the same."""
+    vocabulary = Vocabulary(("Girl", "girl", "s", "dog", "dog"), np.array([1, 2, 2, 2, 1]))
+    assert vocabulary.has_whole_twin.tolist() == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fits_where_a_word_begins(kind: str) -> None:
+    """Where the original is a whole word only whole words may stand (D4)."""
+    fitting = fitting_pieces(kind, MARKS[kind] + "girl")
+    slow = slow_mlm(tiny_model(kind))
+    begin = {piece for piece in ids_of(kind) if slow.read(piece)[1]}
+    assert MARKS[kind] + "dog" in fitting
+    assert {piece for piece in fitting if slow.read(piece)[0].isalpha()} == {
+        piece
+        for piece in begin
+        if slow.read(piece)[0].isalpha() and piece not in slow.tokenizer.all_special_tokens
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fits_where_a_word_joins_on(kind: str) -> None:
+    """Where the original joins on, so must its replacement, and be a word elsewhere (D4)."""
+    ids, mark = ids_of(kind), MARKS[kind]
+    joined = "" if mark else "##"
+    original, like_it = ("##not", "##man") if joined else ("girl", "dog")
+    fitting = fitting_pieces(kind, original)
+    assert original in ids
+    assert like_it in fitting
+    assert mark + "dog" not in fitting
+    letters = {piece for piece in fitting if piece.isascii() and piece[-1].isalpha()}
+    assert letters == {
+        piece
+        for piece in ids
+        if piece.isascii()
+        and piece[-1].isalpha()
+        and piece.startswith(joined)
+        and not piece.startswith("[")
+        and mark + piece.removeprefix(joined) in ids
+    }
+
+
+def test_nothing_fits_beyond_the_vocabulary() -> None:
+    """Missing suggestions (−1) and ids of a padded output layer never fit."""
+    vocabulary = vocabulary_of("roberta")
+    girl = ids_of("roberta")["Ġgirl"]
+    tokens = np.array([[girl, -1, len(vocabulary.texts), 10**6]], np.int32)
+    fits = vocabulary.fits(tokens, np.array([girl], np.int32))
+    assert fits.tolist() == [[True, False, False, False]]
+
+
+def test_a_tokenizer_without_words_is_refused() -> None:
+    """Where no entry reads as a word of its own, nothing could ever be suggested."""
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
+    tokenizer.decoder = decoders.WordPiece()
+    with pytest.raises(ValueError, match="whole words"):
+        read_vocabulary(tokenizer, {0})
+
+
+def fitting_pieces(kind: str, original: str) -> set[str]:
+    """Vocabulary entries that `fits` lets stand in place of another."""
+    vocabulary, ids = vocabulary_of(kind), ids_of(kind)
+    everything = np.arange(len(ids), dtype=np.int32)[None]
+    fits = vocabulary.fits(everything, np.array([ids[original]], np.int32))[0]
+    return {piece for piece, number in ids.items() if fits[number]}

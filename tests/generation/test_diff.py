@@ -1,0 +1,112 @@
+"""What one build has that another has not, against sets written out row by row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from generation import Config, build, generate
+from generation.cli import app
+from generation.diff import Counts, difference
+from generation.run_folder import RunFolder
+
+KEY = ("seed_id", "word_class", "word", "replacement")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run of bundled problems with builds of its own, of equal tags, and of the union."""
+    path = tmp_path_factory.mktemp("run") / "base"
+    folder = generate(Config.from_recipe("demo", run=str(path), limit=12))
+    build(path, into="fine", tag_match="fine", min_replacements=15)
+    build(path, ablation="union")
+    return folder
+
+
+def replacements(folder: Path) -> set[tuple[str, ...]]:
+    rows = pq.read_table(folder / "replacements.parquet").to_pylist()
+    return {tuple(row[name] for name in KEY) for row in rows}
+
+
+def eligible(folder: Path, *names: str) -> set[tuple[str, ...]]:
+    rows = pq.read_table(folder / "variants.parquet").to_pylist()
+    return {tuple(row[name] for name in names) for row in rows}
+
+
+@pytest.mark.parametrize("name", ["fine", "union"])
+def test_counts_are_those_of_sets(run: RunFolder, name: str) -> None:
+    """By class and over all, a seed of two classes counted once over all."""
+    first, second = run.path, run.path / name
+    found = difference(first, second)
+
+    def counts(a: set[tuple[str, ...]], b: set[tuple[str, ...]]) -> Counts:
+        return Counts(len(a - b), len(a & b), len(b - a))
+
+    every = replacements(first), replacements(second)
+    assert found.replacements["all"] == counts(*every)
+    assert found.seeds["all"] == counts(eligible(first, "seed_id"), eligible(second, "seed_id"))
+    pairs = [eligible(folder, "seed_id", "word_class") for folder in (first, second)]
+    for word_class in ("noun", "verb"):
+        of_class = [{row for row in rows if row[1] == word_class} for rows in every]
+        assert found.replacements[word_class] == counts(*of_class)
+        of_class = [{row for row in rows if row[1] == word_class} for rows in pairs]
+        if word_class in found.seeds or any(of_class):
+            assert found.seeds[word_class] == counts(*of_class)
+    assert found.replacements["all"].first + found.replacements["all"].second > 0
+
+
+def test_examples_are_variants_that_the_other_cannot_have(run: RunFolder) -> None:
+    """Drawn the same each time, with the changed word marked wherever it stands."""
+    found = difference(run.path, run.path / "fine", examples=5)
+    examples, none = found.examples
+    assert none == []
+    assert len(examples) == 5
+    assert found.examples == difference(run.path, run.path / "fine", examples=5).examples
+    others = replacements(run.path / "fine")
+    for example in examples:
+        key = tuple(example[n] for n in ("seed_id", "word_class", "original", "replacement"))
+        assert key not in others
+        mark = f"[{example['original']} → {example['replacement']}]"
+        assert mark in example["premise"]
+        assert mark in example["hypothesis"]
+    more = difference(run.path, run.path / "fine", examples=5, rng_seed=1).examples[0]
+    assert {e["variant_id"] for e in more} != {e["variant_id"] for e in examples}
+
+
+def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None:
+    """A build into a folder of its own counts eligible seeds by itself."""
+    assert RunFolder(run.path / "fine").manifest.is_file()
+    assert Config.read(run.path / "fine" / "config.toml").tag_match == "fine"
+    assert Config.read(run.config).tag_match == "coarse"
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "suggestions", "tasks", ".hidden"])
+def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
+    """And takes no folder's place."""
+    with pytest.raises(ValueError, match="expected a name for the build of letters, digits"):
+        build(run.path, into=name)
+
+
+def test_command_prints_tables_and_examples(run: RunFolder) -> None:
+    """As text and as JSON."""
+    arguments = ["diff", str(run.path), str(run.path / "fine"), "--examples", "2"]
+    found = difference(run.path, run.path / "fine", examples=2)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert f"{'all':<16}{found.replacements['all'].first:>12,}" in result.stdout
+    assert "Variants that only A can have, 2 of them:" in result.stdout
+    assert found.examples[0][0]["premise"] in result.stdout
+    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
+    assert as_json["replacements"]["all"]["both"] == found.replacements["all"].both
+    assert as_json["examples"]["first"] == found.examples[0]
+
+
+def test_folder_without_a_build_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    """And the message says what to run."""
+    result = CliRunner().invoke(app, ["diff", str(run.path), str(tmp_path)])
+    assert result.exit_code == 2
+    assert "expected a run folder with a finished build, found none" in result.output

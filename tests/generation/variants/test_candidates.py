@@ -1,0 +1,200 @@
+"""Candidates on disk: those that the filters leave, whichever are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generation.records import MaskedQuery, Scores
+from generation.suggestions import questions as questions_module
+from generation.suggestions.questions import Questions, key_of
+from generation.suggestions.store import StoreIdentity, SuggestionStore
+from generation.suggestions.vocabulary import ATTACHED, WHOLE, Vocabulary
+from generation.variants.candidates import Candidates, in_words
+from generation.variants.filters import Survivors, cheap_filters
+
+K = 6
+WORDS = ["girl", "boy", "Boy", "dog", "s", "."]
+VOCABULARY = Vocabulary(("", *WORDS), np.array([0, 1, 1, 1, 1, 2, 1], np.int8))
+QUERIES = [MaskedQuery(f"A girl {n}.", (2, 6), ((2, 6),)) for n in range(40)]
+
+
+def answer(queries: Sequence[MaskedQuery]) -> Scores:
+    """Any, the same for the same question; some have none."""
+    scores = Scores.empty(len(queries), K)
+    for row, query in enumerate(queries):
+        rng = random.Random(key_of(query))
+        if rng.random() < 0.2:
+            continue
+        scores.original[row] = rng.choice([1, 2, 4])
+        scores.original_logit[row] = rng.uniform(-1, 1)
+        scores.log_normalizer[row] = 3
+        scores.tokens[row] = rng.sample(range(len(VOCABULARY.texts)), K)
+        scores.logits[row] = sorted((rng.uniform(-2, 2) for _ in range(K)), reverse=True)
+    return scores
+
+
+IDENTITY = StoreIdentity(
+    name="m",
+    revision="r",
+    architecture="BertForMaskedLM",
+    masking="single",
+    suggestions_per_occurrence=K,
+    dtype="float32",
+    device="cpu",
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SuggestionStore, Questions]:
+    """A store that answers the run's questions, and others beside."""
+    monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
+    return filled(tmp_path, IDENTITY, answer)
+
+
+def filled(
+    folder: Path, identity: StoreIdentity, score: Callable[[Sequence[MaskedQuery]], Scores]
+) -> tuple[SuggestionStore, Questions]:
+    """A store of all questions, and those of a run."""
+    store = SuggestionStore.create(folder / "store", identity, VOCABULARY)
+    every, mine = (
+        Questions.write(folder / name, queries, problems=40, made_from="")
+        for name, queries in (("every", QUERIES), ("mine", QUERIES[:30]))
+    )
+    store.fill(((shard, every.of(shard)) for shard in every.shards), score)
+    return store, mine
+
+
+def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
+    """What there is about each occurrence."""
+    bounds = zip(survivors.starts[:-1], survivors.starts[1:], strict=True)
+    return [
+        (
+            bool(survivors.in_vocabulary[row]),
+            survivors.tokens[start:end].tolist(),
+            survivors.log_odds[start:end].tolist(),
+            survivors.rejected[row].tolist(),
+        )
+        for row, (start, end) in enumerate(bounds)
+    ]
+
+
+@pytest.mark.parametrize("probability_filter", [True, False])
+def test_candidates_are_those_the_filters_leave(
+    probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
+) -> None:
+    """Of any occurrences in any order, some of them twice, also in another process."""
+    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=probability_filter)
+    candidates = pickle.loads(pickle.dumps(candidates))
+    assert candidates.vocabulary.texts == VOCABULARY.texts
+    for asked in (QUERIES[:30], QUERIES[17:3:-2] + QUERIES[5:9], []):
+        expected = cheap_filters(answer(asked), VOCABULARY, probability_filter=probability_filter)
+        assert by_row(candidates.take(asked)) == by_row(expected)
+    assert any(tokens for _, tokens, *_ in by_row(candidates.take(QUERIES[:30])))
+
+
+def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: Path) -> None:
+    """No candidate anywhere is no error here."""
+    store, questions = run
+    none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
+        candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
+        assert candidates.take(QUERIES[:30]).tokens.tolist() == []
+
+
+def test_foreign_questions_are_an_error(
+    run: tuple[SuggestionStore, Questions], tmp_path: Path
+) -> None:
+    """Those of the store that are none of the run's, too."""
+    candidates = Candidates.write(tmp_path / "c", *run, probability_filter=True)
+    with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
+        candidates.take(QUERIES[:31])
+
+
+# --- Words of several pieces ---
+
+GIRL, BOY, DOG, S, STOP = (
+    VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", ".")
+)
+
+
+def test_words_of_pieces_by_hand() -> None:
+    """The same number for the same word, past the vocabulary; one for each way to begin."""
+    scores = Scores.empty(3, 3, max_pieces=2)
+    scores.original[:2] = [[GIRL, -1], [DOG, S]]
+    scores.tokens[0] = [[BOY, S], [BOY, -1], [99, -1]]
+    scores.tokens[1] = [[S, S], [BOY, S], [-1, -1]]
+    found, words = in_words(scores, VOCABULARY)
+    texts = [[words.texts[number] if number >= 0 else None for number in row]
+             for row in found.tokens.tolist()]  # fmt: skip
+    # 99 is past the vocabulary: padding of the model's output, no text.
+    assert texts == [["boys", "boy", ""], ["ss", "boys", None], [None] * 3]
+    assert [words.texts[number] for number in found.original[:2]] == ["girl", "dogs"]
+    assert found.original[2] == -1
+    assert found.tokens[0, 0] == found.tokens[1, 1] >= len(VOCABULARY.texts)
+    kinds = words.kinds[found.tokens[:2].clip(0)].tolist()
+    assert kinds[0][:2] == [WHOLE, WHOLE]
+    assert kinds[1][:2] == [ATTACHED, WHOLE]
+    # A word in pieces is a word wherever it stands.
+    assert words.has_whole_twin[found.tokens[1, 0]]
+
+
+def test_words_of_one_piece_are_left_alone() -> None:
+    """As stores have them where no word may have several."""
+    scores = answer(QUERIES)
+    assert in_words(scores, VOCABULARY) == (scores, VOCABULARY)
+
+
+def answer_in_pieces(queries: Sequence[MaskedQuery]) -> Scores:
+    """Words of one or two pieces, the same for the same question."""
+    scores = Scores.empty(len(queries), K, max_pieces=2)
+    for row, query in enumerate(queries):
+        rng = random.Random(key_of(query))
+        if rng.random() < 0.2:
+            continue
+        scores.original[row] = rng.choice([(GIRL, -1), (DOG, S)])
+        scores.original_logit[row], scores.log_normalizer[row] = rng.uniform(-9, -5), 0
+        words = [(word, piece) for word in (GIRL, BOY, DOG, STOP) for piece in (-1, S)]
+        scores.tokens[row] = rng.sample([word for word in words if word != (STOP, S)], K)
+        scores.logits[row] = sorted((rng.uniform(-9, -3) for _ in range(K)), reverse=True)
+    return scores
+
+
+def read(pieces: Sequence[int]) -> str:
+    return "".join(VOCABULARY.texts[piece] for piece in pieces if piece >= 0)
+
+
+def test_candidates_of_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through store and files, in many shards: those more probable than the original, by text."""
+    monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
+    identity = dataclasses.replace(IDENTITY, max_pieces=2)
+    store, questions = filled(tmp_path, identity, answer_in_pieces)
+    assert len(questions.shards) > 2
+    candidates = Candidates.write(tmp_path / "c", store, questions, probability_filter=True)
+    candidates = pickle.loads(pickle.dumps(candidates))
+    scores, asked = answer_in_pieces(QUERIES[:30]), QUERIES[:30]
+    found, texts = candidates.take(asked), candidates.vocabulary.texts
+    number_of: dict[str, set[int]] = {}
+    for row in range(len(asked)):
+        mine = slice(found.starts[row], found.starts[row + 1])
+        expected = {
+            read(word): log_prob - scores.original_logit[row]
+            for word, log_prob in zip(scores.tokens[row].tolist(), scores.logits[row], strict=True)
+            if read(word).isalpha() and log_prob > scores.original_logit[row]
+        }
+        got = [texts[token] for token in found.tokens[mine].tolist()]
+        assert dict(zip(got, found.log_odds[mine].tolist(), strict=True)) == expected
+        assert found.in_vocabulary[row] == (scores.original[row, 0] >= 0)
+        for token in found.tokens[mine].tolist():
+            number_of.setdefault(texts[token], set()).add(token)
+    assert {"girls", "boys", "dogs", "girl", "dog"} <= set(number_of)
+    assert all(len(numbers) == 1 for numbers in number_of.values())
+    # Of words in pieces, those that were candidates somewhere, and no others.
+    assert set(texts[len(VOCABULARY.texts) :]) == {"girls", "boys", "dogs"}

@@ -1,0 +1,161 @@
+"""Several changes in one variant: pairs, edits, and D8 with all of them in place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from helpers.reference import tag, word_class
+from threadpoolctl import threadpool_limits
+
+from generation.problems.tagging import Tagger
+from generation.variants.changes import (
+    ARTICLE,
+    FAMILY,
+    WORD,
+    Change,
+    Variation,
+    fates,
+    tags_after,
+)
+from generation.variants.filters import TOKENIZATION, WORD_CLASS
+
+TEXTS = (
+    "A small dog and another dog run to the house, and the dogs don't stop there.",
+    'An old man said "a girl sings" while he sat at the man-made lake.',
+    "The walk is good.",
+    "They walk a mile, e.g. on Sundays, then run.",
+)
+WORDS = (
+    "cat", "owl", "houses", "walks", "singing", "sang", "red", "quickly", "a", "an", "the", "can",
+    "cannot", "gonna", "e", "man", "is", "better",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Iterator[Tagger]:
+    with threadpool_limits(1):
+        yield Tagger.load()
+
+
+def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
+    """The tags of a whole text with words put in; None if it has other tokens then."""
+    wanted = [token.text for token in tag(text)]
+    starts = [token.start for token in tag(text)]
+    for (start, end), word in reversed(list(zip(spans, words, strict=True))):
+        wanted[starts.index(start)] = word
+        text = text[:start] + word + text[end:]
+    found = tag(text)
+    return [token.tag for token in found] if [t.text for t in found] == wanted else None
+
+
+def slow_fate(variation: Variation, tag_match: str) -> str | None:
+    """D8 by tagging whole texts."""
+    found = [
+        slow_tags(s.text, *e) for s, e in zip(variation.sentences, variation.edits(), strict=True)
+    ]
+    if None in found:
+        return TOKENIZATION
+    for change in variation.changes:
+        before, after = variation.token(change).tag, (found[change.text] or [])[change.position]
+        if tag_match == "fine" or word_class(before) == before:
+            same = before == after
+        else:
+            same = word_class(before) == word_class(after)
+        if not same:
+            return WORD_CLASS
+    return None
+
+
+def random_variations(tagger: Tagger, count: int) -> list[Variation]:
+    rng = random.Random(8)
+    sentences = list(tagger.tag(TEXTS))
+    found = []
+    for _ in range(count):
+        pair = rng.sample(sentences, 2)
+        changes = {
+            (text, rng.randrange(len(pair[text].tokens))): rng.choice(WORDS)
+            for text in rng.choices((0, 1), k=rng.randint(1, 4))
+        }
+        found.append(
+            Variation(pair, tuple(sorted(Change(WORD, *at, w) for at, w in changes.items())))
+        )
+    return found
+
+
+@pytest.mark.parametrize("tag_match", ["coarse", "fine"])
+def test_fates_against_whole_sentences(tagger: Tagger, tag_match: str) -> None:
+    """Any words anywhere, side by side and in one chunk: the same as tagging it all."""
+    variations = random_variations(tagger, 400)
+    expected = [slow_fate(variation, tag_match) for variation in variations]
+    assert fates(variations, tagger, tag_match=tag_match) == expected
+    assert set(expected) == {None, TOKENIZATION, WORD_CLASS}
+
+
+def test_tags_against_whole_sentences(tagger: Tagger) -> None:
+    """Of every changed token; None throughout a text that has other tokens then."""
+    variations = random_variations(tagger, 200)
+    for variation, found in zip(variations, tags_after(variations, tagger), strict=True):
+        edits = variation.edits()
+        slow = [slow_tags(s.text, *e) for s, e in zip(variation.sentences, edits, strict=True)]
+        assert found == {
+            (change.text, change.position): tags and tags[change.position]
+            for change in variation.changes
+            for tags in [slow[change.text]]
+        }
+
+
+def test_nothing_to_judge(tagger: Tagger) -> None:
+    """Blocks without replacements."""
+    assert fates([], tagger, tag_match="coarse") == []
+
+
+def variation(tagger: Tagger, texts: Sequence[str], *changes: Change) -> Variation:
+    return Variation(list(tagger.tag(texts)), tuple(sorted(changes)))
+
+
+def test_pairs_and_edits(tagger: Tagger) -> None:
+    """Words first, then families, then articles, each once; edits by where they stand."""
+    made = variation(
+        tagger,
+        ["A girl sees a girl and girls.", "Girls."],
+        Change(ARTICLE, 0, 0, "An"),
+        Change(WORD, 0, 1, "owl"),
+        Change(ARTICLE, 0, 3, "an"),
+        Change(WORD, 0, 4, "owl"),
+        Change(FAMILY, 0, 6, "owls"),
+        Change(FAMILY, 1, 0, "Owls"),
+    )
+    assert made.pairs() == [
+        ("girl", "owl"),
+        ("girls", "owls"),
+        ("Girls", "Owls"),
+        ("A", "An"),
+        ("a", "an"),
+    ]
+    assert made.is_more
+    assert not made.is_ambiguous()
+    assert made.edits() == [
+        ([(0, 1), (2, 6), (12, 13), (14, 18), (23, 28)], ["An", "owl", "an", "owl", "owls"]),
+        ([(0, 5)], ["Owls"]),
+    ]
+
+
+def test_one_word_is_one_pair(tagger: Tagger) -> None:
+    """However often it stands there."""
+    places = ((0, 1), (0, 4), (1, 0))
+    made = variation(tagger, ["a dog, a dog", "dog"], *(Change(WORD, *at, "cat") for at in places))
+    assert made.pairs() == [("dog", "cat")]
+    assert not made.is_more
+
+
+def test_what_cannot_be_undone(tagger: Tagger) -> None:
+    """Two words that become the same one; two replacements of one word are no trouble."""
+    texts = ["a fish and fishes", "fish"]
+    same = [Change(WORD, 0, 1, "sheep"), Change(FAMILY, 0, 3, "sheep")]
+    assert variation(tagger, texts, *same).is_ambiguous()
+    texts = ["they read what he read", "read"]
+    other = [Change(FAMILY, 0, 1, "see"), Change(FAMILY, 0, 4, "saw")]
+    assert not variation(tagger, texts, *other).is_ambiguous()

@@ -1,0 +1,452 @@
+"""The filters without a tagger against a slow loop, the class filter and casing (D4–D8)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.set_algebra import class_verdict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.ragged import pairs
+from generation.records import Scores
+from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
+from generation.variants.filters import (
+    CHEAP_REASONS,
+    DUPLICATE,
+    LESS_PROBABLE,
+    NOT_ALPHABETIC,
+    REASONS,
+    SUBWORD,
+    Survivors,
+    casing_of,
+    cheap_filters,
+    comparable,
+    match_case,
+    not_in_problem,
+)
+
+modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+# --- A vocabulary and scores by hand ---
+
+
+def vocabulary(*entries: tuple[str, int]) -> Vocabulary:
+    return Vocabulary(
+        tuple(text for text, _ in entries), np.array([kind for _, kind in entries], np.int8)
+    )
+
+
+SMALL = vocabulary(
+    ("", OTHER),  # 0 [MASK]
+    ("boy", WHOLE),  # 1
+    ("girl", WHOLE),  # 2
+    ("Girl", WHOLE),  # 3
+    ("GIRL", WHOLE),  # 4
+    ("man", WHOLE),  # 5
+    ("ish", ATTACHED),  # 6
+    ("!", WHOLE),  # 7
+    ("boy2", WHOLE),  # 8
+    ("girl", ATTACHED),  # 9 as at the start of a text
+    ("boy", ATTACHED),  # 10
+    ("naïve", WHOLE),  # 11
+)
+
+
+def scores(rows: Sequence[tuple[int, float, Sequence[tuple[int, float]]]]) -> Scores:
+    """Scores of rows (original, its logit, [(suggestion, its logit), …])."""
+    k = max(len(suggestions) for *_, suggestions in rows)
+    made = Scores.empty(len(rows), k)
+    for i, (original, logit, suggestions) in enumerate(rows):
+        made.original[i], made.original_logit[i] = original, logit
+        for j, (token, value) in enumerate(suggestions):
+            made.tokens[i, j], made.logits[i, j] = token, value
+    return made
+
+
+def filtered(
+    rows: Sequence[tuple[int, float, Sequence[tuple[int, float]]]], **options: Any
+) -> Survivors:
+    return cheap_filters(scores(rows), SMALL, **{"probability_filter": True, **options})
+
+
+def rejections(survivors: Survivors, row: int = 0) -> dict[str, int]:
+    """Reason → how many, those that occur."""
+    counts = dict(zip(CHEAP_REASONS, survivors.rejected[row].tolist(), strict=True))
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def test_a_row_by_hand() -> None:
+    """One suggestion for each reason, and two that survive in their order."""
+    survivors = filtered(
+        [(1, 2.0, [(5, 9.0), (7, 8.0), (6, 7.0), (3, 6.0), (2, 5.0), (1, 2.0), (11, 1.0)])]
+    )
+    assert survivors.tokens.tolist() == [5, 3]
+    assert survivors.log_odds.tolist() == [7.0, 4.0]
+    assert survivors.starts.tolist() == [0, 2]
+    assert rejections(survivors) == {
+        NOT_ALPHABETIC: 1,
+        SUBWORD: 1,
+        LESS_PROBABLE: 2,
+        DUPLICATE: 1,
+    }
+
+
+def test_reasons_are_tried_in_the_order_stated() -> None:
+    """Cheap reasons come first and in this order; all reasons have an explanation."""
+    assert CHEAP_REASONS == ("not_alphabetic", "subword", "less_probable", "duplicate")
+    assert tuple(REASONS)[:4] == CHEAP_REASONS
+    assert tuple(REASONS)[4:] == (
+        "in_problem",
+        "other_occurrence",
+        "other_sentence",
+        "tokenization",
+        "other_class",
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "logit", "reason"),
+    [
+        (7, 0.0, NOT_ALPHABETIC),  # and improbable
+        (8, 9.0, NOT_ALPHABETIC),
+        (0, 9.0, NOT_ALPHABETIC),  # special
+        (99, 9.0, NOT_ALPHABETIC),  # past the vocabulary
+        (6, 0.0, SUBWORD),  # and improbable
+        (9, 9.0, SUBWORD),  # the start-of-text "girl" in the middle
+        (2, 2.0, LESS_PROBABLE),  # as probable as the original
+        (2, 1.999, LESS_PROBABLE),
+    ],
+)
+def test_the_first_reason_counts(token: int, logit: float, reason: str) -> None:
+    """A suggestion that fails twice is counted once, under the earlier reason."""
+    survivors = filtered([(1, 2.0, [(token, logit)])])
+    assert survivors.tokens.tolist() == []
+    assert rejections(survivors) == {reason: 1}
+
+
+def test_more_probable_means_strictly_more() -> None:
+    """D5: a tie with the original fails, the next number above passes."""
+    above = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
+    assert filtered([(1, 2.0, [(2, 2.0)])]).tokens.tolist() == []
+    assert filtered([(1, 2.0, [(2, above)])]).tokens.tolist() == [2]
+
+
+def test_the_more_probable_case_variant_stays() -> None:
+    """D6: of GIRL, girl and Girl the first, that is the most probable, survives."""
+    survivors = filtered([(1, 0.0, [(4, 3.0), (2, 2.0), (3, 1.0)])])
+    assert (survivors.tokens.tolist(), survivors.log_odds.tolist()) == ([4], [3.0])
+    assert rejections(survivors) == {DUPLICATE: 2}
+
+
+def test_a_rejected_case_variant_does_not_shadow() -> None:
+    """A variant that fell before is no reason against the one after it."""
+    survivors = filtered([(1, 0.0, [(9, 3.0), (2, 2.0)])])
+    assert survivors.tokens.tolist() == [2]
+    assert rejections(survivors) == {SUBWORD: 1}
+
+
+def test_rows_do_not_shadow_each_other() -> None:
+    """The same word may survive at every occurrence."""
+    survivors = filtered([(1, 0.0, [(2, 1.0)]), (1, 0.0, [(3, 1.0)])])
+    assert survivors.tokens.tolist() == [2, 3]
+
+
+def test_where_the_original_joins_on_so_must_the_suggestion() -> None:
+    """At the start of a byte-level text only attached tokens fit, if they are words too."""
+    survivors = filtered([(10, 0.0, [(2, 3.0), (9, 2.0), (6, 1.0)])])
+    assert survivors.tokens.tolist() == [9]
+    assert rejections(survivors) == {SUBWORD: 2}
+
+
+def test_not_in_the_vocabulary_is_empty() -> None:
+    """D3: where the original is not one token there are no suggestions at all."""
+    nan = float("nan")
+    survivors = filtered([(-1, nan, [(2, 5.0), (5, 4.0)]), (1, 0.0, [(2, 5.0), (-1, nan)])])
+    assert survivors.in_vocabulary.tolist() == [False, True]
+    assert survivors.starts.tolist() == [0, 0, 1]
+    assert rejections(survivors, 0) == {}
+    assert rejections(survivors, 1) == {}
+
+
+def test_without_the_probability_filter() -> None:
+    """D13: improbable suggestions stay, with negative log-odds, and duplicates still go."""
+    survivors = filtered([(1, 2.0, [(5, 9.0), (2, 1.0), (3, 0.5)])], probability_filter=False)
+    assert survivors.tokens.tolist() == [5, 2]
+    assert survivors.log_odds.tolist() == [7.0, -1.0]
+    assert rejections(survivors) == {DUPLICATE: 1}
+
+
+def test_log_odds_are_differences_of_logits() -> None:
+    """The normaliser is the same on both sides and takes no part."""
+    made = scores([(1, 1.5, [(2, 4.0)])])
+    made.log_normalizer[0] = 123.0
+    assert cheap_filters(made, SMALL, probability_filter=True).log_odds.tolist() == [2.5]
+
+
+# --- Against a loop over suggestions ---
+
+
+@st.composite
+def random_case(draw: st.DrawFn) -> tuple[Scores, Vocabulary]:
+    """Random words in random case and kind, and rows sorted by logit, with ties."""
+    texts = ["a", "A", "an", "An", "AN", "b", "B", "bé", "BÉ", "x1", "-", "c d", "dog", "Dog"]
+    entries = draw(
+        st.lists(
+            st.tuples(st.sampled_from(texts), st.sampled_from([WHOLE, WHOLE, ATTACHED])),
+            min_size=1,
+            max_size=14,
+        )
+    )
+    entries.insert(draw(st.integers(0, len(entries))), ("", OTHER))
+    words = vocabulary(*entries)
+    n, k = draw(st.integers(0, 4)), draw(st.integers(1, 9))
+    made = Scores.empty(n, k)
+    for i in range(n):
+        made.original[i] = draw(st.integers(-1, len(entries) - 1))
+        if made.original[i] < 0:
+            continue
+        # A few values only, so that suggestions tie with the original.
+        made.original_logit[i] = draw(st.integers(0, 3))
+        # Two ids past the vocabulary, as where the output layer is padded.
+        ids = draw(st.permutations(range(len(entries) + 2)))[:k]
+        logits = sorted(draw(st.lists(st.integers(0, 4), min_size=k, max_size=k)), reverse=True)
+        made.tokens[i, : len(ids)] = ids
+        made.logits[i, : len(ids)] = logits[: len(ids)]
+    return made, words
+
+
+def fits(words: Vocabulary, token: int, original: int) -> bool:
+    """D4 as `Vocabulary.fits` puts it, for one suggestion."""
+    kind = words.kinds[token]
+    whole = {t for t, c in zip(words.texts, words.kinds, strict=True) if c == WHOLE}
+    if words.kinds[original] == WHOLE:
+        return bool(kind == WHOLE)
+    return bool(kind == ATTACHED and words.texts[token] in whole)
+
+
+def slow_filters(
+    made: Scores, words: Vocabulary, probability_filter: bool
+) -> list[tuple[list[tuple[int, float]], dict[str, int]]]:
+    """Row by row, suggestion by suggestion: what is kept, and rejections by reason."""
+    rows = []
+    for i, original in enumerate(made.original.tolist()):
+        kept: list[tuple[int, float]] = []
+        rejected = dict.fromkeys(CHEAP_REASONS, 0)
+        seen: set[str] = set()
+        for token, logit in zip(made.tokens[i].tolist(), made.logits[i].tolist(), strict=True):
+            if original < 0 or token < 0:
+                continue
+            text = words.texts[token] if token < len(words.texts) else ""
+            if not text.isalpha():
+                rejected[NOT_ALPHABETIC] += 1
+            elif not fits(words, token, original):
+                rejected[SUBWORD] += 1
+            elif probability_filter and not logit > made.original_logit[i]:
+                rejected[LESS_PROBABLE] += 1
+            elif text.lower() in seen:
+                rejected[DUPLICATE] += 1
+            else:
+                seen.add(text.lower())
+                kept.append((token, logit - float(made.original_logit[i])))
+        rows.append((kept, rejected))
+    return rows
+
+
+def by_row(survivors: Survivors) -> list[tuple[list[tuple[int, float]], dict[str, int]]]:
+    pairs = list(zip(survivors.tokens.tolist(), survivors.log_odds.tolist(), strict=True))
+    return [
+        (pairs[start:end], dict(zip(CHEAP_REASONS, rejected, strict=True)))
+        for (start, end), rejected in zip(
+            itertools.pairwise(survivors.starts.tolist()),
+            survivors.rejected.tolist(),
+            strict=True,
+        )
+    ]
+
+
+@modest
+@given(random_case(), st.booleans())
+def test_cheap_filters_against_a_loop(
+    case: tuple[Scores, Vocabulary], probability_filter: bool
+) -> None:
+    """Survivors, their order and log-odds and the counts are those of the slow loop."""
+    made, words = case
+    survivors = cheap_filters(made, words, probability_filter=probability_filter)
+    assert by_row(survivors) == slow_filters(made, words, probability_filter)
+
+
+@modest
+@given(random_case(), st.booleans())
+def test_every_suggestion_ends_once(
+    case: tuple[Scores, Vocabulary], probability_filter: bool
+) -> None:
+    """Suggestions = rejected under one reason + survivors, in every row."""
+    made, words = case
+    survivors = cheap_filters(made, words, probability_filter=probability_filter)
+    suggestions = ((made.tokens >= 0) & (made.original >= 0)[:, None]).sum(1)
+    ended = survivors.rejected.sum(1) + np.diff(survivors.starts)
+    assert ended.tolist() == suggestions.tolist()
+    assert survivors.rejected.min(initial=0) >= 0
+
+
+@modest
+@given(random_case())
+def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) -> None:
+    """With the probability filter each row's words are some of those without."""
+    made, words = case
+    rows = zip(
+        by_row(cheap_filters(made, words, probability_filter=True)),
+        by_row(cheap_filters(made, words, probability_filter=False)),
+        strict=True,
+    )
+    for (strict, _), (lax, _) in rows:
+        assert {words.lowered[t] for t, _ in strict} <= {words.lowered[t] for t, _ in lax}
+
+
+@modest
+@given(random_case(), st.booleans())
+def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filter: bool) -> None:
+    """A row has the same outcome alone as among others, in whatever order."""
+    made, words = case
+    n = len(made.original)
+    together = by_row(cheap_filters(made, words, probability_filter=probability_filter))
+    backwards = by_row(
+        cheap_filters(made.take(range(n)[::-1]), words, probability_filter=probability_filter)
+    )
+    assert backwards == together[::-1]
+    for i in range(n):
+        alone = cheap_filters(made.take([i]), words, probability_filter=probability_filter)
+        assert by_row(alone) == [together[i]]
+
+
+# --- D7 ---
+
+
+def test_words_of_the_problem_are_left_out() -> None:
+    """Candidates that are a word of their own problem go, whatever other problems have."""
+    girl, man, boy = 0, 1, 2
+    problems = np.sort(pairs(np.array([0, 0, 1]), np.array([boy, girl, man])))
+    candidates = pairs(np.array([0, 0, 0, 1, 1]), np.array([girl, man, boy, girl, man]))
+    assert not_in_problem(candidates, problems).tolist() == [False, True, False, True, False]
+    assert not_in_problem(candidates, problems[:0]).all()
+    assert not_in_problem(candidates[:0], problems).tolist() == []
+
+
+KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
+
+
+@modest
+@given(KEYS, KEYS)
+def test_not_in_problem_is_set_difference(
+    candidates: list[tuple[int, int]], words: list[tuple[int, int]]
+) -> None:
+    """One look-up for all problems is one per problem."""
+    first, second = (
+        pairs(*np.array(keys, np.int64).reshape(-1, 2).T) for keys in (candidates, sorted(words))
+    )
+    assert not_in_problem(first, second).tolist() == [key not in words for key in candidates]
+
+
+# --- D8 ---
+
+
+@pytest.mark.parametrize(
+    ("tags", "originals", "coarse", "fine"),
+    [
+        (("NN",), ("NN",), None, None),
+        (("NNS",), ("NN",), None, "other_class"),
+        (("VBD",), ("VBG",), None, "other_class"),
+        (("JJ",), ("NN",), "other_class", "other_class"),
+        (("NNP",), ("NN",), "other_class", "other_class"),
+        (("MD",), ("VB",), "other_class", "other_class"),
+        (None, ("NN",), "tokenization", "tokenization"),
+        (("NN", "NN"), ("NN", "NNS"), None, "other_class"),
+        (("NN", "VB"), ("NN", "NN"), "other_class", "other_class"),
+        # An occurrence outside the four classes keeps its very tag (D2).
+        (("NN", "MD"), ("NN", "MD"), None, None),
+        (("NN", "NNPS"), ("NN", "NNP"), "other_class", "other_class"),
+    ],
+)
+def test_class_verdict(
+    tags: tuple[str, ...] | None,
+    originals: tuple[str, ...],
+    coarse: str | None,
+    fine: str | None,
+) -> None:
+    """Classes are compared place by place; `fine` compares the tags themselves."""
+    for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
+        assert class_verdict(tags, originals, tag_match=tag_match) == verdict
+        if tags is not None:
+            compared = [
+                [comparable(tag, tag_match=tag_match) for tag in both] for both in (tags, originals)
+            ]
+            assert (compared[0] == compared[1]) == (verdict is None)
+
+
+TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
+
+
+@modest
+@given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
+def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
+    """What passes with the same tag passes with the same class."""
+    tags, originals = zip(*pairs, strict=True)
+    if class_verdict(tags, originals, tag_match="fine") is None:
+        assert class_verdict(tags, originals, tag_match="coarse") is None
+    assert class_verdict(tags, tags, tag_match="fine") is None
+
+
+# --- D6 ---
+
+
+@pytest.mark.parametrize(
+    ("original", "expected"),
+    [
+        ("boy", "girl"),
+        ("Boy", "Girl"),
+        ("BOY", "GIRL"),
+        ("A", "Girl"),
+        ("a", "girl"),
+        ("iPhone", "girl"),
+        ("McDonald", "girl"),
+        ("bOY", "girl"),
+        ("Été", "Girl"),
+        ("ÉTÉ", "GIRL"),
+    ],
+)
+def test_casing_shapes(original: str, expected: str) -> None:
+    """Lower, Title and UPPER are taken over; a single capital is Title, a mixture lower."""
+    assert match_case("girl", original) == expected
+
+
+# Letters with one upper-case form each; "ß" or dotless "ı" have none that comes back.
+LETTERS = st.text("abcdefghijklmnopqrstuvwxyzàéîöüñç", min_size=1, max_size=8)
+MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
+
+
+@modest
+@given(LETTERS, MIXED)
+def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -> None:
+    """Only the case changes, doing it twice is doing it once, a word has its own shape."""
+    cased = match_case(word, original)
+    assert cased.casefold() == word.casefold()
+    assert match_case(cased.lower(), original) == cased
+    assert match_case(cased, original) == cased
+    assert match_case(word, word) == word
+
+
+@modest
+@given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
+def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
+    """The predicates that say a text is lower, Title or UPPER hold of both."""
+    cased = match_case(word, original)
+    assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
+    assert cased.islower() == original.islower()
+    assert cased[0].isupper() == original[0].isupper()
+    assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)

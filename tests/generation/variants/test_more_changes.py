@@ -1,0 +1,207 @@
+"""Families, articles and several words at once, from the store to a checked dataset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.reference import tag, word_class
+from threadpoolctl import threadpool_limits
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.config import Config
+from generation.pipeline import build, suggest
+from generation.run_folder import RunFolder, read_json
+from generation.run_tables import REPLACEMENT_KEY
+from generation.summary import summarise
+from merge_dataset.checks.folder import check
+from merge_dataset.export import export
+from merge_dataset.schema import changed_words
+
+PROBLEMS = """\
+pairID,sentence1,sentence2,gold_label
+owl,An owl and a dog watch the dogs.,A dog sees an owl.,neutral
+cat,The cat sleeps here; it was sleeping there before.,A cat sleeps.,entailment
+boy,A boy and an old man wait for an artist.,The boy and the artist see an old man.,neutral
+fish,A woman and a girl walk; the girl and the women talk.,A girl and a woman talk.,contradiction
+"""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "reject": {"families": "reject"},
+    "inflect": {"families": "inflect"},
+    "articles": {"repair_articles": True},
+    "two": {"words_at_once": 2},
+    "all": {"words_at_once": 2, "families": "inflect", "repair_articles": True},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with suggestions of the bundled MLM for the problems above, and a build."""
+    folder = tmp_path_factory.mktemp("more")
+    data = folder / "problems.csv"
+    data.write_text(PROBLEMS, encoding="utf-8")
+    config = Config.from_recipe(
+        "demo", source="mine", data=str(data), min_replacements=2, variants_per_class=5,
+        subsamples=3, run=str(folder / "run"),
+    )  # fmt: skip
+    suggest(config)
+    build(config.run)
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def built(run: Path) -> dict[str, RunFolder]:
+    return {name: build(run, into=name, **options) for name, options in OPTIONS.items()}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return pq.ParquetFile(path).read().to_pylist()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, name: str) -> None:
+    """Ids, spans, pairs: every seed can be restored from every variant."""
+    export(built[name].path, tmp_path / "data")
+    assert check(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_words_keep_their_class(built: dict[str, RunFolder], name: str) -> None:
+    """D8 by tagging whole texts: of all that changes, with all of it in place."""
+    variants = rows(built[name].variants)
+    assert variants
+    seeds = {row["seed_id"]: row for row in rows(built[name].seeds)}
+    for row in variants:
+        for field in ("premise", "hypothesis"):
+            after, before = tag(row[field]), tag(seeds[row["seed_id"]][field])
+            assert len(after) == len(before)
+            changed = [n for n, token in enumerate(after) if [*token.span] in row[f"{field}_spans"]]
+            assert len(changed) == len(row[f"{field}_spans"])
+            for n in changed:
+                assert word_class(after[n].tag) == word_class(before[n].tag)
+
+
+def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) -> None:
+    """Replacements of words without a family or an article are those of the run's own build."""
+    own = {
+        tuple(row[key] for key in REPLACEMENT_KEY): row for row in rows(RunFolder(run).replacements)
+    }
+    for name in ("reject", "inflect", "articles", "two"):
+        found = rows(built[name].replacements)
+        alone = [row for row in found if " " not in row["word"]]
+        assert all(own[tuple(row[key] for key in REPLACEMENT_KEY)] == row for row in alone)
+    rejected = {row["word"] for row in own.values()} - {
+        row["word"] for row in rows(built["reject"].replacements)
+    }
+    assert rejected == {"dog", "sleeps", "woman"} & {row["word"] for row in own.values()}
+    assert len(rows(built["two"].replacements)) == len(own)
+    assert len(rows(built["articles"].replacements)) == len(own)
+
+
+def test_families_follow(built: dict[str, RunFolder]) -> None:
+    """The other form of a verb, in its own tense."""
+    (row,) = [r for r in rows(built["inflect"].variants) if r["replacement"] == "runs running"]
+    assert row["original"] == "sleeps sleeping"
+    assert row["premise"] == "The cat runs here; it was running there before."
+    assert row["hypothesis"] == "A cat runs."
+    assert row["premise_pll_change"] is None
+
+
+def test_articles_fit(built: dict[str, RunFolder]) -> None:
+    """Before every word that changes; some changed for that, and the signal says that they fit."""
+    repaired = [row for row in rows(built["articles"].variants) if " " in row["original"]]
+    assert repaired
+    for row in repaired:
+        words = changed_words(row["original"], row["replacement"])
+        assert {new.lower() for new, old in words.items() if old.lower() in ("a", "an")} <= {
+            "a",
+            "an",
+        }
+        assert row["article_fits"] is not False
+
+
+def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder]) -> None:
+    """Every word left out has its reason; the manifest counts what changes more."""
+    excluded = rows(built["reject"].exclusions)
+    (sleeps,) = [row for row in excluded if row["word"] == "sleeps"]
+    assert (sleeps["reason"], sleeps["seed_id"]) == ("word_family", "mine:cat")
+    assert sleeps["replacements"] == sum(
+        row["word"] == "sleeps" for row in rows(RunFolder(run).replacements)
+    )
+    reasons = {row["reason"] for row in rows(built["two"].exclusions)}
+    assert "too_few_words" in reasons
+    manifest = read_json(built["all"].manifest)
+    assert {row["what"] for row in manifest["changes"]} == {"replacements", "combinations"}
+    assert all(row["kept"] >= 0 for row in manifest["changes"])
+    assert "changes" not in read_json(RunFolder(run).manifest)
+    text = summarise(built["all"].path, Path("data"), ["mine"])
+    assert "Where more than one word changes:\n  noun combinations: " in text
+
+
+def test_a_second_build_makes_the_same(run: Path, built: dict[str, RunFolder]) -> None:
+    """To the byte."""
+    again = build(run, into="again", **OPTIONS["all"])
+    for file in ("replacements", "exclusions", "seeds", "variants"):
+        assert getattr(again, file).read_bytes() == getattr(built["all"], file).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def run_with_all(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose own settings have all options."""
+    folder = tmp_path_factory.mktemp("all") / "run"
+    config = Config.read(RunFolder(run).config)
+    suggest(replace(config, run=str(folder), store=str(run / "suggestions"), **OPTIONS["all"]))
+    build(folder)
+    return folder
+
+
+@pytest.mark.parametrize("ablation", ["union", "prob", "none", "scrambled"])
+def test_ablations(run_with_all: Path, tmp_path: Path, ablation: str) -> None:
+    """With all options they make datasets that pass the check too."""
+    made = build(run_with_all, ablation=ablation)
+    export(made.path, tmp_path / "data")
+    assert check(tmp_path / "data") == []
+    assert rows(made.variants)
+
+
+def test_command_line(run: Path, tmp_path: Path) -> None:
+    """Options of build; what is not installed is told before the work."""
+    arguments = ["build", "--run", str(run), "--into", "typed", "--out", str(tmp_path / "data")]
+    options = ["--families", "inflect", "--words-at-once", "2", "--repair-articles"]
+    done = CliRunner().invoke(app, [*arguments, *options])
+    assert done.exit_code == 0, done.output
+    assert "Where more than one word changes:" in done.stdout
+    config = read_json(run / "typed" / "manifest.json")["config"]
+    assert {key: config[key] for key in OPTIONS["all"]} == OPTIONS["all"]
+
+
+def test_too_few_combinations(run: Path) -> None:
+    """The message says of what there are too few, and how many there were."""
+    expected = r"no seed has 1000 combinations of 2 replacements per class, the most is \d+; add"
+    with pytest.raises(ValueError, match=expected):
+        build(run, into="few", words_at_once=2, min_replacements=1000)
+
+
+def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that names the extra, before anything is written."""
+    monkeypatch.setitem(sys.modules, "lemminflect", None)
+    done = CliRunner().invoke(
+        app, ["build", "--run", str(run), "--into", "x", "--families", "reject"]
+    )
+    assert done.exit_code == 2
+    assert "pip install 'merge-nli[morphology]'" in done.output
+    assert not (run / "x").exists()
+    build(run, into="y", repair_articles=True)

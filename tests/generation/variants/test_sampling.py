@@ -1,0 +1,327 @@
+"""Eligibility (D9) and the subsamples (D10)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from helpers.replacement_tables import Replacement, Variant, replacements_in, table_of, variants_in
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.records import Exclusion
+from generation.variants.sampling import TOO_FEW, draw, eligible_pairs, of_pairs
+from generation.variants.sampling import eligible as eligible_columns
+
+modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+
+def replacement(seed_id: str, word_class: str, word: str, text: str) -> Replacement:
+    return Replacement(
+        seed_id=seed_id,
+        source=seed_id.partition(":")[0],
+        word=word,
+        word_class=word_class,
+        replacement=text,
+        premise_mlms=("m",),
+        hypothesis_mlms=("m",),
+        log_odds=1.0,
+    )
+
+
+def several(seed_id: str, word_class: str, word: str, count: int) -> list[Replacement]:
+    return [replacement(seed_id, word_class, word, f"{word}{n:03}") for n in range(count)]
+
+
+def drawn(
+    replacements: Iterable[Replacement], *, subsamples: int = 10, size: int = 20, rng_seed: int = 0
+) -> list[Variant]:
+    table = draw(table_of(replacements), subsamples=subsamples, size=size, rng_seed=rng_seed)
+    return variants_in(table)
+
+
+def eligible(
+    replacements: Iterable[Replacement], *, minimum: int, scope: str
+) -> tuple[list[Replacement], list[Exclusion]]:
+    kept, excluded = eligible_columns(table_of(replacements), minimum=minimum, scope=scope)
+    return replacements_in(kept), excluded
+
+
+def members(variants: Iterable[Variant], subsample: int) -> list[str]:
+    return [v.replacement.replacement for v in variants if subsample in v.subsamples]
+
+
+# --- Eligibility ---
+
+PROBLEM = [
+    *several("s:1", "noun", "boy", 12),
+    *several("s:1", "noun", "dog", 8),
+    *several("s:1", "verb", "runs", 19),
+    *several("s:2", "noun", "boy", 19),
+    *several("s:2", "verb", "runs", 1),
+    *several("t:3", "adjective", "big", 25),
+]
+"""Seed 1: nouns 12 + 8 = 20, verb 19. Seed 2: 19 + 1 = 20 over all. Seed 3: one word, 25."""
+
+
+def kept_by(scope: str, minimum: int = 20) -> tuple[Counter[tuple[str, str]], list[Exclusion]]:
+    kept, excluded = eligible(PROBLEM, minimum=minimum, scope=scope)
+    assert [r for r in PROBLEM if r in kept] == kept
+    return Counter((r.seed_id, r.word) for r in kept), excluded
+
+
+def excluded(
+    seed_id: str, word_class: str | None, word: str | None, replacements: int
+) -> Exclusion:
+    return Exclusion(
+        seed_id=seed_id,
+        source=seed_id[0],
+        word=word,
+        word_class=word_class,
+        reason=TOO_FEW,
+        replacements=replacements,
+    )
+
+
+def test_scope_class() -> None:
+    """20 over all words of a class: seed 1's nouns, not its verb, nothing of seed 2."""
+    kept, left_out = kept_by("class")
+    assert kept == {("s:1", "boy"): 12, ("s:1", "dog"): 8, ("t:3", "big"): 25}
+    assert left_out == [
+        excluded("s:1", "verb", None, 19),
+        excluded("s:2", "noun", None, 19),
+        excluded("s:2", "verb", None, 1),
+    ]
+
+
+def test_scope_problem() -> None:
+    """20 over all classes: everything here is in, with 40 only seed 1's 39 are not."""
+    kept, left_out = kept_by("problem")
+    assert sum(kept.values()) == len(PROBLEM)
+    assert left_out == []
+    kept, left_out = kept_by("problem", 25)
+    assert set(kept) == {("s:1", "boy"), ("s:1", "dog"), ("s:1", "runs"), ("t:3", "big")}
+    assert left_out == [excluded("s:2", None, None, 20)]
+
+
+def test_scope_word() -> None:
+    """20 for the word itself, else that word stays as it is."""
+    kept, left_out = kept_by("word")
+    assert kept == {("t:3", "big"): 25}
+    assert left_out == [
+        excluded("s:1", "noun", "boy", 12),
+        excluded("s:1", "noun", "dog", 8),
+        excluded("s:1", "verb", "runs", 19),
+        excluded("s:2", "noun", "boy", 19),
+        excluded("s:2", "verb", "runs", 1),
+    ]
+    assert kept_by("word", 12)[0] == {
+        ("s:1", "boy"): 12,
+        ("s:1", "runs"): 19,
+        ("s:2", "boy"): 19,
+        ("t:3", "big"): 25,
+    }
+
+
+def test_a_form_in_two_classes_is_two_words() -> None:
+    """The noun "run" and the verb "run" are counted apart, by class and by word."""
+    both = [*several("s:1", "noun", "run", 2), *several("s:1", "verb", "run", 1)]
+    for scope in ("class", "word"):
+        kept, left_out = eligible(both, minimum=2, scope=scope)
+        assert [r.word_class for r in kept] == ["noun", "noun"]
+        assert [(e.word_class, e.replacements) for e in left_out] == [("verb", 1)]
+
+
+def test_an_unknown_scope() -> None:
+    """The message has the three scopes and the one that came."""
+    with pytest.raises(ValueError, match="expected 'class', 'problem' or 'word', got 'seed'"):
+        eligible(PROBLEM, minimum=1, scope="seed")
+
+
+@modest
+@given(
+    st.lists(st.tuples(st.sampled_from("12"), st.sampled_from(["noun", "verb"]),
+                       st.sampled_from("ab"), st.integers(0, 5)), unique=True, max_size=30),
+    st.integers(1, 6),
+    st.sampled_from(["class", "problem", "word"]),
+)  # fmt: skip
+def test_every_replacement_is_kept_or_accounted_for(
+    keys: list[tuple[str, str, str, int]], minimum: int, scope: str
+) -> None:
+    """Kept + the exclusions' counts are all; a larger minimum or a finer scope keeps fewer."""
+    given_ = [replacement(f"s:{s}", c, w, f"{w}{n}") for s, c, w, n in keys]
+    kept, left_out = eligible(given_, minimum=minimum, scope=scope)
+    assert len(kept) + sum(e.replacements or 0 for e in left_out) == len(given_)
+    assert all(0 < (e.replacements or 0) < minimum for e in left_out)
+    stricter, _ = eligible(given_, minimum=minimum + 1, scope=scope)
+    assert all(r in kept for r in stricter)
+    coarser = {"word": "class", "class": "problem", "problem": "problem"}[scope]
+    assert all(r in eligible(given_, minimum=minimum, scope=coarser)[0] for r in kept)
+
+
+def test_the_pairs_of_another_build() -> None:
+    """An ablation keeps (seed, class) pairs, whatever it finds for them and for others (D13)."""
+    kept, _ = eligible_columns(table_of(PROBLEM), minimum=20, scope="class")
+    pairs = eligible_pairs(kept)
+    assert sorted(map(tuple, zip(*pairs.to_pydict().values(), strict=True))) == [
+        ("s:1", "noun"),
+        ("t:3", "adjective"),
+    ]
+    others = [
+        *several("s:2", "noun", "boy", 30),
+        *several("s:1", "verb", "runs", 30),
+        *several("s:1", "noun", "dog", 1),
+    ]
+    assert replacements_in(of_pairs(table_of(others), pairs)) == others[-1:]
+    assert replacements_in(of_pairs(table_of([]), pairs)) == []
+
+
+# --- Sampling ---
+
+
+def test_each_subsample_has_the_size_asked_for() -> None:
+    """Exactly 20 per seed and class, over all words of the class, none twice."""
+    pool = [
+        *several("s:1", "noun", "boy", 30),
+        *several("s:1", "noun", "dog", 15),
+        *several("s:1", "verb", "runs", 25),
+        *several("s:2", "noun", "boy", 20),
+    ]
+    variants = drawn(pool)
+    for subsample in range(10):
+        counts = Counter(
+            (v.replacement.seed_id, v.replacement.word_class)
+            for v in variants
+            if subsample in v.subsamples
+        )
+        assert counts == {("s:1", "noun"): 20, ("s:1", "verb"): 20, ("s:2", "noun"): 20}
+    assert {n for v in variants for n in v.subsamples} == set(range(10))
+    # With 45 nouns the subsamples differ; with exactly 20 they cannot.
+    assert len({tuple(members(variants, n)) for n in range(10)}) == 10
+    assert all(len(v.subsamples) == 10 for v in variants if v.replacement.seed_id == "s:2")
+
+
+def test_all_where_there_are_fewer() -> None:
+    """A class with fewer replacements than asked for is in every subsample in full."""
+    variants = drawn(several("s:1", "noun", "boy", 7), subsamples=3)
+    assert [v.replacement.replacement for v in variants] == [f"boy{n:03}" for n in range(7)]
+    assert {v.subsamples for v in variants} == {(0, 1, 2)}
+
+
+def test_what_is_never_drawn_is_no_variant() -> None:
+    """Each variant stands once, with sorted subsamples, and only if it was drawn."""
+    variants = drawn(several("s:1", "noun", "boy", 200), subsamples=3, size=5)
+    assert len(variants) < 16
+    assert sum(len(v.subsamples) for v in variants) == 15
+    assert all(v.subsamples and list(v.subsamples) == sorted(set(v.subsamples)) for v in variants)
+    texts = [v.replacement.replacement for v in variants]
+    assert texts == sorted(set(texts))
+    assert drawn([]) == []
+
+
+def test_variants_are_sorted() -> None:
+    """By seed, class, word and replacement."""
+    pool = [
+        *several("s:2", "noun", "boy", 2),
+        *several("s:10", "verb", "run", 1),
+        *several("s:10", "noun", "run", 2),
+        *several("s:10", "noun", "dog", 1),
+    ]
+    found = [v.replacement for v in drawn(pool)]
+    keys = [(r.seed_id, r.word_class, r.word, r.replacement) for r in found]
+    assert keys == sorted(keys)
+    assert keys[0] == ("s:10", "noun", "dog", "dog000")
+
+
+POOLS = st.lists(
+    st.tuples(st.sampled_from("123"), st.sampled_from(["noun", "verb"]), st.integers(0, 40)),
+    unique=True,
+    max_size=40,
+)
+
+
+@modest
+@given(POOLS, st.randoms(), st.integers(-5, 5))
+def test_a_draw_depends_on_its_group_alone(
+    keys: list[tuple[str, str, int]], rng: random.Random, rng_seed: int
+) -> None:
+    """Neither input order nor other seeds or classes change a draw, so shards do not."""
+    pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
+    whole = drawn(pool, subsamples=3, size=4, rng_seed=rng_seed)
+    shuffled = list(pool)
+    rng.shuffle(shuffled)
+    assert drawn(shuffled, subsamples=3, size=4, rng_seed=rng_seed) == whole
+    groups = sorted({(r.seed_id, r.word_class) for r in pool})
+    pieces = [
+        v
+        for group in groups
+        for v in drawn(
+            [r for r in pool if (r.seed_id, r.word_class) == group],
+            subsamples=3,
+            size=4,
+            rng_seed=rng_seed,
+        )
+    ]
+    assert pieces == whole
+
+
+def test_a_subsample_does_not_depend_on_how_many_there_are() -> None:
+    """The first three of ten subsamples are the three of three."""
+    pool = several("s:1", "noun", "boy", 50)
+    three, ten = drawn(pool, subsamples=3), drawn(pool, subsamples=10)
+    assert [members(ten, n) for n in range(3)] == [members(three, n) for n in range(3)]
+
+
+def test_other_keys_draw_otherwise() -> None:
+    """Another rng_seed, seed or class draws other members of an equally large group."""
+
+    def numbers(seed_id: str, word_class: str, rng_seed: int) -> list[str]:
+        pool = several(seed_id, word_class, "boy", 60)
+        return members(drawn(pool, subsamples=1, rng_seed=rng_seed), 0)
+
+    draws = [
+        numbers("s:1", "noun", 0),
+        numbers("s:1", "noun", 1),
+        numbers("s:1", "noun", -1),
+        numbers("s:2", "noun", 0),
+        numbers("s:1", "verb", 0),
+    ]
+    assert len({tuple(d) for d in draws}) == len(draws)
+    assert numbers("s:1", "noun", 0) == draws[0]
+
+
+def test_draws_are_about_uniform() -> None:
+    """Over 400 subsamples of 10 out of 40, members and neighbours come about equally often."""
+    variants = drawn(several("s:1", "noun", "boy", 40), subsamples=400, size=10)
+    counts = [len(v.subsamples) for v in variants]
+    assert len(counts) == 40
+    assert sum(counts) == 4000
+    # χ² of 40 counts around 100; a fair draw without repetition has mean 39·¾ ≈ 29.
+    chi_square = sum((count - 100) ** 2 / 100 for count in counts)
+    assert 10 < chi_square < 60
+    # Two given members meet in 400·(10·9)/(40·39) ≈ 23 subsamples.
+    together = [len(set(a.subsamples) & set(b.subsamples)) for a, b in pairwise(variants)]
+    assert 18 < sum(together) / len(together) < 28
+
+
+def test_two_subsamples_overlap_as_chance_has_it() -> None:
+    """Subsamples are drawn anew each time: 10 out of 40 share 2.5 on average."""
+    variants = drawn(several("s:1", "noun", "boy", 40), subsamples=200, size=10)
+    subsamples = [set(members(variants, n)) for n in range(200)]
+    shared = [len(a & b) for a, b in pairwise(subsamples)]
+    assert 2.0 < sum(shared) / len(shared) < 3.0
+
+
+def test_a_small_draw_stays_as_it_is() -> None:
+    """Golden values: published subsamples have to be drawn alike by every version."""
+    variants = drawn(several("snli:1", "noun", "boy", 6), subsamples=3, size=2, rng_seed=0)
+    assert {v.replacement.replacement: v.subsamples for v in variants} == {
+        "boy000": (1,),
+        "boy001": (2,),
+        "boy002": (0,),
+        "boy005": (0, 1, 2),
+    }

@@ -1,0 +1,310 @@
+"""Substitution by offsets, scrambling, and the rows of the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.replacement_tables import Replacement, Variant, variant_table
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from generation.records import Seed, Sentence, SharedWord, Span, Token
+from generation.variants.rows import (
+    edits_of,
+    scramble,
+    seed_rows,
+    spans_of,
+    substitute,
+    word_spans,
+)
+from generation.variants.rows import variant_rows as variant_columns
+from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
+
+modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Examples enough to find what is wrong; a busy machine is no failure."""
+
+# --- Substitution ---
+
+
+@st.composite
+def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
+    """A text and sorted spans in it that do not overlap, some adjacent, some empty."""
+    text = draw(st.text(max_size=30))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    spans = [(a, b) for a, b in pairwise(cuts) if draw(st.booleans())]
+    return text, spans
+
+
+@modest
+@given(texts_with_spans(), st.text(max_size=6))
+def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], word: str) -> None:
+    """The same as cutting and pasting from right to left, and the spans show the word."""
+    text, spans = case
+    expected = text
+    for start, end in reversed(spans):
+        expected = expected[:start] + word + expected[end:]
+    new, new_spans = substitute(text, spans, word)
+    assert new == expected
+    assert [new[start:end] for start, end in new_spans] == [word] * len(spans)
+    assert all(end - start == len(word) for start, end in new_spans)
+    assert list(new_spans) == sorted(new_spans)
+
+
+@modest
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=6), st.text(max_size=6), st.text())
+def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
+    """Putting the original back at the new spans gives the original text and spans."""
+    text = word.join(pieces)
+    spans, start = [], 0
+    for piece in pieces[:-1]:
+        start += len(piece)
+        spans.append((start, start + len(word)))
+        start += len(word)
+    new, new_spans = substitute(text, spans, other)
+    assert new == other.join(pieces)
+    assert substitute(new, new_spans, word) == (text, tuple(spans))
+
+
+def test_substitute_leaves_words_within_words_alone() -> None:
+    """Offsets, not a search: "boy" within "cowboy" stays."""
+    assert substitute("boy, cowboy", [(0, 3)], "girl") == ("girl, cowboy", ((0, 4),))
+    assert substitute("boy", [], "girl") == ("boy", ())
+
+
+def test_substitute_several_words() -> None:
+    """To each span its own word, whatever their lengths."""
+    spans = [(0, 1), (2, 5), (10, 11), (12, 15)]
+    assert substitute("a boy and a dog.", spans, ["an", "owl", "an", "ape"]) == (
+        "an owl and an ape.",
+        ((0, 2), (3, 6), (11, 13), (14, 17)),
+    )
+    with pytest.raises(ValueError, match="shorter"):
+        substitute("a boy", [(0, 1), (2, 5)], ["an"])
+
+
+# --- Scrambling ---
+
+WORDS = st.text("abcdefgé", min_size=1, max_size=10)
+
+
+@modest
+@given(WORDS, st.text(max_size=5))
+def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
+    """The same letters, another order wherever there is one, the same for the same key."""
+    scrambled = scramble(word, key)
+    assert sorted(scrambled) == sorted(word)
+    assert (scrambled == word) == (len(set(word)) == 1)
+    assert scramble(word, key) == scrambled
+
+
+def test_scramble_depends_on_the_key() -> None:
+    """Another key shuffles otherwise, and all orders but the word's own come up."""
+    found = {scramble("abc", str(key)) for key in range(100)}
+    assert found == {"acb", "bac", "bca", "cab", "cba"}
+
+
+# --- Rows ---
+
+SEEDS = {
+    seed.seed_id: seed
+    for seed in (
+        Seed(
+            seed_id="snli:2",
+            source="snli",
+            texts=("A girl sees a girl.", "A girl runs."),
+            label="contradiction",
+            annotator_labels=("contradiction", "neutral"),
+        ),
+        Seed(
+            seed_id="snli:10",
+            source="snli",
+            texts=("Small dogs bark.", "They are Small dogs."),
+            label="entailment",
+        ),
+    )
+}
+
+SPANS: dict[tuple[str, str], tuple[list[Span], list[Span]]] = {
+    ("snli:2", "girl"): ([(2, 6), (14, 18)], [(2, 6)]),
+    ("snli:10", "dogs"): ([(6, 10)], [(15, 19)]),
+}
+
+
+def variant(
+    seed_id: str, word: str, text: str, subsamples: tuple[int, ...], **more: Any
+) -> Variant:
+    settings: dict[str, Any] = {
+        "premise_mlms": ("b",),
+        "hypothesis_mlms": ("a", "b"),
+        "log_odds": 0.5,
+        **more,
+    }
+    return Variant(
+        Replacement(
+            seed_id=seed_id,
+            source="snli",
+            word=word,
+            word_class="noun",
+            replacement=text,
+            **settings,
+        ),
+        subsamples,
+    )
+
+
+VARIANTS = [
+    variant("snli:2", "girl", "woman", (0, 3)),
+    variant("snli:2", "girl", "boy", (1,), premise_mlms=("c",), hypothesis_mlms=()),
+    variant("snli:10", "dogs", "cats", (2,)),
+]
+
+
+def variant_rows(
+    variants: Sequence[Variant],
+    seeds: Mapping[str, Seed],
+    spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
+) -> pa.Table:
+    table = variant_table(variants)
+    return variant_columns(table, seeds, edits_of(table, spans))
+
+
+def test_seed_rows() -> None:
+    """The seeds sorted by id, their id as variant_id, and nothing in the other columns."""
+    table = seed_rows(SEEDS.values())
+    assert table.schema == arrow_schema()
+    ten, two = table.to_pylist()
+    assert (ten["seed_id"], two["seed_id"]) == ("snli:10", "snli:2")
+    assert two["variant_id"] == "snli:2"
+    assert (two["source"], two["premise"], two["hypothesis"]) == (
+        "snli",
+        "A girl sees a girl.",
+        "A girl runs.",
+    )
+    assert (two["label"], ten["label"]) == (2, 0)
+    assert (two["annotator_labels"], ten["annotator_labels"]) == ([2, 1], [])
+    assert [two[c] for c in replacement_columns()] == [
+        *[None, None, None, [], [], [], [], [], None],
+        *[None] * len(SIGNALS),
+        [],
+    ]
+
+
+def test_variant_rows() -> None:
+    """One row per variant: the texts with the word replaced, where it stands, and who says so."""
+    table = variant_rows(VARIANTS, SEEDS, SPANS)
+    assert table.schema == arrow_schema()
+    rows = table.to_pylist()
+    assert [row["variant_id"] for row in rows] == [
+        "snli:10/noun/dogs/cats",
+        "snli:2/noun/girl/boy",
+        "snli:2/noun/girl/woman",
+    ]
+    assert rows[2] == {
+        "variant_id": "snli:2/noun/girl/woman",
+        "seed_id": "snli:2",
+        "source": "snli",
+        "premise": "A woman sees a woman.",
+        "hypothesis": "A woman runs.",
+        "label": 2,
+        "word_class": "noun",
+        "original": "girl",
+        "replacement": "woman",
+        "premise_spans": [[2, 7], [15, 20]],
+        "hypothesis_spans": [[2, 7]],
+        "mlms": ["a", "b"],
+        "premise_mlms": ["b"],
+        "hypothesis_mlms": ["a", "b"],
+        "log_odds": 0.5,
+        **dict.fromkeys(SIGNALS),
+        "mlm_count": 2,
+        "subsamples": [0, 3],
+        "annotator_labels": [2, 1],
+    }
+    assert (rows[1]["mlms"], rows[1]["hypothesis_mlms"]) == (["c"], [])
+    assert rows[0]["hypothesis"] == "They are Small cats."
+
+
+def test_rows_of_several_changes() -> None:
+    """Pairs in both columns, the spans of all of them in order; the id has no spaces."""
+    several = [variant("snli:2", "girl A a", "owl An an", (0,))]
+    edits = [[([(0, 1), (2, 6), (12, 13), (14, 18)], ["An", "owl", "an", "owl"]),
+              ([(0, 1), (2, 6)], ["An", "owl"])]]  # fmt: skip
+    (row,) = variant_columns(variant_table(several), SEEDS, edits).to_pylist()
+    assert row["variant_id"] == "snli:2/noun/girl+A+a/owl+An+an"
+    assert (row["original"], row["replacement"]) == ("girl A a", "owl An an")
+    assert (row["premise"], row["hypothesis"]) == ("An owl sees an owl.", "An owl runs.")
+    assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
+    assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
+
+
+def test_rows_do_not_depend_on_the_order() -> None:
+    """The same rows for the same variants and seeds, however they come."""
+    backwards = dict(reversed(SEEDS.items()))
+    assert seed_rows(backwards.values()) == seed_rows(SEEDS.values())
+    assert variant_rows(VARIANTS[::-1], backwards, SPANS) == variant_rows(VARIANTS, SEEDS, SPANS)
+
+
+def test_no_rows() -> None:
+    """Empty tables have the columns too."""
+    for table in (seed_rows([]), variant_rows([], {}, {})):
+        assert isinstance(table, pa.Table)
+        assert (table.num_rows, table.schema) == (0, arrow_schema())
+
+
+@st.composite
+def random_variants(draw: st.DrawFn) -> tuple[list[Variant], dict[str, Seed], Any]:
+    """Seeds whose words stand anywhere in the texts, and replacements of some of them."""
+    seeds, spans, variants = {}, {}, []
+    letters = st.text("abé", min_size=1, max_size=4)
+    for n in range(draw(st.integers(1, 4))):
+        word = draw(letters)
+        texts = []
+        places: list[list[Span]] = []
+        for _ in range(2):
+            words = [*draw(st.lists(st.sampled_from([word, "x", "yy", "."]), max_size=5)), word]
+            starts = [sum(len(w) + 1 for w in words[:i]) for i in range(len(words))]
+            texts.append(" ".join(words))
+            places.append(
+                [(s, s + len(w)) for s, w in zip(starts, words, strict=True) if w == word]
+            )
+        seed = Seed(seed_id=f"s:{n}", source="s", texts=tuple(texts),
+                    label="neutral")  # fmt: skip
+        seeds[seed.seed_id] = seed
+        spans[seed.seed_id, word] = (places[0], places[1])
+        for text in draw(st.lists(letters, unique=True, max_size=4)):
+            variants.append(variant(seed.seed_id, word, text, (0,)))
+    return variants, seeds, spans
+
+
+@modest
+@given(random_variants())
+def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed], Any]) -> None:
+    """Every span holds the replacement; with the original there, the row is its seed."""
+    variants, seeds, spans = case
+    rows = variant_rows(variants, seeds, spans).to_pylist()
+    ids = [row["variant_id"] for row in rows]
+    assert len(set(ids)) == len(variants)
+    assert ids == sorted(ids)
+    for row in rows:
+        for side in ("premise", "hypothesis"):
+            at = [(start, end) for start, end in row[f"{side}_spans"]]
+            assert {row[side][start:end] for start, end in at} == {row["replacement"]}
+            back, _ = substitute(row[side], at, row["original"])
+            assert back == getattr(seeds[row["seed_id"]], side)
+
+
+# --- Spans of words ---
+
+
+def test_spans_of_tokens() -> None:
+    """Offsets are those of the tokens, on each side its own."""
+    premise = Sentence("A boy, a boy", (Token("A", 0, "DT"), Token("boy", 2, "NN"),
+                       Token(",", 5, ","), Token("a", 7, "DT"), Token("boy", 9, "NN")))  # fmt: skip
+    hypothesis = Sentence("boy", (Token("boy", 0, "NN"),))
+    assert spans_of(premise, (1, 4)) == [(2, 5), (9, 12)]
+    word = SharedWord("boy", "noun", ((1, 4), (0,)))
+    assert word_spans([premise, hypothesis], word) == [[(2, 5), (9, 12)], [(0, 3)]]

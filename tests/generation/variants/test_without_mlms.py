@@ -1,0 +1,110 @@
+"""A build without some of the run's masked LMs: what one made without them would have been."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.tiny_models import tiny_model
+from typer.testing import CliRunner
+
+from generation import Config, build, generate
+from generation.cli import app
+from generation.config import BUNDLED_MLM
+from generation.run_folder import RunFolder, digest_of_file, read_json
+
+MADE = ("replacements", "exclusions", "seeds", "variants")
+
+
+def config(run: Path, *mlms: str) -> Config:
+    return Config.from_recipe("demo", run=str(run), limit=12, mlms=mlms)
+
+
+def made(run: RunFolder) -> dict[str, str]:
+    return {name: digest_of_file(getattr(run, name)) for name in MADE}
+
+
+@pytest.fixture(scope="module")
+def other() -> Path:
+    """A masked LM with random weights."""
+    return tiny_model("bert-uncased")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, other: Path) -> RunFolder:
+    """A run of two masked LMs, built."""
+    return generate(config(tmp_path_factory.mktemp("run") / "both", str(other), BUNDLED_MLM))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that never asked the random one, built."""
+    return generate(config(tmp_path_factory.mktemp("run") / "alone", BUNDLED_MLM))
+
+
+def test_bytes_are_those_of_a_run_without_it(
+    both: RunFolder, alone: RunFolder, other: Path
+) -> None:
+    """Every table of the build; with both they are others, as the second adds replacements."""
+    without = build(both.path, into="without", without_mlms=(other.name,))
+    assert made(without) == made(alone)
+    assert made(without)["replacements"] != made(both)["replacements"]
+    named = {m for row in pq.read_table(both.variants)["mlms"].to_pylist() for m in row}
+    assert named == {other.name, BUNDLED_MLM}
+
+
+def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other: Path) -> None:
+    """It differs from that of a run without it in the setting, and so the fingerprint, alone."""
+    without = read_json(build(both.path, into="told", without_mlms=(other.name,)).manifest)
+    expected = read_json(alone.manifest)
+    assert without["config"].pop("without_mlms") == [other.name]
+    assert [mlm["name"] for mlm in without["mlms"]] == [BUNDLED_MLM]
+    assert without.pop("fingerprint") != expected.pop("fingerprint")
+    assert without == expected
+
+
+def test_without_the_option_nothing_says_so(both: RunFolder) -> None:
+    """Runs that leave nobody out keep their bytes."""
+    assert "without_mlms" not in read_json(both.manifest)["config"]
+    assert "without_mlms" not in both.config.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["bert-tiny-mml"], "got 'bert-tiny-mml'; did you mean 'bert-tiny-mlm'?"),
+        ([BUNDLED_MLM, "{other}"], "without_mlms: expected to leave one of ["),
+    ],
+)
+def test_names_have_to_be_there_and_leave_one(
+    both: RunFolder, other: Path, names: list[str], message: str
+) -> None:
+    """The message names those there are; the build that was there stays."""
+    arguments = [
+        word for name in names for word in ("--without-mlm", name.format(other=other.name))
+    ]
+    result = CliRunner().invoke(app, ["build", "--run", str(both.path), *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert both.manifest.is_file()
+
+
+def test_command_runs_no_masked_lm(
+    both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the store; the run keeps all, and the next build uses them again."""
+    run, before = RunFolder(tmp_path / "run"), made(both)
+    shutil.copytree(both.path, run.path)
+    monkeypatch.setattr("generation.suggestions.masked_lm.MaskedLM.load", None)
+    arguments = ["build", "--run", str(run.path), "--out", str(tmp_path / "merge-nli")]
+    result = CliRunner().invoke(app, [*arguments, "--without-mlm", other.name])
+    assert result.exit_code == 0, result.output
+    provenance = read_json(tmp_path / "merge-nli" / "demo" / "provenance.json")
+    assert provenance["config"]["without_mlms"] == [other.name]
+    card = (tmp_path / "merge-nli" / "README.md").read_text(encoding="utf-8")
+    assert f"| without_mlms | {other.name} |" in card
+    assert made(run) != before
+    build(run.path)
+    assert made(run) == before

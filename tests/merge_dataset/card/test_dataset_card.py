@@ -1,0 +1,269 @@
+"""The card of a dataset folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import yaml
+
+from merge_dataset.card import render as card
+from merge_dataset.card import text as card_text
+from merge_dataset.card.statistics import compute_statistics
+from merge_dataset.export import export
+from merge_dataset.schema import arrow_schema, features
+
+
+@pytest.fixture
+def text(dataset: Path) -> str:
+    """The card's text."""
+    return (dataset / "README.md").read_text()
+
+
+def test_statistics_by_hand(text: str) -> None:
+    """The figures of the small run, counted by hand.
+
+    Nouns: 6 variants, in 2+2+1+2+2+2 = 11 draws over 3 subsamples. Verbs: 3 variants, 6
+    draws. Adjectives: 2 variants, 4 draws. Three seeds, one of each label.
+    """
+    assert (
+        card.find_statistics_block(text)
+        == """\
+<!-- statistics -->
+| configuration | seeds | entailment (%) | neutral (%) | contradiction (%) | unique variants \
+| unique variants per seed | variants per subsample |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| `snli` | 3 | 33.3 | 33.3 | 33.3 | 11 | 3.7 | 7.0 |
+| `snli_nouns` | 2 | 50.0 | 50.0 | 0.0 | 6 | 3.0 | 3.7 |
+| `snli_verbs` | 2 | 50.0 | 0.0 | 50.0 | 3 | 1.5 | 2.0 |
+| `snli_adjectives` | 1 | 0.0 | 100.0 | 0.0 | 2 | 2.0 | 1.3 |
+<!-- /statistics -->
+"""
+    )
+
+
+def test_card_is_what_the_folder_gives(dataset: Path, text: str) -> None:
+    """The card is a function of the files: rendering again gives the same."""
+    assert card.render(dataset) == text
+
+
+def rendered(dataset: Path, **settings: Any) -> str:
+    """The card of a run with some settings, in one line."""
+    path = dataset / "snli" / "provenance.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps({**made, "config": {**made["config"], **settings}}))
+    return " ".join(card.render(dataset).split())
+
+
+_PAIRS = "the i-th of `original` became the i-th of `replacement`"
+_RELATIVES = "Morphological relatives of a replaced word are left alone"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "pairs", "relatives"),
+    [
+        ({}, "", False, True),
+        ({"families": "reject"}, "Words of which another form stands in", False, False),
+        ({"families": "inflect"}, "Other forms of a replaced word are replaced too", True, False),
+        ({"words_at_once": 3}, "A variant replaces 3 shared words of the class", True, True),
+        ({"repair_articles": True}, 'Where "a" or "an" stands before', True, True),
+    ],
+)
+def test_options_are_told(
+    dataset: Path, settings: dict[str, Any], said: str, pairs: bool, relatives: bool
+) -> None:
+    """What changes beside one word, how the columns hold it, and which limit is gone."""
+    text = rendered(dataset, **settings)
+    assert said in text
+    assert (_PAIRS in text, _RELATIVES in text) == (pairs, relatives)
+    assert text.count("English only.") == 1
+
+
+def test_words_of_several_pieces_are_a_limit_unless_they_are_replaced(dataset: Path) -> None:
+    """By the setting `max_pieces`."""
+    limit = "splits into several word pieces is not replaced by that model"
+    assert limit in rendered(dataset)
+    assert limit not in rendered(dataset, max_pieces=2)
+
+
+def test_front_matter_for_the_hub(dataset: Path, text: str) -> None:
+    """The Hub's fields for a derived, automatically labelled NLI dataset."""
+    header = card.read_front_matter(text)
+    assert header == card.front_matter(dataset)
+    assert header["language"] == ["en"]
+    assert header["license"] == ["cc-by-sa-4.0"]
+    assert header["task_categories"] == ["text-classification"]
+    assert header["task_ids"] == ["natural-language-inference"]
+    assert header["source_datasets"] == ["extended|snli"]
+    assert header["size_categories"] == ["n<1K"]
+    assert header["annotations_creators"] == ["crowdsourced", "machine-generated"]
+    assert "&id" not in text  # no YAML aliases
+
+
+def test_configs_list_the_files(text: str) -> None:
+    """Splits and paths per configuration; the one of all classes lists every class."""
+    configs = {c["config_name"]: c for c in card.read_front_matter(text)["configs"]}
+    assert list(configs) == ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+    assert configs["snli"]["data_files"] == [
+        {"split": "seeds", "path": "snli/seeds.parquet"},
+        {
+            "split": "variants",
+            "path": [f"snli/{c}/variants.parquet" for c in ("nouns", "verbs", "adjectives")],
+        },
+    ]
+    assert configs["snli_verbs"]["data_files"] == [
+        {"split": "seeds", "path": "snli/verbs/seeds.parquet"},
+        {"split": "variants", "path": "snli/verbs/variants.parquet"},
+    ]
+
+
+def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
+    """`datasets` reads features, label names and sizes as they are."""
+    for entry in card.front_matter(dataset)["dataset_info"]:
+        info = datasets.DatasetInfo._from_yaml_dict(entry)
+        assert info.features == features()
+        assert info.features.arrow_schema.remove_metadata() == arrow_schema()
+        assert (
+            info.splits["variants"].num_examples
+            == compute_statistics(dataset, entry["config_name"]).variants
+        )
+        assert 0 < info.splits["seeds"].num_bytes < info.dataset_size
+        assert info.download_size == sum(
+            (dataset / path).stat().st_size
+            for config in card.front_matter(dataset)["configs"]
+            if config["config_name"] == entry["config_name"]
+            for split in config["data_files"]
+            for path in ([split["path"]] if isinstance(split["path"], str) else split["path"])
+        )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Eligible seeds: 2 for nouns, 2 for verbs, 1 for adjectives.",
+        "1,000 read, 20 without a gold label dropped, 980 kept",
+        "Tagger: en_core_web_sm 3.8.0.",
+        "Ablation: none.",
+        "| a/bert | cd5ef92a | BertForMaskedLM | float32 | cpu |",
+        "| rng_seed | 20251028 |",
+        "| min_replacements | 1 |",
+        "| probability_filter | true |",
+        "| mlm | word_class | suggestions | less_probable | other_class | in_problem | kept "
+        "| replacements |",
+        "| a/bert | noun | 1,200 | 1,000 | 33 | 7 | 160 | 6 |",
+        "CC BY-SA 4.0",
+        "arXiv",
+        "2510.24295",
+        "A large annotated corpus for learning natural language inference",
+        'load_dataset("merge-nli", "snli_nouns")',
+        "was not annotated again",
+        "several word pieces",
+        "English only",
+    ],
+)
+def test_card_tells(text: str, words: str) -> None:
+    """What a reader must find: origin, settings, funnel, licence, limits, citation."""
+    assert words in text
+
+
+def test_unset_settings_are_left_out(text: str) -> None:
+    """What was not set has no row: it would only bury what was."""
+    assert "| limit |" not in text
+    assert "| label_map |" not in text
+
+
+def test_every_column_is_described() -> None:
+    """The table of columns has each of them once, in order."""
+    described = [name.strip("` ") for names in card_text.COLUMNS for name in names.split(",")]
+    assert described == arrow_schema().names
+
+
+@pytest.mark.parametrize(
+    ("source", "licence", "origin", "cites"),
+    [
+        ("demo", ["cc0-1.0"], "original", []),
+        ("snli", ["cc-by-sa-4.0"], "extended|snli", ["Bowman, Samuel R."]),
+        (
+            "mnli-m",
+            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
+            "extended|multi_nli",
+            ["Williams, Adina and Nangia"],
+        ),
+        (
+            "mnli-mm",
+            ["cc-by-3.0", "cc-by-sa-3.0", "other"],
+            "extended|multi_nli",
+            ["Williams, Adina and Nangia"],
+        ),
+        ("anli-r1", ["cc-by-nc-4.0"], "extended|anli", ["Nie, Yixin"]),
+        ("my-own", ["unknown"], "extended|other-my-own", []),
+    ],
+)
+def test_each_source_has_its_own_licence_and_citation(
+    make_run: Callable[..., Path],
+    tmp_path: Path,
+    source: str,
+    licence: list[str],
+    origin: str,
+    cites: list[str],
+) -> None:
+    """Only what the folder holds is licensed and cited."""
+    export(make_run(source=source), tmp_path / "merge-nli")
+    text = (tmp_path / "merge-nli/README.md").read_text()
+    header = card.read_front_matter(text)
+    assert header["license"] == licence
+    assert header["source_datasets"] == [origin]
+    everyone = ("Bowman, Samuel R.", "Williams, Adina and Nangia", "Nie, Yixin", "Arakelyan")
+    assert [name for name in everyone if name in text.split("## Citation")[1]] == cites
+    assert "Zgreab" in text
+
+
+def test_two_sources_of_one_corpus_are_cited_once(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """MultiNLI's entry stands once for its two parts."""
+    for source in ("mnli-m", "mnli-mm"):
+        export(make_run(source, source), tmp_path / "merge-nli")
+    text = (tmp_path / "merge-nli/README.md").read_text()
+    assert text.count("@inproceedings{williams-etal-2018-broad") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (None, "none"),
+        (False, "false"),
+        (20251028, "20251028"),
+        (["a", "b"], "a, b"),
+        ({"e": "entailment"}, "e: entailment"),
+        ({}, "none"),
+        ("two\nlines | bar", "two lines \\| bar"),
+    ],
+)
+def test_cells(value: Any, cell: str) -> None:
+    """Settings of any kind stay within their cell."""
+    assert card._cell(value) == cell
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# No header\n", "no mapping but NoneType"),
+        ("---\n- a\n---\n", "no mapping but list"),
+        ("---\na: [\n---\n", "not YAML"),
+        ("---\na: 1\n", "no mapping but NoneType"),
+    ],
+)
+def test_broken_header(text: str, message: str) -> None:
+    """A card without a proper header is refused with the reason."""
+    with pytest.raises(ValueError, match=message):
+        card.read_front_matter(text)
+
+
+def test_header_is_plain_yaml(text: str) -> None:
+    """Any YAML reader gets the same from it."""
+    assert yaml.safe_load(text.split("---\n")[1]) == card.read_front_matter(text)

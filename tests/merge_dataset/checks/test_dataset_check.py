@@ -1,0 +1,526 @@
+"""Every kind of problem is found, told once, and told where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset.checks.folder import check
+from merge_dataset.checks.replacements import restore, row_problems
+
+Rows = list[dict[str, Any]]
+Edit = Callable[[str, Callable[[Rows], object]], None]
+
+NOUNS = "snli/nouns/variants.parquet"
+NOUN_SEEDS = "snli/nouns/seeds.parquet"
+SEEDS = "snli/seeds.parquet"
+FIRST = "snli:1:noun:dog:cat"
+"""The first row of NOUNS: A girl and a small cat run. / A girl has a small cat."""
+
+
+def put(column: str, value: object) -> Callable[[Rows], None]:
+    """Set a column of the first row."""
+
+    def change(rows: Rows) -> None:
+        rows[0][column] = value
+
+    return change
+
+
+def test_good_dataset(dataset: Path) -> None:
+    """The exported folder has no problems."""
+    assert check(dataset) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (NOUNS, put("label", 0), f"{NOUNS}: expected the label of the seed; got 0 ({FIRST})"),
+        (
+            NOUNS,
+            put("seed_id", "snli:9"),
+            f"{NOUNS}: expected the seed of every variant in the seeds split; got 'snli:9' "
+            f"({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("premise", "A girl and a small cat ran."),
+            f"{NOUNS}: expected the seed's premise once the original is put back; got "
+            f"'A girl and a small dog ran.' ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("hypothesis", "The girl has a small cat."),
+            f"{NOUNS}: expected the replacement at hypothesis_spans; got ['l c'], not 'cat' "
+            f"({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("hypothesis_spans", []),
+            f"{NOUNS}: expected hypothesis_spans: at least one [start, end), ascending, inside "
+            f"the text; got [] ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("original", "mouse"),
+            f"{NOUNS}: expected the seed's premise once the original is put back; got "
+            f"'A girl and a small mouse run.' ({FIRST})",
+        ),
+        (
+            NOUNS,
+            lambda rows: rows[0].update(
+                replacement="dog",
+                premise="A girl and a small dog run.",
+                hypothesis="A girl has a small dog.",
+            ),
+            f"{NOUNS}: expected original and replacement to differ; got 'dog' ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("word_class", "verb"),
+            f"{NOUNS}: expected word_class to be 'noun'; got 'verb' ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("subsamples", [0, 3]),
+            f"{NOUNS}: expected subsamples: at least one number in 0..2, ascending, each once; "
+            f"got [0, 3] ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("mlms", ["b/roberta"]),
+            f"{NOUNS}: expected mlms to be the sorted union of premise_mlms and "
+            f"hypothesis_mlms; got ['b/roberta'] ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("mlm_count", 1),
+            f"{NOUNS}: expected mlm_count to be the number of mlms, 2; got 1 ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("hypothesis_pll_change", None),
+            f"{NOUNS}: expected premise_pll_change and hypothesis_pll_change, or neither; got only "
+            f"premise_pll_change ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("source", "demo"),
+            f"{NOUNS}: expected the source 'snli'; got 'demo' ({FIRST})",
+        ),
+        (
+            NOUNS,
+            put("replacement", None),
+            f"{NOUNS}: expected a value for replacement; got None ({FIRST})",
+        ),
+        (
+            NOUNS,
+            lambda rows: rows[1].update(variant_id=FIRST),
+            f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times",
+        ),
+        (
+            "snli/adjectives/variants.parquet",
+            put("variant_id", FIRST),
+            f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times",
+        ),
+        (
+            NOUNS,
+            lambda rows: rows.__delitem__(slice(4, 6)),
+            f"{NOUN_SEEDS}: expected every seed to have variants; got 'snli:2' (snli:2)",
+        ),
+        (
+            SEEDS,
+            lambda rows: rows.append(rows[0] | {"seed_id": "snli:4", "variant_id": "snli:4"}),
+            f"{SEEDS}: expected every seed to have variants; got 'snli:4' (snli:4)",
+        ),
+        (
+            NOUN_SEEDS,
+            lambda rows: rows.append(rows[0]),
+            f"{NOUN_SEEDS}: expected ids that occur once; got 'snli:1' 2 times",
+        ),
+        (
+            SEEDS,
+            lambda rows: rows.pop(),
+            "snli/verbs/seeds.parquet: expected every seed among the seeds of all classes; got "
+            "'snli:3' (snli:3)",
+        ),
+        (
+            NOUN_SEEDS,
+            put("annotator_labels", [2]),
+            f"{NOUN_SEEDS}: expected annotator_labels as in the seeds of all classes; got [2] "
+            f"instead of [1, 1, 2] (snli:1)",
+        ),
+        (
+            SEEDS,
+            put("variant_id", "x"),
+            f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x' (x)",
+        ),
+        (
+            SEEDS,
+            put("label", 3),
+            f"{SEEDS}: expected a label of 0 to 2; got 3 (snli:1)",
+        ),
+        (
+            SEEDS,
+            put("premise", None),
+            f"{SEEDS}: expected a value for premise; got None (snli:1)",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_rows(
+    dataset: Path, edit_dataset: Edit, file: str, change: Callable[[Rows], object], problem: str
+) -> None:
+    """One wrong thing in the rows is told with file, expectation, value and id."""
+    edit_dataset(file, change)
+    assert problem in check(dataset)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("word_class", "noun"),
+        ("original", "girl"),
+        ("replacement", "boy"),
+        ("premise_spans", [[0, 1]]),
+        ("hypothesis_spans", [[0, 1]]),
+        ("mlms", ["a"]),
+        ("premise_mlms", ["a"]),
+        ("hypothesis_mlms", ["a"]),
+        ("log_odds", 0.5),
+        ("mlm_count", 0),
+        ("premise_pll_change", 0.0),
+        ("hypothesis_pll_change", -0.5),
+        ("zipf_frequency", 5.5),
+        ("number_changed", False),
+        ("tense_changed", True),
+        ("article_fits", True),
+        ("subsamples", [0]),
+    ],
+)
+def test_seed_with_a_replacement_column(
+    dataset: Path, edit_dataset: Edit, column: str, value: object
+) -> None:
+    """In the split `seeds` each replacement column is empty."""
+    edit_dataset(SEEDS, put(column, value))
+    problem = f"{SEEDS}: expected {column} to be empty in seeds; got {value!r} (snli:1)"
+    assert problem in check(dataset)
+
+
+def test_empty_strings_are_empty_too(dataset: Path, edit_dataset: Edit) -> None:
+    """Null, "" and [] all count as empty."""
+    for file in (SEEDS, NOUN_SEEDS, "snli/verbs/seeds.parquet", "snli/adjectives/seeds.parquet"):
+        edit_dataset(file, lambda rows: [r.update(original="", mlms=None) for r in rows])
+    assert check(dataset) == []
+
+
+def test_many_of_a_kind_are_counted(dataset: Path, edit_dataset: Edit) -> None:
+    """A kind takes one line: three examples and the number of the others."""
+    edit_dataset(NOUNS, lambda rows: [row.update(label=2) for row in rows])
+    (problem,) = check(dataset)
+    assert problem == (
+        f"{NOUNS}: expected the label of the seed; got 2 ({FIRST}); 2 (snli:1:noun:girl:boy); "
+        f"2 (snli:1:noun:girl:man); and 3 more"
+    )
+
+
+VARIANT: dict[str, Any] = {
+    "premise": "A boy and a boy.",
+    "hypothesis": "A boy.",
+    "original": "girl",
+    "replacement": "boy",
+    "premise_spans": [[2, 5], [12, 15]],
+    "hypothesis_spans": [[2, 5]],
+    "mlms": ["a", "b"],
+    "premise_mlms": ["b"],
+    "hypothesis_mlms": ["a", "b"],
+    "mlm_count": 2,
+    "premise_pll_change": None,
+    "hypothesis_pll_change": None,
+    "subsamples": [0, 9],
+}
+SEED = {"premise": "A girl and a girl.", "hypothesis": "A girl."}
+
+
+def test_good_variant() -> None:
+    """Two occurrences, put back from right to left, give the seed."""
+    words = {"boy": "girl"}
+    assert restore(VARIANT["premise"], VARIANT["premise_spans"], words) == SEED["premise"]
+    assert list(row_problems(VARIANT, SEED, 10)) == []
+
+
+SEVERAL: dict[str, Any] = {
+    **VARIANT,
+    "premise": "An owl and an ape.",
+    "hypothesis": "A cat, an owl.",
+    "original": "girl boy A a",
+    "replacement": "owl ape An an",
+    "premise_spans": [[0, 2], [3, 6], [11, 13], [14, 17]],
+    "hypothesis_spans": [[7, 9], [10, 13]],
+}
+SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl."}
+
+
+def test_several_changes() -> None:
+    """What stands at a span says which of the words stood there."""
+    assert list(row_problems(SEVERAL, SEED_OF_SEVERAL, 10)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "got"),
+    [
+        (
+            {"original": "girl boy A"},
+            "another word in replacement for each in original",
+            "'girl boy A' and 'owl ape An an'",
+        ),
+        (
+            {"replacement": "owl owl An an"},
+            "another word in replacement for each in original",
+            "'girl boy A a' and 'owl owl An an'",
+        ),
+        (
+            {"original": "girl boy A an"},
+            "original and replacement to differ in each word",
+            "['an']",
+        ),
+        (
+            {"original": "girl boy A a dog", "replacement": "owl ape An an cat"},
+            "every word of replacement at some span",
+            "['cat']",
+        ),
+        (
+            {"hypothesis_spans": [[0, 1], [7, 9], [10, 13]]},
+            "the replacement at hypothesis_spans",
+            "['A'], not 'owl' or 'ape' or 'An' or 'an'",
+        ),
+        (
+            {"original": "boy girl A a"},
+            "the seed's premise once the original is put back",
+            "'A boy and a girl.'",
+        ),
+        (
+            {"premise_spans": [[0, 2], [3, 6], [14, 17]]},
+            "the seed's premise once the original is put back",
+            "'A girl and an boy.'",
+        ),
+    ],
+)
+def test_several_changes_that_are_wrong(change: Any, expected: str, got: str) -> None:
+    """Pairs that are none, words that stand nowhere, spans that are missing."""
+    assert (expected, got) in list(row_problems(SEVERAL | change, SEED_OF_SEVERAL, 10))
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        None, [], [[5, 2]], [[2, 2]], [[12, 15], [2, 5]], [[2, 5], [4, 7]], [[-1, 2]],
+        [[14, 17]], [[2]], [[2, 5, 7]], [None], [[None, 5]],
+    ],
+)  # fmt: skip
+def test_spans_that_are_none(spans: Any) -> None:
+    """Spans must be ascending, apart, not empty and inside the text."""
+    ((expected, got),) = row_problems(VARIANT | {"premise_spans": spans}, SEED, 10)
+    assert expected.startswith("premise_spans: at least one")
+    assert got == str(spans or [])
+
+
+@pytest.mark.parametrize("drawn", [None, [], [1, 0], [1, 1], [-1], [10], [None]])
+def test_subsamples_that_are_none(drawn: Any) -> None:
+    """Numbers of subsamples must be in range, ascending and not repeated."""
+    ((expected, got),) = row_problems(VARIANT | {"subsamples": drawn}, SEED, 10)
+    assert expected == "subsamples: at least one number in 0..9, ascending, each once"
+    assert got == str(drawn)
+
+
+def test_unknown_number_of_subsamples() -> None:
+    """Without a known number there is no upper limit."""
+    assert list(row_problems(VARIANT | {"subsamples": [99]}, SEED, None)) == []
+
+
+@pytest.mark.parametrize("mlms", [["b", "a"], ["a"], ["a", "a", "b"], ["a", "b", "c"], None])
+def test_mlms_that_are_no_union(mlms: Any) -> None:
+    """`mlms` has each model of either sentence once, sorted."""
+    ((_, got),) = row_problems(VARIANT | {"mlms": mlms}, SEED, 10)
+    assert got == str(mlms)
+
+
+def cast(file: Path, column: str, kind: pa.DataType) -> None:
+    """Write a file with another type for a column."""
+    table = pq.ParquetFile(file).read()
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, column, table[column].cast(kind)), file)
+
+
+def test_wrong_type(dataset: Path) -> None:
+    """A column of another type is told, and the rows are not looked at."""
+    cast(dataset / NOUNS, "subsamples", pa.list_(pa.int64()))
+    (problem,) = check(dataset)
+    assert problem.startswith(f"{NOUNS}: expected column subsamples of type list<")
+    assert problem.endswith("int64>")
+
+
+def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
+    """Each difference from the contract's columns has its own line."""
+    table = pq.ParquetFile(dataset / NOUNS).read()
+    pq.write_table(table.drop_columns(["mlms"]), dataset / NOUNS)
+    pq.write_table(table.append_column("extra", table["label"]), dataset / SEEDS)
+    pq.write_table(table.select(table.schema.names[::-1]), dataset / NOUN_SEEDS)
+    order, missing, extra = check(dataset)
+    assert order.startswith(f"{NOUN_SEEDS}: expected the columns in the order ['variant_id'")
+    assert missing.startswith(f"{NOUNS}: expected column mlms of type list<")
+    assert missing.endswith("got no such column")
+    assert extra == f"{SEEDS}: expected only the columns of the contract; got also ['extra']"
+
+
+def test_metadata_of_datasets(dataset: Path) -> None:
+    """The key that `datasets` 3 chokes on is told."""
+    table = pq.ParquetFile(dataset / NOUNS).read()
+    pq.write_table(table.replace_schema_metadata({"huggingface": "{}"}), dataset / NOUNS)
+    assert check(dataset) == [
+        f"{NOUNS}: expected no `huggingface` metadata; got some, which datasets 3 cannot read"
+    ]
+
+
+def test_no_parquet(dataset: Path) -> None:
+    """A broken file is told, not raised."""
+    (dataset / NOUNS).write_bytes(b"not a table")
+    (problem,) = check(dataset)
+    assert problem.startswith(f"{NOUNS}: expected a Parquet file; got ")
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    """Remove a file of the folder."""
+    return lambda folder: (folder / name).unlink()
+
+
+def add(name: str) -> Callable[[Path], None]:
+    """Add a file to the folder."""
+    return lambda folder: (folder / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (remove(SEEDS), "snli: expected a file for each split of snli; got none for seeds"),
+        (
+            remove(NOUN_SEEDS),
+            "snli: expected a file for each split of snli_nouns; got none for seeds",
+        ),
+        (
+            remove(NOUNS),
+            f"{NOUN_SEEDS}: expected every Parquet file to belong to a configuration; got one of "
+            f"none",
+        ),
+        (remove("README.md"), "README.md: expected a dataset card; got no such file"),
+        (
+            lambda folder: shutil.copy(folder / SEEDS, folder / "seeds.parquet"),
+            "seeds.parquet: expected every Parquet file to belong to a configuration; got one of "
+            "none",
+        ),
+        (
+            add("merge-nli.py"),
+            "merge-nli.py: expected no script of the folder's name: datasets would refuse to load "
+            "the folder; got one",
+        ),
+        (
+            lambda folder: (folder / ".mnli-m.partial").mkdir(),
+            ".mnli-m.partial: expected no leftover of an interrupted export; got one; export again",
+        ),
+        (
+            lambda folder: (folder / "README.md").write_text("# Mine\n"),
+            "README.md: expected YAML between two lines of ---; got no mapping but NoneType",
+        ),
+    ],
+)
+def test_wrong_files(dataset: Path, change: Callable[[Path], object], problem: str) -> None:
+    """Missing, foreign and colliding files are told."""
+    change(dataset)
+    assert problem in check(dataset)
+
+
+def test_script_of_a_renamed_folder(dataset: Path) -> None:
+    """The folder's own name counts as well."""
+    renamed = dataset.rename(dataset.with_name("variants"))
+    (renamed / "variants.py").touch()
+    (problem,) = check(renamed)
+    assert problem.startswith("variants.py: expected no script of the folder's name")
+
+
+def test_source_without_variants(dataset: Path) -> None:
+    """A source needs a word class."""
+    for name in ("nouns", "verbs", "adjectives"):
+        shutil.rmtree(dataset / "snli" / name)
+    assert "snli: expected a word class with variants.parquet; got none" in check(dataset)
+
+
+def test_wrong_provenance(dataset: Path) -> None:
+    """Provenance of another source, or none that can be read."""
+    path = dataset / "snli/provenance.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps(made | {"source": "demo"}))
+    assert check(dataset) == ["snli/provenance.json: expected the source 'snli'; got 'demo'"]
+    path.write_text("{}")
+    (problem,) = check(dataset)
+    assert "expected the keys ['source', 'config'" in problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "| `snli_verbs` | 2 |",
+            "| `snli_verbs` | 7 |",
+            "README.md: expected the statistics of the data: ['| `snli_verbs` | 2 | 50.0 | 0.0 | "
+            "50.0 | 3 | 1.5 | 2.0 |']; got ['| `snli_verbs` | 7 | 50.0 | 0.0 | 50.0 | 3 | 1.5 | "
+            "2.0 |']",
+        ),
+        (
+            "<!-- statistics -->",
+            "",
+            "README.md: expected a statistics block: <!-- statistics --> …; got none",
+        ),
+        (
+            "- config_name: snli_verbs\n  description",
+            "- config_name: snli_verb\n  description",
+            "README.md: expected `configs` in the YAML for ['snli', 'snli_nouns', 'snli_verbs', "
+            "'snli_adjectives']; got none for snli_verbs; one for snli_verb",
+        ),
+        (
+            "path: snli/verbs/seeds.parquet",
+            "path: snli/verb/seeds.parquet",
+            "README.md: expected data_files of snli_verbs in the YAML to be [{'split': 'seeds', "
+            "'path': 'snli/verbs/seeds.parquet'}, {'split': 'variants', 'path': "
+            "'snli/verbs/variants.parquet'}]; got [{'split': 'seeds', 'path': "
+            "'snli/verb/seeds.parquet'}, {'split': 'variants', 'path': "
+            "'snli/verbs/variants.parquet'}]",
+        ),
+    ],
+)
+def test_card_that_does_not_fit(dataset: Path, old: str, new: str, problem: str) -> None:
+    """Figures and configurations of the card are compared with the data."""
+    card = dataset / "README.md"
+    assert old in card.read_text()
+    card.write_text(card.read_text().replace(old, new, 1))
+    assert check(dataset) == [problem]
+
+
+def test_card_of_other_data(dataset: Path, edit: Callable[..., None]) -> None:
+    """Data changed behind the card's back show in the digest, whatever else stays equal."""
+    edit(dataset / NOUNS, put("log_odds", 1.5))
+    problems = check(dataset)
+    assert any("description of snli_nouns in the YAML to be SNLI test set" in p for p in problems)
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    """A folder of something else, or none, is told as the only problem."""
+    (problem,) = check(tmp_path)
+    assert "expected a dataset folder, with <source>/provenance.json" in problem
+    (problem,) = check(tmp_path / "nowhere")
+    assert problem.endswith("nowhere: expected a dataset folder, found no folder there")

@@ -1,0 +1,214 @@
+"""Every kind of problem in paraphrases is found, told once, and told where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.paraphrase_run import paraphrase_id, rows_of, write_paraphrase_run
+
+from merge_dataset.card.render import render
+from merge_dataset.checks.folder import check
+from merge_dataset.checks.paraphrases import paraphrase_problems
+from merge_dataset.export import export
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Rows], object]
+
+SEEDS = "snli_paraphrases/seeds.parquet"
+VARIANTS = "snli_paraphrases/variants.parquet"
+
+LAST_SEED, LAST = (rows[-1] for rows in rows_of())
+"""Nobody makes a sound. → It is all quiet."""
+ID = LAST["variant_id"]
+
+
+@pytest.fixture
+def spoil(paraphrases: Path, edit: Callable[..., None]) -> Callable[[str, Change], list[str]]:
+    """Changes rows, writes the card anew so that only they are wrong, and checks."""
+
+    def change_and_check(file: str, change: Change) -> list[str]:
+        edit(paraphrases / file, change)
+        (paraphrases / "README.md").write_text(render(paraphrases))
+        return check(paraphrases)
+
+    return change_and_check
+
+
+def put(**values: object) -> Change:
+    """Set columns of the last row."""
+    return lambda rows: rows[-1].update(values)
+
+
+def rewrite(text: str, **values: object) -> Change:
+    """Make the last row a right paraphrase with another text, but for some columns."""
+    return put(
+        **{
+            "variant_id": paraphrase_id("snli:4", text),
+            "hypothesis": text,
+            "replacement": text,
+            "hypothesis_spans": [[0, len(text)]],
+        }
+        | values
+    )
+
+
+def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
+    """No problems, and none either with another text; with an emoji, offsets count characters."""
+    assert spoil(VARIANTS, rewrite("Not a sound 🤫.")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (put(premise="Two girls sing."), f"the seed's premise; got 'Two girls sing.' ({ID})"),
+        (
+            put(original="Nobody sings."),
+            f"original to be the seed's hypothesis; got 'Nobody sings.' ({ID})",
+        ),
+        (
+            put(replacement="quiet"),
+            f"replacement to be the hypothesis; got 'quiet' ({ID})",
+        ),
+        (put(premise_spans=[[0, 3]]), f"premise_spans to be empty in paraphrases; got [[0, 3]] "
+            f"({ID})"),
+        (
+            put(hypothesis_spans=[[0, 5]]),
+            f"hypothesis_spans to cover the whole hypothesis; got [[0, 5]], not [[0, 16]] ({ID})",
+        ),
+        (put(mlms=["a/bert"]), f"mlms to be empty in paraphrases; got ['a/bert'] ({ID})"),
+        (put(premise_mlms=["a"]), f"premise_mlms to be empty in paraphrases; got ['a'] ({ID})"),
+        (put(hypothesis_mlms=["a"]), f"hypothesis_mlms to be empty in paraphrases; got ['a'] "
+            f"({ID})"),
+        (put(log_odds=0.5), f"log_odds to be null in paraphrases; got 0.5 ({ID})"),
+        (put(mlm_count=0), f"mlm_count to be null in paraphrases; got 0 ({ID})"),
+        (put(article_fits=True), f"article_fits to be null in paraphrases; got True ({ID})"),
+        (put(subsamples=[0, 1]), f"subsamples to be [0] in paraphrases; got [0, 1] ({ID})"),
+        (put(subsamples=[]), f"subsamples to be [0] in paraphrases; got [] ({ID})"),
+        (
+            put(variant_id="snli:4/paraphrase/0"),
+            "variant_id to be the seed's, the class and a digest of the hypothesis; got other than "
+            f"{ID.removeprefix('snli:4')} (snli:4/paraphrase/0)",
+        ),
+        (put(annotator_labels=[2]), f"the annotator_labels of the seed; got [2] ({ID})"),
+        (put(label=1), f"the label of the seed; got 1 ({ID})"),
+        (put(word_class="noun"), f"word_class to be 'paraphrase'; got 'noun' ({ID})"),
+        (put(source="demo"), f"the source 'snli'; got 'demo' ({ID})"),
+        (put(hypothesis=None), f"a value for hypothesis; got None ({ID})"),
+        (
+            put(seed_id="snli:9"),
+            f"the seed of every variant in the seeds split; got 'snli:9' ({ID})",
+        ),
+        (rewrite(" "), "a hypothesis with words in it; got ' ' ("),
+        (
+            rewrite("Nobody makes a sound."),
+            "another hypothesis than the seed's; got 'Nobody makes a sound.' (",
+        ),
+        (lambda rows: rows.append(rows[-1]), f"ids that occur once; got '{ID}' 2 times"),
+        (
+            lambda rows: rows.append(rows[-1] | {"variant_id": "another"}),
+            "each paraphrase of a seed once; got 'It is all quiet.' 2 times (snli:4)",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_variants(
+    paraphrases: Path, edit: Callable[..., None], change: Change, problem: str
+) -> None:
+    """One wrong thing in a paraphrase is told with file, expectation, value and id."""
+    edit(paraphrases / VARIANTS, change)
+    (paraphrases / "README.md").write_text(render(paraphrases))
+    assert any(f"{VARIANTS}: expected {problem}" in each for each in check(paraphrases))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda rows: rows.append(rows[0] | {"seed_id": "snli:5", "variant_id": "snli:5"}),
+            f"{SEEDS}: expected every seed to have variants; got 'snli:5' (snli:5)",
+        ),
+        (
+            put(word_class="paraphrase"),
+            f"{SEEDS}: expected word_class to be empty in seeds; got 'paraphrase' (snli:4)",
+        ),
+        (put(variant_id="x"), f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x'"),
+        (lambda rows: rows.append(rows[0]), f"{SEEDS}: expected ids that occur once; got 'snli:1'"),
+    ],
+)
+def test_wrong_seeds(
+    spoil: Callable[[str, Change], list[str]], change: Change, problem: str
+) -> None:
+    """Seeds are checked as those of replacements are, and each has a paraphrase."""
+    assert any(each.startswith(problem) for each in spoil(SEEDS, change))
+
+
+def test_row_by_row() -> None:
+    """A good row has no problems, a row without its seed only its own."""
+    assert list(paraphrase_problems(LAST, LAST_SEED)) == []
+    assert list(paraphrase_problems(LAST | {"premise": "?"}, None)) == []
+    assert [expected for expected, _ in paraphrase_problems(LAST | {"log_odds": 1.0}, None)] == [
+        "log_odds to be null in paraphrases"
+    ]
+
+
+def test_both_collections_have_the_same_problem(
+    dataset: Path, edit: Callable[..., None], tmp_path: Path
+) -> None:
+    """A seed with another text or label than in the replacements could not be predicted once."""
+    export(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
+    assert check(dataset) == []
+    for file in (SEEDS, VARIANTS):
+        edit(
+            dataset / file,
+            lambda rows: [r.update(label=2) for r in rows if r["seed_id"] == "snli:1"],
+        )
+    (dataset / "README.md").write_text(render(dataset))
+    assert check(dataset) == [
+        f"{SEEDS}: expected label as in snli/seeds.parquet; got 2 instead of 1 (snli:1)"
+    ]
+
+
+def test_missing_and_foreign_files(paraphrases: Path) -> None:
+    """A split without a file, and files that belong to no configuration."""
+    shutil.copy(paraphrases / SEEDS, paraphrases / "snli_paraphrases/others.parquet")
+    stray = (
+        "snli_paraphrases/others.parquet: expected every Parquet file to belong to a "
+        "configuration; got one of none"
+    )
+    assert stray in check(paraphrases)
+    (paraphrases / VARIANTS).unlink()
+    missing = (
+        "snli_paraphrases: expected a file for each split of snli_paraphrases; got none for "
+        "variants"
+    )
+    assert check(paraphrases) == [missing, stray]
+
+
+def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
+    """Of another source, or of the other kind of variants."""
+    path = paraphrases / "snli_paraphrases/provenance.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps(made | {"source": "demo"}))
+    assert "snli_paraphrases/provenance.json: expected the source 'snli'; got 'demo'" in check(
+        paraphrases
+    )
+    shutil.copy(dataset / "snli/provenance.json", path)
+    assert (
+        "snli_paraphrases/provenance.json: expected the kind of snli_paraphrases; got replacements"
+        in check(paraphrases)
+    )
+    path.write_text(json.dumps(made))
+    shutil.copy(path, dataset / "snli/provenance.json")
+    assert "snli/provenance.json: expected the kind of snli; got paraphrases" in check(dataset)
+
+
+def test_figures_of_the_card(paraphrases: Path) -> None:
+    """They are compared with the data, as those of replacements are."""
+    card = paraphrases / "README.md"
+    card.write_text(card.read_text().replace("| `snli_paraphrases` | 3 |", "| `snli_p` | 4 |"))
+    (problem,) = check(paraphrases)
+    assert problem.startswith("README.md: expected the statistics of the data: ['| `snli_p")

@@ -1,0 +1,710 @@
+"""Publishing a dataset folder, over real HTTP, to a Hub on loopback."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from helpers.loopback_hub import Entry
+from helpers.paraphrase_run import write_paraphrase_run
+from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked, desk_at_a_hub
+from huggingface_hub import constants
+
+from merge_dataset.export import export
+from merge_dataset.hub.dataset import choose_version, parse_version
+from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.fresh import fresh_environment
+from merge_dataset.hub.repository import Hub, parse_repository
+from merge_dataset.hub.verify_dataset import verify
+from merge_dataset.layout import all_configurations, split_files
+from merge_dataset.schema import features
+
+pytestmark = pytest.mark.xdist_group("publish-dataset")  # one process for all commands
+
+NAME = "somebody/merge-nli"
+DATA = (
+    "snli/adjectives/seeds.parquet",
+    "snli/adjectives/variants.parquet",
+    "snli/nouns/seeds.parquet",
+    "snli/nouns/variants.parquet",
+    "snli/provenance.json",
+    "snli/seeds.parquet",
+    "snli/verbs/seeds.parquet",
+    "snli/verbs/variants.parquet",
+)
+FILES = {"README.md", "eval.yaml", *DATA}
+SMALL = {
+    "README.md",
+    "eval.yaml",
+    "snli/provenance.json",
+    "snli/seeds.parquet",
+    "snli/verbs/seeds.parquet",
+    "snli/verbs/variants.parquet",
+}
+"""Of the folder with one seed."""
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Desk]:
+    with desk_at_a_hub() as desk:
+        yield desk
+
+
+@pytest.fixture
+def desk(office: Desk) -> Iterator[Desk]:
+    office.hub.reset()
+    yield office
+    assert office.hub.errors == []
+
+
+@pytest.fixture
+def small(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """A dataset folder with one seed, which has one verb."""
+    export(make_run("small run", pairs="3"), tmp_path / "small")
+    return tmp_path / "small"
+
+
+@pytest.fixture
+def published(desk: Desk, dataset: Path) -> Desk:
+    """A Hub where the dataset is."""
+    desk.good("dataset", "--repo", NAME, dataset, "--yes")
+    desk.hub.requests.clear()
+    return desk
+
+
+def main(desk: Desk) -> dict[str, bytes]:
+    return desk.hub.repo("dataset", NAME).at()
+
+
+def publish(desk: Desk, dataset: Path, *more: str, **options: Any) -> Result:
+    return desk.run("dataset", "--repo", NAME, dataset, "--yes", *more, **options)
+
+
+def append_to_card(dataset: Path, text: str) -> None:
+    with (dataset / "README.md").open("a", encoding="utf-8") as card:
+        card.write(text)
+
+
+# --- What is done ---
+
+
+def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
+    """Files with sizes, the version and why; only reading requests are made."""
+    (dataset / "notes.txt").write_text("mine")
+    result = desk.good("dataset", "--repo", NAME, dataset)
+    assert desk.hub.repos == {}
+    assert desk.hub.requests
+    assert desk.written() == []
+    lines = result.out.splitlines()
+    assert lines[:3] == [
+        f"{NAME}: to be made, a public dataset",
+        "logged in as somebody",
+        "version v1.0.0: the first",
+    ]
+    assert "main: 10 to add" in lines
+    size = (dataset / "snli/seeds.parquet").stat().st_size
+    assert f"  + snli/seeds.parquet  {size / 1000:.1f} kB" in lines
+    assert "tag v1.0.0: to be set" in lines
+    assert "branch script: 12 to add" in lines
+    assert "left out: notes.txt" in lines
+    assert lines[-1] == "Nothing was written. To do this, add --yes."
+
+
+def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
+    """One commit, loaded back and compared, tagged; then nothing. With a token, as private."""
+    desk.hub.page = 3
+    result = publish(desk, dataset, "--private", "--format", "json", verify=True)
+    assert result.code == 0, result.err
+    repo = desk.hub.repo("dataset", NAME)
+    assert repo.history() == ["Data v1.0.0", "initial commit"]
+    assert set(repo.at()) == {".gitattributes", *FILES}
+    for path in DATA:
+        assert repo.at()[path] == (dataset / path).read_bytes()
+    entries = repo.commits[repo.branches["main"]].files
+    assert {path for path, entry in entries.items() if entry.large} == {
+        path for path in DATA if path.endswith(".parquet")
+    }
+    assert repo.tags == {"v1.0.0": repo.branches["main"]}
+    assert repo.private
+    done = result.value["done"]
+    assert (done["committed"], done["tagged"]) == (True, True)
+    assert done["revision"] == repo.branches["main"]
+    assert done["rows"] == {
+        "snli": {"seeds": 3, "variants": 11},
+        "snli_nouns": {"seeds": 2, "variants": 6},
+        "snli_verbs": {"seeds": 2, "variants": 3},
+        "snli_adjectives": {"seeds": 1, "variants": 2},
+    }
+    desk.hub.requests.clear()
+    again = desk.good("dataset", "--repo", NAME, dataset, "--yes", "--format", "json")
+    assert (again.value["nothing_to_do"], again.value["done"]) == (True, None)
+    assert desk.written() == []
+
+
+def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
+    """Called like the repository, with what it imports and all data; none on main."""
+    repo = published.hub.repo("dataset", NAME)
+    here = Path(__file__).parents[3] / "merge_dataset"
+    script = repo.at("script")
+    assert set(script) - set(repo.at()) == {"merge-nli.py", "schema.py"}
+    assert script["merge-nli.py"] == (here / "merge_nli.py").read_bytes()
+    assert script["schema.py"] == (here / "schema.py").read_bytes()
+    assert {path: script[path] for path in FILES} == {path: repo.at()[path] for path in FILES}
+    assert repo.history("script")[1:] == repo.history()
+
+
+def test_script_imports_only_what_is_uploaded_with_it(published: Desk) -> None:
+    """Release 3 of datasets finds relative imports by a regular expression, one per line."""
+    text = published.hub.repo("dataset", NAME).at("script")["merge-nli.py"].decode()
+    assert re.findall(r"^\s*from \.(\w*) import", text, flags=re.MULTILINE) == ["schema"]
+
+
+def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
+    """The card says how to load from there; eval.yaml has a task per configuration."""
+    card = main(published)["README.md"].decode()
+    assert f'data = load_dataset("{NAME}", "snli", revision="v1.0.0")' in card
+    own = (dataset / "README.md").read_text()
+    assert card.startswith(own[: own.index("## Loading")])
+    assert card.endswith(own[own.index("## Loading") + len("## Loading\n") :])
+    benchmark = yaml.safe_load(main(published)["eval.yaml"])
+    assert benchmark["name"] == "MERGE-NLI"
+    assert "at least 90 % of the variants" in benchmark["description"]
+    assert "evaluation_framework" not in benchmark
+    assert [task["id"] for task in benchmark["tasks"]] == [
+        "snli",
+        "snli_nouns",
+        "snli_verbs",
+        "snli_adjectives",
+    ]
+    assert benchmark["tasks"][1] == {
+        "id": "snli_nouns",
+        "config": "snli_nouns",
+        "split": "variants",
+    }
+
+
+def test_private(desk: Desk, small: Path) -> None:
+    """Made private; strangers see no repository."""
+    result = publish(desk, small, "--private")
+    assert f"{NAME}: to be made, a private dataset" in result.out
+    assert desk.hub.repo("dataset", NAME).private
+    seen = desk.good("dataset", "--repo", NAME, small, token=STRANGER)
+    assert "to be made" in seen.out
+    again = publish(desk, small, "--private")
+    assert again.out.splitlines()[-2:] == ["main, tag and script are up to date", "Nothing to do."]
+    assert len(desk.hub.repo("dataset", NAME).commits) == 3
+
+
+def test_private_is_asked_of_a_public_one(published: Desk, dataset: Path) -> None:
+    """It would stay public: an error before anything is uploaded."""
+    append_to_card(dataset, "more\n")
+    result = publish(published, dataset, "--private")
+    assert result.code == 2
+    assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
+    assert published.written() == []
+
+
+# --- Versions ---
+
+
+def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -> None:
+    """What the folder has no more goes in the same commit; the user's own files stay."""
+    repo = published.hub.repo("dataset", NAME)
+    files = dict(repo.commits[repo.branches["main"]].files)
+    repo.add("main", files | {"LICENSE": Entry(b"free", False)}, "A licence")
+    result = published.good("dataset", "--repo", NAME, small)
+    assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
+    assert "  - snli/nouns/seeds.parquet" in result.out.splitlines()
+    publish(published, small)
+    assert repo.history() == ["Data v1.1.0", "A licence", "Data v1.0.0", "initial commit"]
+    assert set(repo.at()) == {".gitattributes", "LICENSE", *SMALL}
+    assert repo.tags["v1.1.0"] == repo.branches["main"] != repo.tags["v1.0.0"]
+    assert set(repo.at("script")) - set(repo.at()) == {"merge-nli.py", "schema.py"}
+
+
+def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
+    """A collection added to the folder is a new version, with a task of its own."""
+    publish(desk, small)
+    export(write_paraphrase_run(tmp_path / "paraphrases"), small)
+    result = publish(desk, small)
+    assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
+    added = {
+        f"snli_paraphrases/{name}"
+        for name in ("provenance.json", "seeds.parquet", "variants.parquet")
+    }
+    assert set(main(desk)) == {".gitattributes", *SMALL, *added}
+    tasks = yaml.safe_load(main(desk)["eval.yaml"])["tasks"]
+    assert [task["id"] for task in tasks] == ["snli", "snli_verbs", "snli_paraphrases"]
+
+
+def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
+    """They are published under their tag; main stays."""
+    publish(published, small)
+    before = dict(published.hub.repo("dataset", NAME).branches)
+    published.hub.requests.clear()
+    result = publish(published, dataset)
+    assert result.code == 0
+    assert "version v1.0.0: it has these data" in result.out
+    assert "main holds other data than v1.0.0 and stays as it is" in result.out
+    assert "Nothing to do." in result.out
+    assert published.hub.repo("dataset", NAME).branches == before
+    assert published.written() == []
+
+
+def test_a_new_card_is_no_new_version(published: Desk, dataset: Path) -> None:
+    """It is committed, to both branches, and nothing is tagged."""
+    repo = published.hub.repo("dataset", NAME)
+    tags = dict(repo.tags)
+    append_to_card(dataset, "\nOne more thing.\n")
+    result = publish(published, dataset)
+    assert "main: 1 to change, 9 as they are" in result.out
+    assert "tag v1.0.0: is there" in result.out
+    assert repo.tags == tags
+    assert repo.at()["README.md"].endswith(b"One more thing.\n")
+    assert repo.at("script")["README.md"] == repo.at()["README.md"]
+    assert "tag" not in published.written()
+
+
+def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
+    """Versions do not change, and do not go back."""
+    same = publish(published, small, "--version", "1.0.0")
+    assert same.code == 2
+    assert "v1.0.0 is there with other data, and versions do not change" in same.err
+    older = publish(published, small, "--version", "0.9.0")
+    assert older.code == 2
+    assert "expected a newer version than v1.0.0, got v0.9.0" in older.err
+    assert published.written() == []
+    newer = publish(published, small, "--version", "2.0.0")
+    assert newer.code == 0
+    assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
+
+
+def test_tag_of_the_same_data(published: Desk, dataset: Path) -> None:
+    """Asked for once more, it is no error."""
+    result = publish(published, dataset, "--version", "1.0.0")
+    assert result.code == 0
+    assert "Nothing to do." in result.out
+
+
+@pytest.mark.parametrize("text", ["1.0", "1.0.0.0", "01.0.0", "one", ""])
+def test_no_versions(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a version of three numbers such as 1\.0\.0"):
+        parse_version(text)
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    """v1.10.0 is newer than v1.9.0, and of several with the same data the newest counts."""
+    other = {(1, 9, 0): False, (1, 10, 0): False}
+    assert choose_version(other, None)[0] == (1, 11, 0)
+    assert choose_version({(1, 9, 0): True, (1, 10, 0): True}, None)[0] == (1, 10, 0)
+    assert choose_version(other, (1, 10, 1)) == ((1, 10, 1), "as given")
+    with pytest.raises(ValueError, match=r"newer version than v1\.10\.0, got v1\.9\.5"):
+        choose_version(other, (1, 9, 5))
+
+
+# --- What is refused ---
+
+
+def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
+    """The findings of `check`; the Hub is not even asked."""
+    (small / "snli/verbs/seeds.parquet").unlink()
+    result = publish(desk, small)
+    assert result.code == 1
+    assert f"{small}: not published: " in result.err
+    assert "snli_verbs" in result.err
+    assert desk.hub.requests == []
+
+
+def test_without_a_token(desk: Desk, small: Path) -> None:
+    """A dry run says so and goes on; --yes is refused before anything."""
+    shown = desk.good("dataset", "--repo", NAME, small, token=None)
+    assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
+    result = publish(desk, small, token=None)
+    assert result.code == 1
+    assert "expected to be logged in to the Hub, found no token: run `hf auth login`" in result.err
+    assert desk.written() == []
+
+
+def test_token_that_may_only_read(desk: Desk, small: Path) -> None:
+    result = publish(desk, small, token=READER)
+    assert result.code == 1
+    assert "expected a token that may write, got one of somebody that may only read" in result.err
+    assert desk.written() == []
+
+
+def test_token_that_is_not_accepted(desk: Desk, small: Path) -> None:
+    result = publish(desk, small, token="hf_unknown")
+    assert result.code == 1
+    assert "your token is not accepted; run `hf auth login` again" in result.err
+    assert "hf_unknown" not in result.out + result.err
+    assert desk.written() == []
+
+
+def test_no_right_to_make_it(desk: Desk, small: Path) -> None:
+    result = publish(desk, small, token=STRANGER)
+    assert result.code == 1
+    assert "making somebody/merge-nli: your token has no right to do this" in result.err
+    assert "(403): You don't have the rights to create a dataset under the namespace" in result.err
+    assert desk.hub.repos == {}
+
+
+def test_no_right_to_write(desk: Desk, small: Path) -> None:
+    """Somebody else's repository: nothing is uploaded, main is as it was."""
+    desk.hub.make("dataset", NAME)
+    before = main(desk)
+    result = publish(desk, small, token=STRANGER)
+    assert result.code == 1
+    assert "uploading to somebody/merge-nli: your token has no right to do this" in result.err
+    assert "(403): You don't have write access to somebody/merge-nli" in result.err
+    assert re.search(r"main of somebody/merge-nli is as it was, at [0-9a-f]{12}\.", result.err)
+    assert main(desk) == before
+    assert not {"lfs-put", "commit"} & set(desk.written())
+
+
+def test_organisation(desk: Desk, small: Path) -> None:
+    """A member may publish in its name."""
+    desk.good("dataset", "--repo", "a-lab/merge", small, "--yes")
+    assert "merge.py" in desk.hub.repo("dataset", "a-lab/merge").at("script")
+
+
+@pytest.mark.parametrize("name", ["merge-nli", "a/b/c", "/x", "some body/x"])
+def test_no_repository_names(desk: Desk, small: Path, name: str) -> None:
+    result = desk.run("dataset", "--repo", name, small)
+    assert result.code == 2
+    assert "expected a repository as OWNER/NAME, for example somebody/merge-nli" in result.err
+
+
+def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
+    """The folder's own eval.yaml is taken; what the Hub says of it is told."""
+    own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
+    (small / "eval.yaml").write_text(yaml.safe_dump(own))
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "the Hub refuses it (400): eval.yaml: unknown evaluation framework 'none'" in result.err
+    assert "main of somebody/merge-nli is as it was" in result.err
+    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
+
+
+def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
+    """With it datasets 4 and later would not load the repository."""
+    repo = desk.hub.make("dataset", NAME)
+    repo.add("main", {"merge-nli.py": Entry(b"old", False)}, "The script")
+    result = publish(desk, small)
+    assert "  - merge-nli.py" in result.out.splitlines()
+    assert "merge-nli.py" not in main(desk)
+
+
+# --- What goes wrong on the way ---
+
+
+def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
+    """Each kind of request fails once, with 429 or 5xx: all of it is done, each thing once."""
+    for number, route in enumerate(("whoami", "info", "create", "tree", "commit", "tag", "branch")):
+        status = (429, 500, 502, 503, 504)[number % 5]
+        desk.hub.fail(route, status, headers={"Retry-After": "0"})
+    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    repo = desk.hub.repo("dataset", NAME)
+    assert repo.history() == ["Data v1.0.0", "initial commit"]
+    assert repo.tags == {"v1.0.0": repo.branches["main"]}
+    assert "merge-nli.py" in repo.at("script")
+    assert "asking who you are: the Hub answered 429; trying again in 0 s" in result.err
+    assert "uploading to somebody/merge-nli: the Hub answered 504" in result.err
+    assert desk.written().count("commit") == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (503, "the Hub failed; run the same command again later (503)"),
+        (429, "too many requests; wait some minutes and run the same command again (429)"),
+    ],
+)
+def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str) -> None:
+    """Main is as it was; once the Hub is well again, the same command completes."""
+    desk.hub.fail("commit", status, times=4, headers={"Retry-After": "0"}, message="upside down")
+    result = publish(desk, small)
+    assert result.code == 1
+    assert f"uploading to {NAME}: {told}: upside down" in result.err
+    assert f"main of {NAME} is as it was" in result.err
+    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
+    assert desk.hub.repo("dataset", NAME).tags == {}
+    desk.hub.requests.clear()
+    assert publish(desk, small).code == 0
+    assert set(main(desk)) >= SMALL
+    assert "lfs-put" not in desk.written()  # the large files are there since the first attempt
+
+
+@pytest.mark.parametrize("cut", ["before", "during", "after"])
+def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
+    """Whether it arrived or not, in the end there is one commit of the data."""
+    desk.hub.fail("commit", cut=cut)
+    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    assert "trying again" in result.err
+    repo = desk.hub.repo("dataset", NAME)
+    assert repo.history() == ["Data v1.0.0", "initial commit"]
+    assert repo.tags == {"v1.0.0": repo.branches["main"]}
+    assert desk.written().count("commit") == (2 if cut == "after" else 3)
+
+
+def test_connection_cut_in_every_commit(desk: Desk, small: Path) -> None:
+    """It is told, and main is as it was; run again, it completes."""
+    desk.hub.fail("commit", cut="during", times=4)
+    result = publish(desk, small)
+    assert result.code == 1
+    assert re.search(r"the connection failed \(\w+: .*\); run the same command again", result.err)
+    assert f"main of {NAME} is as it was" in result.err
+    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
+    assert publish(desk, small).code == 0
+    assert desk.hub.repo("dataset", NAME).history() == ["Data v1.0.0", "initial commit"]
+
+
+def test_hub_gone_in_the_middle(desk: Desk, small: Path) -> None:
+    """When not even looking is possible, nothing is claimed."""
+    desk.hub.fail("commit", cut="during")
+    desk.hub.before["preupload"] = lambda: desk.hub.fail("info", cut="before", times=99)
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "Whether main has changed could not be seen; the same command" in result.err
+
+
+def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
+    """huggingface_hub sends it again by itself, and logs its address: without the signature."""
+    desk.hub.fail("lfs-put", cut="during")
+    result = desk.good("dataset", "--repo", NAME, small, "--yes")
+    assert re.search(r"thrown while requesting PUT http\S+/lfs/[0-9a-f]{64}\?…\n", result.err)
+    assert result.err.count("Retrying in 1s [Retry 1/5].") == 1
+    assert [r.status for r in desk.hub.requests if r.route == "lfs-put"].count(None) == 1
+    assert set(main(desk)) >= SMALL
+
+
+def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
+    """An error that does not pass; its signed address is not shown."""
+    desk.hub.fail("lfs-put", 403, nth=2, message="expired")
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "your token has no right to do this" in result.err
+    assert "/lfs/" not in result.err
+    assert f"main of {NAME} is as it was" in result.err
+    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
+
+
+def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path: Path) -> None:
+    """By the token that is stored; main is as it was, and the next command goes on from there."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/token").write_text(TOKEN)
+    held = desk.hub.fail("lfs-put", nth=2, hold=True)
+    process = desk.start("dataset", "--repo", NAME, small, "--yes", home=tmp_path / "home")
+    assert held.reached.wait(60)
+    process.send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    checked(Result(process.returncode, out, err))
+    held.release.set()
+    assert process.returncode == -signal.SIGKILL
+    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
+    assert "lfs-put" in desk.written()
+    assert "commit" not in desk.written()
+    desk.good("dataset", "--repo", NAME, small, "--yes")
+    assert set(main(desk)) >= SMALL
+
+
+def test_offline_mode() -> None:
+    """As these tests run but for the commands."""
+    with pytest.raises(PublishError, match="HF_HUB_OFFLINE is set and forbids every call; unset"):
+        Hub().state(parse_repository(NAME, "dataset"))
+
+
+def test_somebody_makes_it_meanwhile(desk: Desk, small: Path) -> None:
+    """A repository that is there when it is to be made is taken as it is."""
+    desk.hub.before["create"] = lambda: desk.hub.make("dataset", NAME)
+    desk.good("dataset", "--repo", NAME, small, "--yes")
+    assert [r.status for r in desk.hub.requests if r.route == "create"] == [409]
+    assert desk.hub.repo("dataset", NAME).history() == ["Data v1.0.0", "initial commit"]
+
+
+def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
+    """Their commit is not overwritten; told, one can look and run it again."""
+    repo = desk.hub.make("dataset", NAME)
+    theirs = {"README.md": Entry(b"theirs", False)}
+    desk.hub.before["commit"] = lambda: repo.add("main", theirs, "Theirs")
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "something else changed the repository meanwhile" in result.err
+    assert "(412): A commit has happened since" in result.err
+    assert re.search(rf"main of {NAME} was at \w+ and is at \w+ now", result.err)
+    assert repo.history() == ["Theirs", "initial commit"]
+    assert publish(desk, small).code == 0
+    assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
+
+
+def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
+    """What is done is what was shown, or nothing."""
+    repo = desk.hub.make("dataset", NAME)
+    theirs = {"README.md": Entry(b"theirs", False)}
+    desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "something else changed main since it was looked at; run the same command" in result.err
+    assert repo.history() == ["Theirs", "initial commit"]
+
+
+def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
+    """The version is theirs then."""
+    repo = desk.hub.make("dataset", NAME)
+    theirs = repo.branches["main"]
+    desk.hub.before["tag"] = lambda: repo.tags.update({"v1.0.0": theirs})
+    result = publish(desk, small)
+    assert result.code == 1
+    assert "v1.0.0 was set on other data meanwhile, and versions do not change" in result.err
+    assert publish(desk, small).code == 0
+    assert repo.tags == {"v1.0.0": theirs, "v1.1.0": repo.branches["main"]}
+
+
+@pytest.mark.parametrize("route", ["tag", "branch"])
+def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None:
+    """The next command does what is missing and commits nothing to main."""
+    desk.hub.fail(route, 403)
+    assert publish(desk, small).code == 1
+    repo = desk.hub.repo("dataset", NAME)
+    sha = repo.branches["main"]
+    assert publish(desk, small).code == 0
+    assert repo.branches["main"] == sha
+    assert repo.tags == {"v1.0.0": sha}
+    assert "merge-nli.py" in repo.at("script")
+
+
+def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
+    """The loader's own error is told, and nothing is tagged; put right, it is."""
+    desk.hub.tampered["snli/seeds.parquet"] = b"no Parquet"
+    result = publish(desk, small, verify=True)
+    assert result.code == 1
+    assert re.search(
+        rf"error: {NAME} at \w{{12}} does not load as the folder: \w+Error: .+\n"
+        "main holds it, and v1.0.0 was not tagged; the same command, run again, checks it again.",
+        result.err,
+    )
+    repo = desk.hub.repo("dataset", NAME)
+    assert (repo.tags, set(repo.branches)) == ({}, {"main"})
+    desk.hub.tampered.clear()
+    sha = repo.branches["main"]
+    assert publish(desk, small).code == 0
+    assert repo.tags == {"v1.0.0": sha}
+
+
+# --- Loading back ---
+
+
+def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
+    """`load_dataset` of a folder, as it is now, in memory."""
+    now = {
+        config: {
+            split: [row for file in files for row in pq.read_table(folder / file).to_pylist()]
+            for split, files in split_files(folder, config).items()
+        }
+        for config in all_configurations(folder)
+    }
+
+    def load(_: str, config: str, **__: str) -> dict[str, datasets.Dataset]:
+        return {
+            split: datasets.Dataset.from_list(rows, features=features())
+            for split, rows in now[config].items()
+        }
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "told"),
+    [
+        (
+            "snli/nouns/variants.parquet",
+            lambda rows: rows[1].update(label=0),
+            "snli, split variants: expected the rows of snli/nouns/variants.parquet, got others: "
+            "label of snli:1:noun:girl:boy is 1 instead of 0",
+        ),
+        (
+            "snli/nouns/seeds.parquet",
+            lambda rows: rows.pop(),
+            "snli_nouns, split seeds: expected 1 rows as in ['snli/nouns/seeds.parquet'], got 2",
+        ),
+        (
+            "snli/seeds.parquet",
+            lambda rows: rows.append(rows[0]),
+            "snli, split seeds: expected more than 3 rows, as in ['snli/seeds.parquet']",
+        ),
+    ],
+)
+def test_rows_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+    dataset: Path,
+    edit: Callable[..., None],
+    file: str,
+    change: Callable[[list[dict[str, Any]]], object],
+    told: str,
+) -> None:
+    """The Hub has the rows as they were before the folder was changed."""
+    monkeypatch.setattr(datasets, "load_dataset", loaded_from(dataset))
+    assert verify(NAME, "main", dataset)["snli_nouns"] == {"seeds": 2, "variants": 6}
+    edit(dataset / file, change)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        verify(NAME, "main", dataset)
+
+
+def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
+    load = loaded_from(dataset)
+    only = {"seeds": load("", "snli")["seeds"]}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: only)
+    with pytest.raises(ValueError, match=r"snli: expected the splits \['seeds', 'variants'\], got"):
+        verify(NAME, "main", dataset)
+    plain = {
+        split: data.cast_column("label", datasets.Value("int64"))
+        for split, data in load("", "snli").items()
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
+    with pytest.raises(ValueError, match="snli, split seeds: expected the features"):
+        verify(NAME, "main", dataset)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from merge_metric.commands.publish import publish_app
+try:
+    publish_app(["dataset", "--help"])
+except SystemExit:
+    print(sorted({"huggingface_hub", "datasets", "pyarrow", "numpy"} & set(sys.modules)))
+"""
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert "--private" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cache of the user's and no offline mode, but their login."""
+    given = {
+        "HF_DATASETS_CACHE": "/c",
+        "HUGGINGFACE_HUB_CACHE": "/c",
+        "HF_HUB_OFFLINE": "1",
+        "HF_EVALUATE_OFFLINE": "1",
+        "HF_ENDPOINT": "https://hub.test",
+        "PYTHONPATH": "/mine",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    made = fresh_environment(tmp_path)
+    assert not {"HF_DATASETS_CACHE", "HUGGINGFACE_HUB_CACHE"} & set(made)
+    assert not {"HF_HUB_OFFLINE", "HF_EVALUATE_OFFLINE"} & set(made)
+    assert made["HF_HOME"] == str(tmp_path)
+    assert made["HF_TOKEN_PATH"] == constants.HF_TOKEN_PATH
+    assert made["HF_ENDPOINT"] == "https://hub.test"
+    assert made["PYTHONPATH"].endswith(":/mine")

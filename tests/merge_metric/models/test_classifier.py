@@ -1,0 +1,308 @@
+"""Classifiers of every kind against the plain way: one pair at a time, by the Auto classes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_classifiers import KINDS, NAMED, one_by_one, tiny_classifier
+from helpers.tiny_models import MAX_TOKENS, sentences, tiny_model
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from merge_dataset.schema import LABELS
+from merge_metric.models import classifier
+from merge_metric.models.classifier import Classifier
+from merge_metric.models.label_order import parse_order
+
+TEXTS = sentences(80)
+LONG = " ".join(TEXTS[:12])
+PAIRS = [
+    *zip(TEXTS[:30], TEXTS[30:60], strict=True),
+    *[(TEXTS[0], text) for text in TEXTS[60:]],
+    (LONG, TEXTS[3]),
+    (TEXTS[3], LONG),
+    (LONG, LONG),
+    ("A </s> dog <|end|> runs.", "«Ünïcode» 🙂"),
+    ("", "A dog."),
+]
+GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def ask(model: Classifier, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+    """Probabilities in the order of the pairs; every position comes once."""
+    found = np.full((len(pairs), 3), np.nan)
+    for positions, probabilities in model.probabilities(pairs):
+        assert np.isnan(found[positions]).all()
+        assert len(set(positions)) == len(positions)
+        found[positions] = probabilities
+    return found
+
+
+@cache
+def tiny(kind: str) -> Classifier:
+    return Classifier.load(tiny_classifier(kind), device="cpu")
+
+
+def limit_of(kind: str) -> int:
+    """Longest input of a tiny model; XLNet has no limit."""
+    return 10_000 if kind == "xlnet" else MAX_TOKENS
+
+
+# --- The same as the plain way ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
+    """Truncation, tokens of special kinds in the text, and pooling included."""
+    expected = one_by_one(tiny_classifier(kind), PAIRS, limit_of(kind))
+    assert len(expected.round(3)) > 40
+    assert np.ptp(expected, axis=0).max() > 0.2
+    np.testing.assert_allclose(ask(tiny(kind), PAIRS), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_company_does_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for rounding: whatever the batches, and however many pairs are sorted together."""
+    model = tiny(kind)
+    expected = ask(model, PAIRS)
+    for budget in (1, 700):
+        monkeypatch.setattr(model, "_budget", budget)
+        np.testing.assert_allclose(ask(model, PAIRS), expected, atol=2e-6)
+    monkeypatch.setattr(classifier, "_WINDOW", 13)
+    np.testing.assert_allclose(ask(model, PAIRS), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("window", [20, 1000])
+def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only batches with something new are run, and give the same bits as without a break."""
+    monkeypatch.setattr(classifier, "_WINDOW", window)
+    model = Classifier.load(tiny_classifier("electra"), batch_tokens=150)
+    batches = {tuple(positions): answers for positions, answers in model.probabilities(PAIRS)}
+    assert max(map(len, batches)) > 3
+    first = list(batches)[: len(batches) // 2]
+    known = frozenset(position for positions in first for position in positions)
+    again = {tuple(p): a for p, a in model.resume(PAIRS, known - {first[0][0]})}
+    assert list(again) == [first[0], *list(batches)[len(first) :]]
+    assert all(np.array_equal(answers, batches[positions]) for positions, answers in again.items())
+    assert list(model.resume(PAIRS, frozenset(range(len(PAIRS))))) == []
+
+
+def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of equal length, as many as fit."""
+    model = Classifier.load(tiny_classifier("bert-uncased"))
+    shapes = []
+    forward = model._model.forward
+
+    def spy(input_ids: torch.Tensor, attention_mask: torch.Tensor, **rest: torch.Tensor) -> object:
+        shapes.append(tuple(input_ids.shape))
+        assert bool(attention_mask.all())
+        return forward(input_ids=input_ids, attention_mask=attention_mask, **rest)
+
+    monkeypatch.setattr(model._model, "forward", spy)
+    pair = (TEXTS[0], TEXTS[0])
+    ask(model, [pair])
+    ((rows, length),) = shapes
+    assert rows == 1
+    monkeypatch.setattr(model, "_budget", 21 * length - 1)
+    shapes.clear()
+    ask(model, [pair] * 50 + [(TEXTS[0], TEXTS[0] + " dog" * 10)])
+    assert sorted(shapes) == [(1, length + 10), (10, length), (20, length), (20, length)]
+
+
+def test_nothing_to_ask() -> None:
+    """No pairs, no batches."""
+    assert list(tiny("roberta").probabilities([])) == []
+
+
+# --- Limits ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_pairs_are_counted(kind: str) -> None:
+    """Those with more tokens than the model takes, and nothing else."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_classifier(kind))
+    lengths = [len(tokenizer([p], [h], verbose=False)["input_ids"][0]) for p, h in PAIRS]
+    assert max(lengths) > MAX_TOKENS
+    expected = sum(length > limit_of(kind) for length in lengths)
+    assert tiny(kind).notes(PAIRS)["truncated"] == expected
+    assert tiny(kind).max_tokens == (None if kind == "xlnet" else MAX_TOKENS)
+
+
+def test_a_pair_at_the_limit_is_not_cut() -> None:
+    """64 tokens are whole, 65 are one too many."""
+    model = tiny("bert-uncased")
+    words = ["dog"] * 61
+    assert model.notes([(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
+    assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
+
+
+def test_the_longer_text_is_cut() -> None:
+    """A short hypothesis stays whole beside a long premise."""
+    model = tiny("bert-uncased")
+    whole, cut = ask(model, [(LONG, TEXTS[3]), (LONG + " " + LONG, TEXTS[3])])
+    assert np.array_equal(whole, cut)
+    assert not np.array_equal(cut, ask(model, [(LONG, TEXTS[4])])[0])
+
+
+# --- Labels ---
+
+
+@pytest.mark.parametrize("order", ["c,e,n", "n,c,e", "c,n,e", "e,n,c"])
+def test_labels_of_an_order(order: str) -> None:
+    """Each class is called by its own name: looked up one by one, for cycles too."""
+    folder = tiny_classifier("xlnet", GENERIC)
+    model = Classifier.load(folder, label_order=parse_order(order))
+    classes = one_by_one(folder, PAIRS[:30], 10_000).argmax(axis=1)
+    assert len(set(classes)) == 3
+    expected = [order.split(",")[number] for number in classes]
+    found = [LABELS[number][0] for number in ask(model, PAIRS[:30]).argmax(axis=1)]
+    assert found == expected
+    assert model.describe()["label_order"] == [
+        next(label for label in LABELS if label[0] == letter) for letter in order.split(",")
+    ]
+
+
+def test_labels_in_the_configuration() -> None:
+    """A model that names its classes needs no order, and gets its own."""
+    folder = tiny_classifier("xlnet", ("Contradiction", "Entailment", "Neutral"))
+    model = Classifier.load(folder)
+    theirs = one_by_one(folder, PAIRS[:30], 10_000)
+    np.testing.assert_allclose(ask(model, PAIRS[:30]), theirs[:, [1, 2, 0]], atol=2e-6)
+    assert model.label_order.source == "id2label"
+
+
+def test_labels_that_nobody_knows() -> None:
+    """The error comes before the weights are read, and says what to do."""
+    with pytest.raises(ValueError, match=r"LABEL_1, LABEL_2: nothing says .* --label-order"):
+        Classifier.load(tiny_classifier("xlnet", GENERIC))
+
+
+def test_two_classes_are_refused() -> None:
+    """Even when an order is given."""
+    folder = tiny_classifier("electra", ("entailment", "not_entailment"))
+    for order in (None, parse_order("e,n,c")):
+        with pytest.raises(ValueError, match="two classes cannot tell neutral from contradiction"):
+            Classifier.load(folder, label_order=order)
+
+
+# --- Loading ---
+
+
+def test_description() -> None:
+    """What determines the answers; a folder is known by its name and its content."""
+    description = tiny("roberta").describe()
+    assert description["kind"] == "classifier"
+    assert description["name"] == tiny_classifier("roberta").name
+    assert len(description["revision"]) == 64
+    assert description["architecture"] == "RobertaForSequenceClassification"
+    assert (description["dtype"], description["device"]) == ("float32", "cpu")
+    assert description["label_order"] == list(NAMED.values())
+    assert description["packages"]["torch"] == torch.__version__
+    json.dumps(description)
+
+
+@pytest.mark.parametrize("kind", ["bert-uncased", "bart"])
+def test_the_number_of_parameters_is_told(kind: str) -> None:
+    """Tied weights once. No part of the description: earlier files would be another run's."""
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier(kind))
+    storages = {p.data_ptr(): p.numel() for p in model.parameters()}
+    assert tiny(kind).notes([])["parameters"] == sum(storages.values())
+    assert "parameters" not in tiny(kind).describe()
+
+
+def test_other_weights_have_another_revision(tmp_path: Path) -> None:
+    """Also under the same name."""
+    folder = shutil.copytree(tiny_classifier("roberta"), tmp_path / tiny_classifier("roberta").name)
+    assert Classifier.load(folder).describe() == tiny("roberta").describe()
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    model.save_pretrained(folder)
+    assert Classifier.load(folder).revision != tiny("roberta").revision
+
+
+@pytest.mark.parametrize("kind", ["bert-uncased", "gpt2"])
+def test_half_precision_weights_are_computed_in_float32(kind: str, tmp_path: Path) -> None:
+    """By default; other formats when asked for, and close."""
+    folder = shutil.copytree(tiny_classifier(kind), tmp_path / "half")
+    model = AutoModelForSequenceClassification.from_pretrained(folder).half()
+    model.save_pretrained(folder)
+    assert {t.dtype for t in load_file(folder / "model.safetensors").values()} == {torch.float16}
+    loaded = Classifier.load(folder)
+    assert loaded.describe()["dtype"] == "float32"
+    expected = one_by_one(folder, PAIRS[:10], MAX_TOKENS)
+    np.testing.assert_allclose(ask(loaded, PAIRS[:10]), expected, atol=2e-6)
+    rough = Classifier.load(folder, dtype="bfloat16")
+    assert rough.describe()["dtype"] == "bfloat16"
+    difference = abs(ask(rough, PAIRS[:20]) - ask(loaded, PAIRS[:20])).max()
+    assert 1e-6 < difference < 0.2
+
+
+def test_no_model(tmp_path: Path) -> None:
+    """A folder without one; a name that is not there."""
+    for name in (tmp_path, "nobody/nothing"):
+        with pytest.raises(ValueError, match="expected a sequence classifier in a folder or on"):
+            Classifier.load(name)
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    """The message says why, and what may help."""
+    folder = shutil.copytree(tiny_classifier("roberta"), tmp_path / "pickled")
+    weights = folder / "model.safetensors"
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"pickled weights only .* --revision refs/pr/1"):
+        Classifier.load(folder)
+
+
+def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
+    """A masked LM's weights would get a random head."""
+    folder = shutil.copytree(tiny_model("roberta"), tmp_path / "mlm")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": dict(NAMED)}))
+    with pytest.raises(ValueError, match=r"expected a trained classification head, .*classifier"):
+        Classifier.load(folder)
+
+
+def test_unknown_device() -> None:
+    """The message has both what came and why it does not do."""
+    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
+        Classifier.load(tiny_classifier("roberta"), device="abacus")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu() -> None:
+    """The same probabilities, up to rounding."""
+    for kind in KINDS:
+        model = Classifier.load(tiny_classifier(kind), device="cuda")
+        np.testing.assert_allclose(ask(model, PAIRS), ask(tiny(kind), PAIRS), atol=1e-4)
+
+
+# --- Real models ---
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("name", "low", "high"), [("bert-tiny-nli", 0.66, 0.80),
+                                                   ("minilm-l6-nli", 0.74, 0.88)])  # fmt: skip
+def test_real_models(
+    name: str, low: float, high: float, shared_models: Path, shared_data: Path
+) -> None:
+    """Accuracy on SNLI test is that of the models' card, within sampling error."""
+    lines = (shared_data / "snli_test.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["gold_label"] in LABELS][:300]
+    pairs = [(row["sentence1"], row["sentence2"]) for row in rows]
+    gold = np.array([LABELS.index(row["gold_label"]) for row in rows])
+    model = Classifier.load(shared_models / name)
+    found = ask(model, pairs)
+    assert low < (found.argmax(axis=1) == gold).mean() < high
+    expected = one_by_one(shared_models / name, pairs[:10], 512)
+    np.testing.assert_allclose(found[:10], expected, atol=2e-6)

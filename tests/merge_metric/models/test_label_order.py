@@ -1,0 +1,205 @@
+"""Label orders: what a permutation does, where an order comes from, what the seeds say."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from merge_dataset.schema import LABELS
+from merge_metric.models.label_order import (
+    LabelOrder,
+    check_order,
+    order_from_seeds,
+    parse_order,
+    read_order,
+)
+from merge_metric.models.presets import read_presets
+
+ORDERS = [",".join(order) for order in permutations("enc")]
+CYCLES = ["c,e,n", "n,c,e"]
+"""Orders that are not their own inverse."""
+
+
+def softmax_like(n: int = 50) -> NDArray[np.float64]:
+    return np.random.default_rng(0).dirichlet([1, 1, 1], n)
+
+
+# --- Permutations ---
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_class_goes_to_its_label(order: str) -> None:
+    """Against a look-up by name, row by row."""
+    of_classes = softmax_like()
+    of_labels = parse_order(order).rearrange(of_classes)
+    for theirs, ours in zip(of_classes, of_labels, strict=True):
+        by_name = dict(zip(order.split(","), theirs, strict=True))
+        assert ours.tolist() == [by_name["e"], by_name["n"], by_name["c"]]
+
+
+@pytest.mark.parametrize("order", CYCLES)
+def test_the_inverse_would_be_wrong_for_a_cycle(order: str) -> None:
+    """The bug of applying a permutation where its inverse is meant shows here, and only here.
+
+    TextAttack's SNLI and MNLI models have such an order.
+    """
+    found = parse_order(order)
+    of_classes = np.array([[0.7, 0.2, 0.1]])
+    right = found.rearrange(of_classes)
+    wrong = of_classes[:, list(found.labels)]
+    assert LABELS[right.argmax()][0] == order[0]
+    assert right.argmax() != wrong.argmax()
+
+
+@pytest.mark.parametrize("order", sorted(set(ORDERS) - set(CYCLES)))
+def test_orders_that_hide_the_bug(order: str) -> None:
+    """The four other orders are their own inverses: tests on them alone prove nothing."""
+    found = parse_order(order)
+    of_classes = softmax_like()
+    assert np.array_equal(found.rearrange(of_classes), of_classes[:, list(found.labels)])
+
+
+# --- Where an order comes from ---
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("e,n,c", (0, 1, 2)),
+        ("C, E, N", (2, 0, 1)),
+        ("contradiction,neutral,entailment", (2, 1, 0)),
+    ],
+)
+def test_orders_that_are_given(text: str, labels: tuple[int, ...]) -> None:
+    """Letters or names, in any case."""
+    assert parse_order(text) == LabelOrder(labels, "given")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["e,n", "e,n,n", "e;n;c", "x,y,z", "", "e,n,c,e"])
+def test_orders_that_are_none(text: str) -> None:
+    """Each label once, separated by commas."""
+    with pytest.raises(ValueError, match="each of e, n, c once, such as c,e,n, got"):
+        parse_order(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["entailment", "neutral", "contradiction"], (0, 1, 2)),
+        (["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], (2, 1, 0)),
+        (["Contradicts", "Entails", "Neutral"], (2, 0, 1)),
+        (["n", "c", "e"], (1, 2, 0)),
+        (["entail", "contradict", "neutral"], (0, 2, 1)),
+        (["neutral ", "entailed", "contradictory"], (1, 0, 2)),
+    ],
+)
+def test_names_in_the_configuration(names: list[str], labels: tuple[int, ...]) -> None:
+    """As models on the Hub write them."""
+    id2label = dict(reversed(list(enumerate(names))))
+    assert read_order(id2label, "some/model") == LabelOrder(labels, "id2label")  # type: ignore[arg-type]
+
+
+def test_documented_models_whose_configuration_says_nothing() -> None:
+    """The paper's, by Hub id in any case; the configuration is believed first."""
+    generic = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+    order = read_order(generic, "textattack/bert-base-uncased-mnli")
+    assert (order.names, order.source) == (["contradiction", "entailment", "neutral"], "documented")
+    named = {0: "neutral", 1: "entailment", 2: "contradiction"}
+    assert read_order(named, "textattack/bert-base-uncased-MNLI").source == "id2label"
+
+
+@pytest.mark.parametrize("names", [["LABEL_0", "LABEL_1", "LABEL_2"], ["yes", "maybe", "no"],
+                                   ["entailment", "entails", "neutral"]])  # fmt: skip
+def test_nothing_is_assumed(names: list[str]) -> None:
+    """A model that nobody knows about: the message says what to do."""
+    with pytest.raises(ValueError, match=r"nothing says which class .* --label-order seeds"):
+        read_order(dict(enumerate(names)), "somebody/model")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["entailment", "not_entailment"], "two classes cannot tell neutral from contradiction"),
+        (["LABEL_0"], r"got one of 1 classes \(LABEL_0\); is it a model for another task"),
+        (list("abcdefg"), r"got one of 7 classes \(a, b, c, d, e, …\)"),
+    ],
+)
+def test_other_numbers_of_classes_are_refused(names: list[str], message: str) -> None:
+    """With the reason."""
+    with pytest.raises(ValueError, match=f"some/model: expected a classifier of .*{message}"):
+        read_order(dict(enumerate(names)), "some/model")
+
+
+def test_orders_of_presets_can_be_read() -> None:
+    """Every order written down in the list of the paper's models is one."""
+    orders = [preset.label_order for preset in read_presets("paper") if preset.label_order]
+    assert {parse_order(order).source for order in orders} == {"given"}
+
+
+# --- What the seeds say ---
+
+
+def answers(n: int, right: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Gold labels, and predictions of which a share is right."""
+    generator = np.random.default_rng(1)
+    gold = generator.integers(0, 3, n)
+    wrong = (gold + generator.integers(1, 3, n)) % 3
+    return np.where(np.arange(n) < right * n, gold, wrong), gold
+
+
+@pytest.mark.parametrize("relabelling", list(permutations(range(3))))
+def test_the_best_relabelling_is_found(relabelling: tuple[int, int, int]) -> None:
+    """Predictions whose names were exchanged are put right again, against a slow search."""
+    predictions, gold = answers(300, 0.8)
+    exchanged = np.array(relabelling)[predictions]
+    check = check_order(exchanged, gold)
+    accuracies = {
+        order: float(np.mean([order[p] == g for p, g in zip(exchanged, gold, strict=True)]))
+        for order in permutations(range(3))
+    }
+    assert check.best == max(accuracies, key=accuracies.__getitem__)
+    assert np.array_equal(np.array(check.best)[exchanged], predictions)
+    assert check.accuracy == pytest.approx(accuracies[0, 1, 2])
+    assert check.best_accuracy == pytest.approx(max(accuracies.values()))
+    assert check.second_accuracy == pytest.approx(sorted(accuracies.values())[-2])
+    assert check.suspicious == (relabelling != (0, 1, 2))
+
+
+@pytest.mark.parametrize(("n", "right", "suspicious"), [(29, 0.0, False), (30, 0.0, True),
+                                                        (300, 0.35, False)])  # fmt: skip
+def test_what_is_not_enough_for_a_suspicion(n: int, right: float, suspicious: bool) -> None:
+    """Few seeds, or a model that is bad under every order."""
+    predictions, gold = answers(n, right)
+    if suspicious or n < 30:
+        predictions = (gold + 1) % 3
+    assert check_order(predictions, gold).suspicious is suspicious
+
+
+def test_ties_leave_the_order_as_it_is() -> None:
+    """One answer to everything scores the same under two orders."""
+    gold = np.array([0] * 20 + [1] * 10 + [2] * 10)
+    check = check_order(np.zeros(40, np.int64), gold)
+    assert check.best == (0, 1, 2)
+    assert check.best_accuracy == check.second_accuracy == 0.5
+
+
+@pytest.mark.parametrize("true", ORDERS)
+@pytest.mark.parametrize("assumed", ["e,n,c", "c,e,n"])
+def test_order_from_seeds(true: str, assumed: str) -> None:
+    """Whatever order is assumed, the true one comes out."""
+    predictions, gold = answers(100, 0.7)
+    classes = np.array([true.split(",").index(LABELS[p][0]) for p in predictions])
+    in_use = parse_order(assumed)
+    found = order_from_seeds(np.array(in_use.labels)[classes], gold, in_use)
+    assert found == LabelOrder(parse_order(true).labels, "seeds")
+
+
+@pytest.mark.parametrize(("n", "right"), [(20, 1.0), (300, 0.4)])
+def test_order_from_seeds_needs_evidence(n: int, right: float) -> None:
+    """Too few seeds, or orders that score alike."""
+    predictions, gold = answers(n, right)
+    with pytest.raises(ValueError, match=f"expected at least 30 seeds .* got {n} seeds"):
+        order_from_seeds(predictions, gold, parse_order("e,n,c"))

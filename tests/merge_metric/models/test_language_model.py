@@ -1,0 +1,455 @@
+"""Language models against the slow way: one prompt at a time, all of it, no cache.
+
+The tiny models stand for the kinds of tokenizers and attention there are.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.gguf_files import smollm2
+from helpers.tiny_language_models import (
+    CONTEXT,
+    KINDS,
+    next_token_probabilities,
+    tiny_lm,
+    tiny_tokenizer,
+    uncased_words,
+)
+from helpers.tiny_models import sentences
+from numpy.typing import NDArray
+
+from merge_metric.models import language_model
+from merge_metric.models.language_model import TOLERANCE, LanguageModel
+from merge_metric.models.prefix_cache import PrefixCache
+from merge_metric.models.prompt_tokens import PromptTokens, common_prefix
+from merge_metric.models.prompts import Example, Prompt, read_prompt
+
+TEXTS = sentences(40)
+SHOTS = Prompt(
+    (
+        Example("A girl plays.", "A girl is here.", 0),
+        Example("The dog runs outside.", "The dog is happy.", 1),
+        Example("A man reads a book.", "A man sings.", 2),
+    ),
+    name="three",
+)
+PAIRS = [
+    *zip(TEXTS[:12], TEXTS[12:24], strict=True),
+    ("A girl runs.", "A girl runs."),
+    ("", ""),
+    ("«Ünïcode» 🙂", "  two  spaces "),
+    ("0", 'A "B" C'),
+]
+CACHED = [kind for kind in KINDS if KINDS[kind].cached]
+
+
+def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel:
+    return LanguageModel(
+        tiny_lm(kind), tiny_tokenizer(kind), prompt=prompt, name=kind, revision="1", **options
+    )
+
+
+def answers(model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+    """The rows in order, each of which must come once."""
+    found = np.full((len(pairs), 3), np.nan)
+    for rows, probabilities in model.probabilities(pairs):
+        assert probabilities.shape == (len(rows), 3)
+        assert probabilities.dtype == np.float64
+        assert np.isnan(found[rows]).all()
+        assert len(set(rows)) == len(rows)
+        found[rows] = probabilities
+    assert not np.isnan(found).any()
+    return found
+
+
+def slow_answers(
+    kind: str, texts: Sequence[str], letters: Sequence[Sequence[str]], **how: Any
+) -> NDArray[np.float64]:
+    """Shares of the letters' tokens in the next token's probability."""
+    tokenizer, model = tiny_tokenizer(kind), tiny_lm(kind)
+    rows = []
+    for text in texts:
+        ids = tokenizer(text, **how)["input_ids"]
+        if ids[-1] == tokenizer.convert_tokens_to_ids("</s>"):  # no answer follows an end
+            ids = ids[:-1]
+        probabilities = next_token_probabilities(model, ids)
+        shares = [
+            sum(float(probabilities[tokenizer.convert_tokens_to_ids(token)]) for token in tokens)
+            for tokens in letters
+        ]
+        rows.append(np.array(shares) / sum(shares))
+    return np.stack(rows)
+
+
+@lru_cache
+def oracle(kind: str, prompt: Prompt = SHOTS) -> NDArray[np.float64]:
+    texts = [prompt.text(*pair) + KINDS[kind].answer_after for pair in PAIRS]
+    return slow_answers(kind, texts, KINDS[kind].letters)
+
+
+# --- Probabilities ---
+
+
+@pytest.mark.parametrize(
+    ("prefix_cache", "batch_tokens"), [(True, None), (True, 100), (False, None)]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_are_those_of_the_slow_way(
+    kind: str, prefix_cache: bool, batch_tokens: int | None
+) -> None:
+    """With and without the cache, whatever the batches; also the predictions."""
+    model = model_of(kind, prefix_cache=prefix_cache, batch_tokens=batch_tokens)
+    found, expected = answers(model, PAIRS), oracle(kind)
+    assert np.ptp(expected, axis=0).max() > 0.005, "the model looks at the problem"
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    assert (model._cache is not None) == (prefix_cache and KINDS[kind].cached)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_without_examples(kind: str) -> None:
+    """Prompts with nothing in common but a word or two."""
+    prompt = Prompt((), "none")
+    np.testing.assert_allclose(
+        answers(model_of(kind, prompt), PAIRS), oracle(kind, prompt), atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
+def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pair alone, small windows, and a second run over the same cache."""
+    expected = oracle(kind)
+    np.testing.assert_allclose(answers(model_of(kind), PAIRS[:1]), expected[:1], atol=TOLERANCE)
+    monkeypatch.setattr(language_model, "_WINDOW", 3)
+    model = model_of(kind)
+    for _ in range(2):
+        np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
+    assert list(model.probabilities([])) == []
+
+
+def test_memory_bounds_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget of one prompt's keys and values makes batches of one."""
+    monkeypatch.setattr(language_model, "_BYTES", 1)
+    model = model_of("llama")
+    assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
+
+
+def test_batches_are_full_where_lengths_agree() -> None:
+    """Equal lengths share a forward pass."""
+    pairs = [(f"A girl sees a {noun}.", "A dog.") for noun in ("dog", "car", "cat", "bus")]
+    assert [sorted(rows) for rows, _ in model_of("gpt2").probabilities(pairs)] == [[0, 1, 2, 3]]
+
+
+def test_16_bit_weights() -> None:
+    """Half the precision, about the same probabilities, and the cache is kept."""
+    half = LanguageModel(
+        _copy(tiny_lm("llama")).bfloat16(),
+        tiny_tokenizer("llama"),
+        prompt=SHOTS,
+        name="half",
+        revision="1",
+    )
+    np.testing.assert_allclose(answers(half, PAIRS), oracle("llama"), atol=0.05)
+    assert half.describe()["dtype"] == "bfloat16"
+    assert half._cache is not None
+
+
+def _copy(model: Any) -> Any:
+    copy = type(model)(model.config)
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+# --- Chats ---
+
+CHAT = (
+    "{% for message in messages %}"
+    "{% if message.role not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
+    "{% endif %}[{{ message.role }}]\n{{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]\n{% endif %}"
+)
+"""A template without a place for a system message."""
+
+
+def with_template(kind: str, template: str) -> Any:
+    tokenizer = KINDS[kind].tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_chats(kind: str) -> None:
+    """Examples are turns; nothing but the template puts special tokens."""
+    block = "[user]\nPremise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\n"
+    block += "Answer:\n[assistant]\n"
+    shown = "".join(
+        block.format(e.premise, e.hypothesis) + "ABC"[e.label] + "\n" for e in SHOTS.examples
+    )
+    texts = [shown + block.format(*pair) for pair in PAIRS]
+    expected = slow_answers(kind, texts, KINDS[kind].letters, add_special_tokens=False)
+    model = LanguageModel(
+        tiny_lm(kind),
+        with_template(kind, CHAT),
+        prompt=SHOTS,
+        name=kind,
+        revision="1",
+        chat_template=True,
+    )
+    np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
+    assert model._cache is not None
+    assert model.describe()["chat_template"] is True
+
+
+def test_reasoning_is_switched_off() -> None:
+    """Templates that would have the model think first are told not to."""
+    template = CHAT + "{% if enable_thinking is defined and not enable_thinking %}quiet{% endif %}"
+    tokens = PromptTokens(with_template("gpt2", template), SHOTS, chat=True)
+    text = tiny_tokenizer("gpt2").decode(tokens.encode([("a", "b")])[0])
+    assert text.endswith("[assistant]\nquiet")
+
+
+def test_a_chat_needs_a_template() -> None:
+    """Base models have none."""
+    with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
+        model_of("gpt2", chat_template=True)
+
+
+# --- Tokens ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_are_tokenised_whole(kind: str) -> None:
+    """The shared beginning is one, and long; what follows is what the tokenizer makes of all."""
+    tokenizer, tokens = tiny_tokenizer(kind), PromptTokens(tiny_tokenizer(kind), SHOTS)
+    encoded = tokens.encode(PAIRS)
+    for pair, ids in zip(PAIRS, encoded, strict=True):
+        whole = tokenizer(SHOTS.text(*pair) + " A")["input_ids"]
+        assert whole[: len(ids)] == ids
+        assert whole[len(ids)] == tokens.letters[0][0]
+    differing = common_prefix(encoded)
+    assert differing[: len(tokens.shared)] == tokens.shared[: len(differing)]
+    assert len(tokens.shared) > 0.5 * len(encoded[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_letters_are_the_tokens_that_follow(kind: str) -> None:
+    """As a person reads them off the vocabulary, forms in the order of their closeness."""
+    tokens = PromptTokens(tiny_tokenizer(kind), SHOTS)
+    forms = zip(*KINDS[kind].letters, strict=True)
+    expected = tuple(tuple(tiny_tokenizer(kind).convert_tokens_to_ids(list(f))) for f in forms)
+    assert tokens.letters == expected
+
+
+def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
+    """Given by the user, it is there once."""
+    prompt = Prompt(SHOTS.examples, start="<s>")
+    given = PromptTokens(tiny_tokenizer("llama"), prompt).encode(PAIRS[:1])[0]
+    own = PromptTokens(tiny_tokenizer("llama"), SHOTS).encode(PAIRS[:1])[0]
+    assert given.count(own[0]) == own.count(own[0]) == 1
+    assert given[0] == own[0]
+
+
+def test_letters_that_are_no_tokens() -> None:
+    """A tokenizer that cannot tell B from C."""
+    with pytest.raises(ValueError, match=r"expected a tokenizer in which the answers A, B, C are"):
+        PromptTokens(uncased_words(), SHOTS)
+
+
+def test_only_fast_tokenizers() -> None:
+    """Others could not be checked."""
+    with pytest.raises(ValueError, match="expected a fast tokenizer, got object"):
+        PromptTokens(object(), SHOTS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [([[1, 2], [1, 3]], [1]), ([[1], [1, 2]], [1]), ([[2], [1]], []), ([[1, 2]], [1, 2])],
+)
+def test_common_prefix(rows: list[list[int]], expected: list[int]) -> None:
+    """Also where a row is the beginning of another, or alone."""
+    assert common_prefix(rows) == expected
+
+
+def test_common_prefix_of_many() -> None:
+    """Against comparing column by column."""
+    rng = random.Random(1)
+    for _ in range(200):
+        rows = [[rng.randrange(2) for _ in range(rng.randrange(1, 7))] for _ in range(4)]
+        columns = [len(set(column)) == 1 for column in zip(*rows, strict=False)]
+        length = columns.index(False) if False in columns else len(columns)
+        assert common_prefix(rows) == rows[0][:length]
+
+
+# --- When the cache is not used ---
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("mamba", "no past_key"), ("falcon-h1", "Linear")])
+def test_models_with_another_state_run_without_the_cache(
+    kind: str, layer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Recurrent and hybrid models, with a message, once."""
+    model = model_of(kind)
+    for _ in range(2):
+        answers(model, PAIRS[:2])
+    messages = [r.message for r in caplog.records if "without the prefix cache" in r.message]
+    assert len(messages) == 1
+    assert layer in messages[0]
+
+
+def test_a_cache_that_changes_answers_is_not_used(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason: the longest prompt is run both ways first."""
+
+    def damaged(self: PrefixCache, model: Any, ids: Sequence[int]) -> None:
+        original(self, model, ids)
+        self._states = [(keys * 1.5, values) for keys, values in self._states]
+
+    original = PrefixCache.__init__
+    monkeypatch.setattr(PrefixCache, "__init__", damaged)
+    found = answers(model_of("gpt2"), PAIRS)
+    np.testing.assert_allclose(found, oracle("gpt2"), atol=TOLERANCE)
+    assert "with it, probabilities of the longest prompt differ by" in caplog.text
+
+
+def test_prompts_that_begin_otherwise_shorten_what_is_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Should the probes have more in common than the problems have, results stay."""
+    model = model_of("gpt2")
+    encoded = model._tokens.encode(PAIRS[:1])[0]
+    monkeypatch.setattr(model._tokens, "shared", encoded[: len(model._tokens.shared) + 3])
+    np.testing.assert_allclose(answers(model, PAIRS), oracle("gpt2"), atol=TOLERANCE)
+    assert model._cache is not None
+
+
+# --- Limits and reports ---
+
+
+def test_too_long_prompts_are_an_error_before_any_work() -> None:
+    """The message names the premise and says what to do."""
+    pairs = [*PAIRS, ("very " * CONTEXT, "It is long.")]
+    generator = model_of("gpt2").probabilities(pairs)
+    with pytest.raises(ValueError, match=rf"at most {CONTEXT} tokens.* 'very .*fewer or shorter"):
+        next(generator)
+
+
+def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """A random model hardly answers in letters; the share is that of the slow way."""
+    model = model_of("gpt2")
+    assert np.isnan(model.letter_mass)
+    n_parameters = sum(p.numel() for p in model._model.parameters())
+    assert model.notes(PAIRS) == {
+        "parameters": n_parameters,
+        "letter_mass": None,
+        "prefix_cached_tokens": 0,
+    }
+    assert "parameters" not in model.describe()  # it would make earlier files another run's
+    answers(model, PAIRS)
+    ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])
+    texts = [SHOTS.text(*pair) for pair in PAIRS]
+    rows = [
+        next_token_probabilities(tiny_lm("gpt2"), tiny_tokenizer("gpt2")(text)["input_ids"])[ids]
+        for text in texts
+    ]
+    expected = float(torch.stack(rows).sum(1).mean())
+    assert model.letter_mass == pytest.approx(expected, rel=1e-3)
+    assert model.notes(PAIRS)["letter_mass"] == model.letter_mass
+    assert model.notes(PAIRS)["prefix_cached_tokens"] == len(model._tokens.shared)
+    assert f"mean probability of only {100 * expected:.1f} %" in caplog.text
+
+
+def test_what_determines_the_output_is_described() -> None:
+    """In JSON, and other for whatever makes other probabilities."""
+    base = model_of("llama").describe()
+    assert json.loads(json.dumps(base)) == base
+    assert base["kind"] == "language-model"
+    assert (base["name"], base["revision"], base["dtype"]) == ("llama", "1", "float32")
+    assert base["n_shots"] == 3
+    assert model_of("llama", read_prompt("none")).describe() != base
+    assert model_of("llama", prefix_cache=False).describe() != base
+
+
+# --- Loading ---
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    _copy(tiny_lm("llama")).save_pretrained(folder)
+    tiny_tokenizer("llama").save_pretrained(folder)
+    return folder
+
+
+def test_loading_a_folder(saved: Path) -> None:
+    """The same answers, named after the folder, identified by the files."""
+    model = LanguageModel.load(saved, prompt=SHOTS, device="cpu")
+    np.testing.assert_allclose(answers(model, PAIRS), oracle("llama"), atol=TOLERANCE)
+    description = model.describe()
+    assert description["name"] == "tiny"
+    assert description["dtype"] == "float32"
+    assert len(description["revision"]) == 64
+    config = saved / "tokenizer_config.json"
+    config.write_text(config.read_text() + "\n")
+    again = LanguageModel.load(saved, prompt=SHOTS, device="cpu", dtype="bfloat16")
+    assert again.describe()["revision"] != description["revision"]
+    assert again.describe()["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "expected a causal language model with safetensors or GGUF weights"),
+        ("pickled", "expected a causal language model with safetensors or GGUF weights"),
+        ("headless", r"expected a trained causal language model, but the checkpoint lacks \['lm_h"),
+    ],
+)
+def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message: str) -> None:
+    """No weights, pickled weights, weights of another task."""
+    folder = tmp_path / name
+    folder.mkdir()
+    if name != "empty":
+        tiny_tokenizer("llama").save_pretrained(folder)
+        model = _copy(tiny_lm("llama"))
+        model.config.save_pretrained(folder)
+        if name == "pickled":
+            torch.save(model.state_dict(), folder / "pytorch_model.bin")
+        else:
+            model.model.save_pretrained(folder)
+    with pytest.raises(ValueError, match=message):
+        LanguageModel.load(folder, prompt=SHOTS, device="cpu")
+
+
+def test_unknown_devices(saved: Path) -> None:
+    """What torch does not know or have."""
+    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
+        LanguageModel.load(saved, prompt=SHOTS, device="tpu9")
+
+
+# --- A real model ---
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_real_model_from_a_gguf_file(shared_data: Path) -> None:
+    """SmolLM2 with SNLI's six examples: the cache changes no prediction."""
+    lines = (shared_data / "snli_test.jsonl").read_text(encoding="utf-8").splitlines()[:400:50]
+    pairs = [(row["sentence1"], row["sentence2"]) for row in map(json.loads, lines)]
+    prompt = read_prompt("snli", start="<|endoftext|>")
+    cached = LanguageModel.load(smollm2(), prompt=prompt, device="cpu")
+    plain = LanguageModel.load(smollm2(), prompt=prompt, device="cpu", prefix_cache=False)
+    found, expected = answers(cached, pairs), answers(plain, pairs)
+    assert cached._cache is not None
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    assert cached.letter_mass > 0.9
+    assert cached.describe()["name"] == "SmolLM2-135M-Instruct.Q4_1"

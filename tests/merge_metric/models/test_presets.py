@@ -1,0 +1,57 @@
+"""The list of the paper's models, and what selects from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from merge_metric.models.presets import documented_order, read_presets
+
+TABLE_7 = """
+BART-B-S BERT-B-S BERT-L-S DeBERTa-v3-B-S DeBERTa-v3-L-S GPT-2-L-S OPT-1-3b-S RoBERTa-B-S
+ALBERT-XXL-SMFA BART-L-SMFA Electra-L-SMFA RoBERTa-L-SMFA XLNet-L-SMFA
+BERT-B-M RoBERTa-B-M RoBERTa-L-M BART-L-M
+Gemma-2-9b Llama-3.1-8B
+""".split()
+
+
+def test_the_papers_models() -> None:
+    """Its Table 7, in its order: 17 classifiers and 2 language models."""
+    presets = read_presets("paper")
+    assert [preset.name for preset in presets] == TABLE_7
+    assert Counter(preset.group for preset in presets) == {"S": 8, "SMFA": 5, "M": 4, "LLM": 2}
+    assert Counter(preset.kind for preset in presets) == {"classifier": 17, "lm": 2}
+    assert len({preset.model for preset in presets}) == 19
+    for preset in presets:
+        assert preset.group == "LLM" or preset.name.endswith(f"-{preset.group}")
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["SMFA"], TABLE_7[8:13]),
+        (["bert-b-m", "llm"], ["BERT-B-M", "Gemma-2-9b", "Llama-3.1-8B"]),
+        (["Gemma-2-9b", "BART-B-S", "BART-B-S"], ["BART-B-S", "Gemma-2-9b"]),
+        ([], TABLE_7),
+    ],
+)
+def test_selection(only: list[str], names: list[str]) -> None:
+    """By name or group, in any case, in the order of the list, each once."""
+    assert [preset.name for preset in read_presets("paper", only)] == names
+
+
+def test_unknown_names() -> None:
+    """The messages say what there is."""
+    with pytest.raises(ValueError, match="preset: expected one of paper, got 'papers'"):
+        read_presets("papers")
+    message = "expected groups out of S, SMFA, M, LLM or models out of BART-B-S, .*, got 'BERT'"
+    with pytest.raises(ValueError, match=message):
+        read_presets("paper", ["SMFA", "BERT"])
+
+
+def test_documented_orders() -> None:
+    """TextAttack's models turn the labels round; nothing is said of what is not documented."""
+    assert documented_order("TextAttack/bert-base-uncased-SNLI") == "c,e,n"
+    assert documented_order("pepa/roberta-base-snli") is None
+    assert documented_order("somebody/model") is None

@@ -1,0 +1,238 @@
+"""The prompt is the paper's, and its examples are what they say they are."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import merge_metric.models
+from merge_metric.models.prompts import Example, Prompt, read_prompt
+
+SHOTS = Path(merge_metric.models.__file__).parent / "shots"
+TABLE_6 = """\
+{% for x in few_shot -%}
+Premise: {{ x["premise"] }}
+Hypothesis: {{ x["hypothesis"] }}
+A. Entailment
+B. Neutral
+C. Contradiction
+Answer: {{ x["answer"] }}
+
+{% endfor -%}
+Premise: {{ premise }}
+Hypothesis: {{ hypothesis }}
+A. Entailment
+B. Neutral
+C. Contradiction
+Answer: {{ choice_text }}"""
+"""The template as the paper prints it."""
+
+
+def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
+    """What Jinja, which the paper's template is written in, makes of it."""
+    jinja2 = pytest.importorskip("jinja2")
+    shots = [
+        {"premise": e.premise, "hypothesis": e.hypothesis, "answer": "ABC"[e.label]}
+        for e in prompt.examples
+    ]
+    template = jinja2.Environment(autoescape=False).from_string(TABLE_6)
+    return template.render(
+        few_shot=shots, premise=premise, hypothesis=hypothesis, choice_text=answer
+    )
+
+
+@pytest.mark.parametrize("shots", ["snli", "mnli", "mixed", "none"])
+def test_prompts_are_the_papers_to_the_letter(shots: str) -> None:
+    """Prompt, space and answer are the rendered Table 6: every line break, no more, no less."""
+    prompt = read_prompt(shots)
+    premise, hypothesis = "A {dog}  runs.", 'He said "no"\\n.'
+    expected = table_6(prompt, premise, hypothesis, "B")
+    assert prompt.text(premise, hypothesis) + " B" == expected
+    assert expected.count("Premise: ") == len(prompt.examples) + 1
+
+
+def test_a_prompt_by_hand() -> None:
+    """One example, one question, written out."""
+    prompt = Prompt((Example("It rains.", "It is dry.", 2),), start="<s>")
+    assert prompt.text("A man sits.", "A man.") == (
+        "<s>Premise: It rains.\nHypothesis: It is dry.\n"
+        "A. Entailment\nB. Neutral\nC. Contradiction\nAnswer: C\n\n"
+        "Premise: A man sits.\nHypothesis: A man.\n"
+        "A. Entailment\nB. Neutral\nC. Contradiction\nAnswer:"
+    )
+
+
+def test_a_chat_asks_the_same() -> None:
+    """User and assistant take turns, the user has the first and the last word."""
+    prompt = read_prompt("mix")
+    messages = prompt.messages("P", "H")
+    assert [m["role"] for m in messages] == ["user", "assistant"] * 6 + ["user"]
+    assert "".join(m["content"] for m in messages[1::2]) == "ABCABC"
+    joined = "".join(
+        m["content"] if m["role"] == "user" else f" {m['content']}\n\n" for m in messages
+    )
+    assert joined == prompt.text("P", "H")
+
+
+@pytest.mark.parametrize(
+    ("shots", "order"), [("snli", "ABCCBA"), ("mnli", "ABCABC"), ("mixed", "ABCABC")]
+)
+def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
+    """Six examples, two per label, in the paper's order."""
+    examples = read_prompt(shots).examples
+    assert "".join("ABC"[e.label] for e in examples) == order
+    assert {e.label: n for e, n in Counter(examples).items()} == {0: 1, 1: 1, 2: 1}
+    assert set(Counter(e.label for e in examples).values()) == {2}
+
+
+def test_the_mix_is_half_and_half() -> None:
+    """Three of SNLI's and three others."""
+    snli, mnli, mixed = (set(read_prompt(s).examples) for s in ("snli", "mnli", "mixed"))
+    assert len(mixed & snli) == 3
+    assert not mixed & mnli
+    assert read_prompt("mix") == read_prompt("mixed")
+
+
+@pytest.mark.parametrize("name", ["snli", "mnli", "mixed"])
+def test_files_state_licence_and_source(name: str) -> None:
+    """Other people's texts carry their licence; apostrophes are the corpora's straight ones."""
+    text = (SHOTS / f"{name}.toml").read_text(encoding="utf-8")
+    licence = tomllib.loads(text)["licence"]
+    assert ("CC BY-SA 4.0" in licence) == (name != "mnli")
+    assert ("OANC" in licence) == (name != "snli")
+    assert "’" not in text
+
+
+@pytest.mark.real
+def test_snli_examples_are_snlis(shared_data: Path) -> None:
+    """Every example with a pairID is that row of the development set."""
+    lines = (shared_data / "snli_dev.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = {row["pairID"]: row for row in map(json.loads, lines)}
+    with_id = 0
+    for name in ("snli", "mixed"):
+        for shot in tomllib.loads((SHOTS / f"{name}.toml").read_text(encoding="utf-8"))["example"]:
+            if "id" in shot:
+                row, with_id = rows[shot["id"]], with_id + 1
+                assert (shot["premise"], shot["hypothesis"]) == (row["sentence1"], row["sentence2"])
+                assert shot["label"] == row["gold_label"]
+    assert with_id == 9
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [(["snli"], "snli"), (["mnli-m"], "mnli"), (["mnli-mm", "mnli-m", "mnli-mm"], "mnli")],
+)
+def test_exc_takes_the_sources_own_examples(sources: list[str], expected: str) -> None:
+    """Both halves of MultiNLI have the training set in common."""
+    assert read_prompt("exc", sources=sources) == read_prompt(expected)
+
+
+@pytest.mark.parametrize("sources", [[], ["demo"], ["snli", "mnli-m"]])
+def test_exc_refuses_where_there_are_no_own_examples(sources: list[str]) -> None:
+    """Unknown sources, and several that have none in common."""
+    with pytest.raises(ValueError, match=r"shots 'exc': expected problems of one of the sources "):
+        read_prompt("exc", sources=sources)
+
+
+def test_descriptions_tell_prompts_apart() -> None:
+    """The digest is of all that is asked: examples, their order, the start."""
+    prompts = [
+        read_prompt("snli"),
+        read_prompt("mnli"),
+        read_prompt("snli", start="<s>"),
+        Prompt(read_prompt("snli").examples[::-1], "snli"),
+    ]
+    assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
+    assert prompts[0].describe() == read_prompt("snli").describe()
+    assert (prompts[0].describe()["shots"], prompts[0].describe()["n_shots"]) == ("snli", 6)
+
+
+OWN = [
+    {"premise": "Es regnet.", "hypothesis": "Es ist \u2028 naß.", "label": "entailment"},
+    {"premise": "b", "hypothesis": "c", "label": 1, "id": 7},
+    {"premise": "d", "hypothesis": "e", "label": "contradiction"},
+]
+
+
+def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TOML and JSON lines say the same; label names and positions; other keys do not matter."""
+    lines = tmp_path / "own.jsonl"
+    lines.write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in OWN) + "\n\n", "utf-8")
+    tables = tmp_path / "own.toml"
+    tables.write_text(
+        "".join(
+            "[[example]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in row.items())
+            for row in OWN
+        ),
+        "utf-8",
+    )
+    prompt = read_prompt(str(lines))
+    assert prompt == read_prompt(str(tables))
+    assert prompt.name == "own"
+    assert [e.label for e in prompt.examples] == [0, 1, 2]
+    assert prompt.examples[0].hypothesis == "Es ist \u2028 naß."
+    assert not caplog.records
+
+
+def test_unbalanced_examples_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two of one label, one of another, none of the third."""
+    path = tmp_path / "skewed.jsonl"
+    path.write_text("\n".join(json.dumps({**OWN[0], "label": n}) for n in (0, 1, 1)), "utf-8")
+    with caplog.at_level(logging.WARNING):
+        read_prompt(str(path))
+    assert "got 1 entailment, 2 neutral, 0 contradiction" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.jsonl",
+            '{"premise": "p"}',
+            r"line 1: expected premise, hypothesis, label, got premise",
+        ),
+        ("a.jsonl", "\n[1]", r"line 2: expected premise, hypothesis, label, got \[1\]"),
+        ("a.jsonl", "{", r"line 1: expected JSON"),
+        ("a.jsonl", "\n", r"expected at least one example, got none; or use shots 'none'"),
+        ("a.toml", "x = ", r"expected TOML, got an error"),
+        ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
+        ("a.toml", "", r"expected at least one example"),
+        (
+            "a.toml",
+            '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
+            r"example 1: hypothesis: expected a text, got ' '",
+        ),
+        *(
+            (
+                "a.jsonl",
+                json.dumps({"premise": "p", "hypothesis": "h", "label": label}),
+                r"line 1: label: expected one of entailment, neutral, contradiction or its posi",
+            )
+            for label in (3, -1, "A", True, 1.0, None)
+        ),
+    ],
+)
+def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) -> None:
+    """Every message says where, what was expected and what came."""
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_prompt(str(path))
+
+
+@pytest.mark.parametrize("shots", ["six", "own.txt", ""])
+def test_unknown_examples(shots: str) -> None:
+    """The message lists what there is."""
+    with pytest.raises(ValueError, match=r"shots: expected exc, mix, none, snli, mnli, or a"):
+        read_prompt(shots)
+
+
+def test_an_absent_file() -> None:
+    """A file's name without a file."""
+    with pytest.raises(ValueError, match=r"shots: expected a file at nowhere\.toml, found none"):
+        read_prompt("nowhere.toml")

@@ -1,0 +1,408 @@
+"""Models on servers: a real HTTP server in this process answers, well and badly."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.completions_server import Reply, Request, Server, serving
+from numpy.typing import NDArray
+
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.remote import RemoteModel, alternatives, letter_probabilities
+
+PROMPT = read_prompt("mix")
+PAIRS = [(f"Premise {i}.", f"Hypothesis {i}.") for i in range(23)]
+KEY = "sk-very-secret-0123"
+
+
+def shares(pair: tuple[str, str]) -> list[float]:
+    """What the server's model thinks of a pair."""
+    weights = [1 + (len(pair[0]) * 7 + ord(pair[0][-2]) * k) % 5 for k in (1, 2, 3)]
+    return [weight / sum(weights) for weight in weights]
+
+
+def pair_of(payload: dict[str, Any]) -> tuple[str, str]:
+    """The question at the end of what was sent."""
+    text = payload["prompt"] if "prompt" in payload else payload["messages"][-1]["content"]
+    lines = text.splitlines()
+    premise, hypothesis = lines[-6], lines[-5]
+    assert lines[-4:] == ["A. Entailment", "B. Neutral", "C. Contradiction", "Answer:"]
+    return premise.removeprefix("Premise: "), hypothesis.removeprefix("Hypothesis: ")
+
+
+def table(log_probs: dict[str, float]) -> dict[str, Any]:
+    """The form of /completions."""
+    best = max(log_probs, key=log_probs.__getitem__, default="")
+    own = {"tokens": [best], "token_logprobs": [log_probs.get(best)]}
+    return {"choices": [{"text": best, "logprobs": {"top_logprobs": [log_probs], **own}}]}
+
+
+def records(log_probs: dict[str, float]) -> dict[str, Any]:
+    """The form of /chat/completions."""
+    top = [{"token": t, "logprob": p, "bytes": list(t.encode())} for t, p in log_probs.items()]
+    return {"choices": [{"logprobs": {"content": [{**top[0], "top_logprobs": top}]}}]}
+
+
+def good(request: Request, number: int = 0) -> Reply:
+    """A quarter of each letter's share without a space before it, and another token."""
+    found = {"The": math.log(0.2)}
+    for letter, share in zip("ABC", shares(pair_of(request.payload)), strict=True):
+        found[f" {letter}"] = math.log(0.6 * share)
+        found[letter] = math.log(0.2 * share)
+    form = records if request.path.endswith("/chat/completions") else table
+    return Reply(form(found))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(good) as running:
+        yield running
+
+
+def model_at(server: Server, **options: Any) -> RemoteModel:
+    return RemoteModel(server.url, "tiny", prompt=PROMPT, **{"backoff": 0.01, **options})
+
+
+def answers(model: RemoteModel, pairs: Sequence[tuple[str, str]] = PAIRS) -> NDArray[np.float64]:
+    """The rows in order, each of which must come once."""
+    found = np.full((len(pairs), 3), np.nan)
+    for rows, probabilities in model.probabilities(pairs):
+        assert np.isnan(found[rows]).all()
+        found[rows] = probabilities
+    return found
+
+
+def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Exception, Server]:
+    """The error that a server's answers end in."""
+    with serving(answer) as server:
+        with pytest.raises((ValueError, ConnectionError)) as caught:
+            answers(model_at(server, **options))
+        assert server.url in str(caught.value)
+        return caught.value, server
+
+
+# --- Good servers ---
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
+    """Both endpoints, both forms of a letter, one prompt per request, every pair once."""
+    found = answers(model_at(server, chat=chat, concurrency=concurrency))
+    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS], atol=1e-12)
+    assert sorted(pair_of(r.payload) for r in server.requests) == sorted(PAIRS)
+    assert len({tuple(row) for row in found.round(3)}) > 5
+
+
+def test_what_is_sent(server: Server) -> None:
+    """The prompt of a local model, one token, five alternatives or twenty."""
+    answers(model_at(server), PAIRS[:1])
+    answers(model_at(server, chat=True), PAIRS[:1])
+    completion, chat = server.requests
+    assert (completion.path, chat.path) == ("/v1/completions", "/v1/chat/completions")
+    common = {"model": "tiny", "max_tokens": 1, "temperature": 0}
+    assert completion.payload == {**common, "prompt": PROMPT.text(*PAIRS[0]), "logprobs": 5}
+    assert chat.payload == {
+        **common,
+        "messages": PROMPT.messages(*PAIRS[0]),
+        "logprobs": True,
+        "top_logprobs": 20,
+    }
+    assert "authorization" not in {name.lower() for name in completion.headers}
+
+
+def test_requests_overlap() -> None:
+    """As many at a time as asked for, and no more; the first one is alone."""
+    barrier = threading.Barrier(3)
+
+    def together(request: Request, number: int) -> Reply:
+        if number:
+            barrier.wait(timeout=20)
+        return good(request)
+
+    with serving(together) as server:
+        found = answers(model_at(server, concurrency=3), PAIRS[:10])
+        assert server.most_at_once == 3
+    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:10]], atol=1e-12)
+
+
+def test_no_pairs_no_requests(server: Server) -> None:
+    """Nothing to ask."""
+    assert answers(model_at(server), []).shape == (0, 3)
+    assert server.requests == []
+
+
+def test_base_urls_with_a_slash_or_a_query(server: Server) -> None:
+    """Both are kept in order; what could be a secret is not described."""
+    model = RemoteModel(f"{server.url}/?api-version=2", "tiny", prompt=PROMPT)
+    answers(model, PAIRS[:1])
+    assert server.requests[0].path == "/v1/completions?api-version=2"
+    assert model.describe()["endpoint"] == f"{server.url}/completions"
+
+
+def test_descriptions(server: Server) -> None:
+    """In JSON; chats and completions differ; how to treat answers without letters does not."""
+    base = model_at(server).describe()
+    assert json.loads(json.dumps(base)) == base
+    assert (base["kind"], base["name"]) == ("remote", "tiny")
+    assert model_at(server, chat=True).describe() != base
+    assert model_at(server, missing="uniform", retries=1).describe() == base
+
+
+# --- Keys ---
+
+
+def test_the_key_comes_from_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is sent, and neither described nor logged."""
+    monkeypatch.setenv("MY_KEY", f" {KEY}\n")
+    with caplog.at_level(logging.DEBUG):
+        model = model_at(server, api_key_env="MY_KEY")
+        answers(model, PAIRS[:1])
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in caplog.text + str(model.describe()) + repr(model) + repr(vars(model))
+
+
+def test_a_key_in_an_answer_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some servers repeat the key that they refuse."""
+    monkeypatch.setenv("MY_KEY", KEY)
+
+    def refuse(request: Request, number: int) -> Reply:
+        return Reply(
+            {"error": f"bad {request.headers['Authorization']}"}, 503 if number < 1 else 401
+        )
+
+    with caplog.at_level(logging.DEBUG):
+        error, server = outcome(refuse, api_key_env="MY_KEY")
+    assert "HTTP 401: " in str(error)
+    assert "bad Bearer ***" in str(error)
+    assert "--api-key-env" in str(error)
+    assert KEY not in str(error) + caplog.text
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("value", [None, " "])
+def test_an_unset_key(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    """Found out before anything is sent."""
+    monkeypatch.delenv("MY_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MY_KEY", value)
+    with pytest.raises(ValueError, match="expected an API key in the environment variable MY_KEY"):
+        RemoteModel("http://localhost/v1", "m", prompt=PROMPT, api_key_env="MY_KEY")
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c"])
+def test_urls_that_are_none(url: str) -> None:
+    """The message shows what one looks like."""
+    with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1"):
+        RemoteModel(url, "m", prompt=PROMPT)
+
+
+# --- Servers in trouble ---
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Reply({"error": "slow down"}, 429, {"Retry-After": "0"}),
+        Reply({"error": "slow down"}, 429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        Reply(b"<html>oops</html>", 500),
+        Reply(b"", 503),
+        Reply(b'{"choices": [', cut=True),
+    ],
+    ids=["429", "429-date", "500", "503", "cut"],
+)
+@pytest.mark.parametrize("every", [2, 3])
+def test_trouble_that_passes(trouble: Reply, every: int) -> None:
+    """Asked again, everything is answered, and no answer is wrong."""
+
+    def troubled(request: Request, number: int) -> Reply:
+        return trouble if number % every == 0 else good(request)
+
+    with serving(troubled) as server:
+        found = answers(model_at(server, retries=30), PAIRS[:8])
+        assert len(server.requests) > 8
+    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:8]], atol=1e-12)
+
+
+def test_trouble_that_stays() -> None:
+    """After all attempts the last reason is told; the first request is enough to find out."""
+    error, server = outcome(lambda *_: Reply({"error": "no\n memory"}, 500), retries=2)
+    assert isinstance(error, ConnectionError)
+    assert 'got none in 3 attempts; the last one ended in HTTP 500: {"error": "no' in str(error)
+    assert len(server.requests) == 3
+
+
+def test_nobody_there() -> None:
+    """A port without a server."""
+    with serving(good) as server:
+        pass
+    with pytest.raises(ConnectionError, match=r"in 2 attempts; the last one ended in ConnectErr"):
+        answers(model_at(server, retries=1))
+
+
+def test_a_server_that_hangs() -> None:
+    """Silence counts as a broken connection."""
+    released = threading.Event()
+
+    def silent(request: Request, number: int) -> Reply:
+        released.wait(10)
+        return good(request)
+
+    with serving(silent) as server:
+        with pytest.raises(ConnectionError, match="ended in ReadTimeout"):
+            answers(model_at(server, retries=1, timeout=0.2))
+        released.set()
+
+
+def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is about twice the one before; the server's own wish comes first."""
+    pauses: list[float] = []
+    with serving(lambda _, n: Reply({}, 429, {"Retry-After": "7"} if n == 3 else {})) as server:
+        model = model_at(server, retries=4, backoff=1.0)
+        monkeypatch.setattr(model._endpoint._stopped, "wait", lambda s: pauses.append(s))
+        with pytest.raises(ConnectionError):
+            answers(model)
+    assert pauses[3] == 7
+    np.testing.assert_allclose(pauses[:3], [1, 2, 4], rtol=0.2001)
+
+
+def test_an_error_ends_the_run_soon() -> None:
+    """Threads that wait for another attempt are not waited for."""
+
+    def some(request: Request, number: int) -> Reply:
+        if number == 0:
+            return good(request)
+        return Reply({}, 404) if number == 6 else Reply({}, 500)
+
+    started = time.monotonic()
+    error, server = outcome(some, retries=9, backoff=60.0, concurrency=6)
+    assert isinstance(error, ValueError)
+    assert time.monotonic() - started < 20
+    assert len(server.requests) < 12
+
+
+def test_leaving_early_ends_the_run(server: Server) -> None:
+    """Whoever stops asking for rows is not kept."""
+    model = model_at(server, concurrency=2)
+    for _ in model.probabilities(PAIRS):
+        break
+    found = {row for rows, _ in model.probabilities(PAIRS[:4]) for row in rows}
+    assert found == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(400, "too long"), (401, "--api-key-env"), (404, "ends in /v1"), (307, ""), (418, "")],
+)
+def test_refusals(status: int, hint: str) -> None:
+    """Not repeated; the server's own words are shown."""
+    error, server = outcome(lambda *_: Reply({"detail": "because"}, status))
+    assert isinstance(error, ValueError)
+    assert f'expected an answer, got HTTP {status}: {{"detail": "because"}}' in str(error)
+    assert hint in str(error)
+    assert len(server.requests) == 1
+
+
+# --- Servers that answer something else ---
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>Welcome</html>", "expected JSON, got '<html>Welcome"),
+        (b'{"choices": [{"text": " A"', "expected JSON"),
+        (b"\xff\xfe\x00", "expected JSON"),
+        ({"object": "list"}, "expected a completion, got {'object': 'list'}"),
+        ({"choices": []}, "expected a completion"),
+        ([1], r"expected a completion, got [1]"),
+        ({"choices": [{"text": " A"}]}, "this server leaves them out"),
+        ({"choices": [{"text": " A", "logprobs": None}]}, "this server leaves them out"),
+        ({"choices": [{"message": {}, "logprobs": {"content": None}}]}, "leaves them out"),
+        ({"choices": [{"logprobs": {"top_logprobs": [3]}}]}, "expected log-probabilities, got"),
+        (table({" A": 0.7}), "expected log-probabilities, got"),
+        (records({" A": float("nan")}), "expected log-probabilities, got"),
+        ({"choices": [{"logprobs": {"content": [{"token": "A"}]}}]}, "expected log-probabiliti"),
+    ],
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_other_answers(body: Any, message: str, chat: bool) -> None:
+    """Noticed at the first request, whichever form it has."""
+    error, server = outcome(lambda *_: Reply(body), chat=chat)
+    assert message in str(error)
+    assert len(server.requests) == 1
+
+
+# --- Letters ---
+
+
+def test_letters_among_other_tokens() -> None:
+    """With spaces as servers write them; words that begin with a letter do not count."""
+    tokens = {
+        " A": 0.1,
+        "A": 0.2,
+        "▁B": 0.05,
+        "ĠC": 0.02,
+        "  C": 0.01,
+        "Ab": 0.3,
+        "a": 0.1,
+        "": 0.1,
+    }
+    found = letter_probabilities({t: math.log(p) for t, p in tokens.items()})
+    np.testing.assert_allclose(found, [0.3, 0.05, 0.03])
+
+
+def test_the_token_itself_counts_once() -> None:
+    """It may be missing among the alternatives, or be one of them."""
+    given = table({" A": -1.0})["choices"][0]["logprobs"]
+    for top in ({" A": -1.0}, {" B": -2.0}):
+        body = {"choices": [{"logprobs": {**given, "top_logprobs": [top]}}]}
+        assert alternatives(body) == {" A": -1.0, **top}
+    assert alternatives(records({"A": -1.0, "B": -2.0})) == {"A": -1.0, "B": -2.0}
+
+
+def test_letters_beyond_the_alternatives(caplog: pytest.LogCaptureFixture) -> None:
+    """One that is not listed has probability 0; how often that was is reported."""
+
+    def partial(request: Request, number: int) -> Reply:
+        return Reply(table({" A": math.log(0.6), "▁C": math.log(0.2)})) if number else good(request)
+
+    with serving(partial) as server:
+        model = model_at(server)
+        found = answers(model, PAIRS[:5])
+    np.testing.assert_allclose(found[1:], [[0.75, 0, 0.25]] * 4)
+    assert (model.n_partial, model.n_missing) == (4, 0)
+    assert "of 5 answers, 4 lacked one or two of the letters among the 5 most" in caplog.text
+
+
+EMPTY = [
+    table({"The": -0.1, " the": -3.0}),
+    {"choices": [{"text": "", "logprobs": {"top_logprobs": [], "tokens": []}}]},
+    {"choices": [{"logprobs": {"content": []}}]},
+]
+
+
+@pytest.mark.parametrize("body", EMPTY, ids=["others", "no-token", "no-token-chat"])
+def test_no_letter_at_all(body: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """An error that says what came instead; or, if wanted, equal probabilities, counted."""
+    error, _ = outcome(lambda r, n: Reply(body) if n else good(r))
+    assert "expected A, B, C among the 5 most probable tokens" in str(error)
+    assert "--missing-letters uniform" in str(error)
+    with serving(lambda r, n: Reply(body) if n else good(r)) as server:
+        model = model_at(server, missing="uniform")
+        found = answers(model, PAIRS[:3])
+    np.testing.assert_allclose(found[1:], 1 / 3)
+    assert (model.n_partial, model.n_missing) == (0, 2)
+    assert model.notes(PAIRS) == {"answers_partial": 0, "answers_without_letters": 2}
+    assert "2 all three (labels equally probable)" in caplog.text

@@ -1,0 +1,345 @@
+"""Predictions beside the dataset: which configurations, what is missing, what contradicts."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.scored_folder import (
+    C,
+    E,
+    N,
+    Rows,
+    predicted,
+    problem_row,
+    without,
+    write_folder,
+    write_rows,
+)
+
+from merge_metric.runs.join import Joined, join
+from merge_metric.runs.predictions import validate
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The small dataset folder."""
+    return write_folder(tmp_path / "merge-nli")
+
+
+def table(rows: Rows) -> pa.Table:
+    return validate(pa.Table.from_pylist(rows), "predictions")
+
+
+def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Joined]:
+    return join(table(rows), folder, configs, **options)
+
+
+def plain(columns: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if isinstance(v, list | dict) else v.tolist() for k, v in columns.items()}
+
+
+def test_columns_of_a_class(folder: Path) -> None:
+    """By hand: the variants of the class, each beside its seed's prediction."""
+    (nouns,) = joined(predicted("snli"), folder, "snli_nouns", by=["mlms"])
+    assert (nouns.config, nouns.n_seeds_left_out) == ("snli_nouns", 0)
+    assert plain(nouns.columns) == {
+        "predictions": [E, C, E, N, N],
+        "references": [E, E, E, N, N],
+        "seed_ids": ["snli:a"] * 3 + ["snli:b"] * 2,
+        "seed_predictions": [E, E, E, N, N],
+        "variant_ids": [
+            f"snli:{v}" for v in "a/noun/1 a/noun/2 a/noun/3 b/noun/1 b/noun/2".split()
+        ],
+        "subsamples": [[0, 1], [0], [1], [0, 1], [0, 1]],
+        "groups": {"mlms": [["x/big", "y/small"], ["x/big"], ["y/small"], ["x/big"], ["y/small"]]},
+    }
+
+
+def test_all_classes_are_grouped_by_class(folder: Path) -> None:
+    """One configuration of all variants, with word classes as groups, once."""
+    for by in ([], ["word_class", "word_class"]):
+        (whole,) = joined(predicted("snli"), folder, "snli", by=by)
+        assert whole.columns["groups"] == {"word_class": ["noun"] * 5 + ["verb"] * 5}
+        assert whole.columns["seed_predictions"].tolist() == [E] * 3 + [N] * 5 + [E] * 2
+
+
+def test_many_groups_are_told(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a bootstrap of its own."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr("merge_metric.runs.join._MANY_GROUPS", 1)
+    joined(predicted("snli"), folder, by=["mlms"])
+    assert caplog.messages == [
+        "word_class has 2 values; without bootstrap they are scored sooner",
+        "mlms has 2 values; without bootstrap they are scored sooner",
+    ]
+
+
+def test_the_order_of_rows_is_irrelevant(folder: Path) -> None:
+    """Variants come in the dataset's order."""
+    rows = predicted("snli")
+    random.Random(0).shuffle(rows)
+    (shuffled,), (sorted_,) = joined(rows, folder), joined(predicted("snli"), folder)
+    assert plain(shuffled.columns) == plain(sorted_.columns)
+
+
+def test_probabilities_follow_their_rows(folder: Path) -> None:
+    """Those of each variant, and of its seed."""
+    rows = predicted("snli")
+    for number, row in enumerate(rows):
+        row["probabilities"] = [number / 100, 0.5, 0.5 - number / 100]
+    (verbs,) = joined(rows[::-1], folder, "snli_verbs")
+    assert verbs.columns["probabilities"][:, 0].tolist() == [0.08, 0.09, 0.1, 0.11, 0.12]
+    assert verbs.columns["seed_probabilities"][:, 0].tolist() == [0.01, 0.01, 0.01, 0.02, 0.02]
+
+
+def test_a_dataset_without_subsamples(folder: Path) -> None:
+    """Where no row was drawn into any, every row counts."""
+    row = {**problem_row("demo:d/noun/1"), "subsamples": []}
+    write_rows(folder / "demo/nouns/variants.parquet", [row])
+    (demo,) = joined(predicted("demo"), folder)
+    assert "subsamples" not in demo.columns
+
+
+# --- Which configurations ---
+
+
+@pytest.mark.parametrize(
+    ("lacking", "configs"),
+    [
+        ([], ["demo", "snli"]),
+        (["demo:d", "demo:d/noun/1"], ["snli"]),
+        (["snli:c", *(f"snli:{v}" for v in "b/verb/1 b/verb/2 b/verb/3 c/verb/1 c/verb/2".split())],
+         ["demo", "snli_nouns"]),
+    ],
+)  # fmt: skip
+def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Path) -> None:
+    """Of each source all classes, else those it has; a source not mentioned is none."""
+    rows = without(predicted(), *lacking)
+    assert [each.config for each in joined(rows, folder)] == configs
+    assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
+
+
+def test_a_file_cut_short_is_not_scored_in_part(folder: Path) -> None:
+    """Scoring the class that is complete would look like scoring everything."""
+    rows = without(predicted("snli"), "snli:b/verb/3")
+    told = message(rows, folder)
+    assert told.startswith("snli: predictions are missing for 0 of 3 seeds and 1 of 10 variants")
+    assert told.endswith("with --config: snli_nouns (complete)")
+    (left,) = joined(rows, folder, allow_missing=True)
+    assert (left.config, left.n_seeds_left_out) == ("snli", 1)
+
+
+def test_predictions_of_other_configurations_are_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They belong to the dataset, so they are no error; the seed of both classes is scored."""
+    caplog.set_level("INFO")
+    joined(predicted(), folder, "snli_nouns", "snli_nouns")
+    assert caplog.messages == [
+        "8 of 15 predictions belong to other configurations and are not scored"
+    ]
+
+
+def test_configurations_asked_for(folder: Path) -> None:
+    """In the order given, each once; overlapping ones too."""
+    configs = ["snli_verbs", "snli", "snli_verbs"]
+    assert [each.config for each in joined(predicted(), folder, *configs)] == ["snli_verbs", "snli"]
+
+
+# --- Missing predictions ---
+
+
+def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
+    with pytest.raises(ValueError, match=r"expected|missing") as caught:
+        joined(rows, folder, *configs, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "configs", "expected"),
+    [
+        (
+            ["snli:a/noun/2", "snli:b/verb/1"],
+            [],
+            "snli: predictions are missing for 0 of 3 seeds and 2 of 10 variants: "
+            "'snli:a/noun/2', 'snli:b/verb/1'; --allow-missing scores the complete seeds, 1 of 3; "
+            "with --config: snli_nouns (0 of 2 seeds and 1 of 5 variants missing), "
+            "snli_verbs (0 of 2 seeds and 1 of 5 variants missing)",
+        ),
+        (
+            ["snli:a/noun/2", "snli:b/verb/1"],
+            ["snli_verbs"],
+            "snli_verbs: predictions are missing for 0 of 2 seeds and 1 of 5 variants: "
+            "'snli:b/verb/1'; --allow-missing scores the complete seeds, 1 of 2",
+        ),
+        (
+            ["snli:b", "snli:b/verb/1"],
+            ["snli"],
+            "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
+            "'snli:b', 'snli:b/verb/1'; --allow-missing scores the complete seeds, 2 of 3",
+        ),
+        (
+            ["snli:b/verb/1"],
+            ["snli"],
+            "snli: predictions are missing for 0 of 3 seeds and 1 of 10 variants: "
+            "'snli:b/verb/1'; --allow-missing scores the complete seeds, 2 of 3; "
+            "with --config: snli_nouns (complete)",
+        ),
+        (
+            ["snli:a", "snli:b", "snli:c"],
+            ["snli"],
+            "snli: predictions are missing for 3 of 3 seeds and 0 of 10 variants: 'snli:a', "
+            "'snli:b', 'snli:c'; no seed has all of its predictions; a seed's own prediction is "
+            "the row whose variant_id is the seed's id",
+        ),
+    ],
+)
+def test_missing_predictions(
+    lacking: list[str], configs: list[str], expected: str, folder: Path
+) -> None:
+    """How many of what, some of them, and what else could be scored."""
+    told = message(without(predicted("snli"), *lacking), folder, *configs)
+    assert told.startswith(expected)
+
+
+def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
+    """With variants of one class only, that class is incomplete, not all classes."""
+    nouns = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
+    told = message(without(nouns, "snli:a/noun/1"), folder)
+    assert told.startswith("snli_nouns: predictions are missing for 0 of 2 seeds and 1 of 5")
+    assert "--config" not in told
+
+
+def test_seeds_alone_are_predictions_for_all_classes(folder: Path) -> None:
+    """A file with seeds only mentions no class."""
+    seeds = [row for row in predicted("snli") if row["variant_id"] == row["seed_id"]]
+    told = message(seeds, folder)
+    assert "snli: predictions are missing for 0 of 3 seeds and 10 of 10 variants" in told
+    assert "'snli:a/noun/1', 'snli:a/noun/2', 'snli:a/noun/3', …; no seed has all" in told
+
+
+def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those lacking their own prediction or that of any variant, and they are counted."""
+    rows = without(predicted("snli"), "snli:c", "snli:a/noun/2")
+    (left,) = joined(rows, folder, "snli", allow_missing=True)
+    assert left.n_seeds_left_out == 2
+    assert set(left.columns["seed_ids"]) == {"snli:b"}
+    assert left.columns["groups"] == {"word_class": ["noun", "noun", "verb", "verb", "verb"]}
+    assert caplog.messages == [
+        "snli: 2 of 3 seeds are left out: "
+        "predictions are missing for 1 of 3 seeds and 1 of 10 variants"
+    ]
+
+
+def test_leaving_out_needs_something_left(folder: Path) -> None:
+    """No seed complete: nothing to score, also with allow_missing."""
+    rows = without(predicted("snli"), "snli:a", "snli:b/verb/1", "snli:c/verb/1")
+    told = message(rows, folder, "snli", allow_missing=True)
+    assert "no seed has all of its predictions" in told
+    assert "--allow-missing" not in told
+
+
+# --- Contradictions ---
+
+
+def test_predictions_for_other_problems(folder: Path) -> None:
+    """Ids that no configuration of the folder holds, counted and named."""
+    stranger = {"variant_id": "sick:1", "seed_id": "sick:1", "label": 0, "prediction": 0}
+    told = message([*predicted(), stranger], folder)
+    assert told == (
+        f"expected predictions for problems of the dataset {folder}, got 1 of 16 for ids that "
+        f"none of its configurations holds: 'sick:1'; give the dataset that the model was run on"
+    )
+    shutil.rmtree(folder / "snli")
+    told = message(predicted(), folder, allow_missing=True)
+    assert "got 13 of 15 for ids" in told
+    assert "'snli:a', 'snli:b', 'snli:c', …" in told
+
+
+@pytest.mark.parametrize(
+    ("problem", "column", "value", "expected"),
+    [
+        (
+            "snli:a/noun/2",
+            "label",
+            2,
+            "snli: expected the gold label that the dataset has in the column label, got another "
+            "for 1 of 10 problems: 'snli:a/noun/2'; for 'snli:a/noun/2' expected 'entailment', "
+            "got 'contradiction': is this the dataset",
+        ),
+        ("snli:b", "label", 0, "for 1 of 3 problems: 'snli:b'; for 'snli:b' expected 'neutral'"),
+        (
+            "snli:a/noun/2",
+            "seed_id",
+            "snli:b",
+            "snli: expected the seed that the dataset has in the column seed_id, got another for "
+            "1 of 10 problems: 'snli:a/noun/2'; for 'snli:a/noun/2' expected 'snli:a', got 'snli:b",
+        ),
+    ],
+)
+def test_labels_and_seeds_are_the_datasets(
+    problem: str, column: str, value: object, expected: str, folder: Path
+) -> None:
+    """A file made with other data is noticed, whatever ids they share."""
+    rows = predicted("snli")
+    next(row for row in rows if row["variant_id"] == problem)[column] = value
+    assert expected in message(rows, folder)
+
+
+@pytest.mark.parametrize(
+    ("configs", "by", "expected"),
+    [
+        (
+            ["snli_adverbs", "x"],
+            [],
+            "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
+            "got 'snli_adverbs', 'x'",
+        ),
+        (
+            [],
+            ["premise"],
+            "expected columns to group by out of word_class, mlms, premise_mlms, hypothesis_mlms, "
+            "original, replacement, got 'premise'",
+        ),
+    ],
+)
+def test_unknown_names(configs: list[str], by: list[str], expected: str, folder: Path) -> None:
+    """What there is, and what was asked for."""
+    assert message(predicted(), folder, *configs, by=by).endswith(expected)
+
+
+def test_no_dataset_folder(tmp_path: Path) -> None:
+    """A path that is none, and one without sources."""
+    with pytest.raises(NotADirectoryError, match="expected a dataset folder"):
+        joined(predicted(), tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="expected a dataset folder"):
+        joined(predicted(), tmp_path)
+
+
+def test_damaged_datasets(folder: Path) -> None:
+    """Seeds without variants, variants without seeds, files that are no Parquet."""
+    damaged = "the dataset is damaged, see `merge-nli check`"
+    write_rows(folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a"]))
+    told = message(predicted(), folder, "snli_nouns")
+    assert told == (
+        "snli_nouns: expected the seed of every variant in the dataset, got none for 'snli:b'; "
+        + damaged
+    )
+    write_rows(
+        folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a", "snli:b", "snli:c"])
+    )
+    told = message(predicted(), folder, "snli_nouns")
+    assert told == (
+        "snli_nouns: expected variants of every seed in the dataset, got none of 'snli:c'; "
+        + damaged
+    )
+    (folder / "snli/nouns/seeds.parquet").write_bytes(b"")
+    told = message(predicted(), folder)
+    assert "seeds.parquet: expected Parquet with the columns variant_id, got an error" in told

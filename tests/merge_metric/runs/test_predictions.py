@@ -1,0 +1,341 @@
+"""The predictions file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset.schema import LABELS
+from merge_metric.runs.predictions import read_predictions, write_predictions
+
+Rows = list[dict[str, Any]]
+
+ROWS: Rows = [
+    {"variant_id": "a", "seed_id": "a", "label": 0, "prediction": 2},
+    {"variant_id": "a/1", "seed_id": "a", "label": 0, "prediction": 0},
+    {"variant_id": "2020-01-02", "seed_id": "b", "label": 1, "prediction": 1},
+]
+DISTRIBUTIONS = [[0.25, 0.25, 0.5], [1, 0, 0], [0.2, 0.6, 0.195]]
+
+
+def write_lines(path: Path, rows: Rows) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, rows: Rows) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+Write = Callable[[Rows], Path]
+
+
+@pytest.fixture(params=["jsonl", "parquet"])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
+    """Writes rows as a user's own program would."""
+    writer = write_lines if request.param == "jsonl" else write_parquet
+    return lambda rows: writer(tmp_path / f"predictions.{request.param}", rows)
+
+
+def changed(row: int, **columns: Any) -> Rows:
+    """The good rows with one changed."""
+    return [{**each, **columns} if i == row else dict(each) for i, each in enumerate(ROWS)]
+
+
+def names(rows: Rows) -> Rows:
+    """The rows with label names."""
+    return [{**r, "label": LABELS[r["label"]], "prediction": LABELS[r["prediction"]]} for r in rows]
+
+
+# --- Reading ---
+
+
+def test_columns_come_in_one_form(write: Write) -> None:
+    """Strings and ints, in the order of the file; other columns are left out."""
+    rows = [{"model": n, **row} for n, row in enumerate(ROWS)]
+    table = read_predictions(write(rows))
+    assert table.to_pylist() == ROWS
+    assert table.schema.types == [pa.string(), pa.string(), pa.int64(), pa.int64()]
+
+
+def test_names_are_read_as_positions(write: Write) -> None:
+    """Gold labels as ints and predictions as names may even meet in one file."""
+    assert read_predictions(write(names(ROWS))).to_pylist() == ROWS
+    mixed = [{**row, "label": old["label"]} for row, old in zip(names(ROWS), ROWS, strict=True)]
+    assert read_predictions(write(mixed)).to_pylist() == ROWS
+
+
+def test_probabilities(write: Write) -> None:
+    """Three per row, also where ints are among them and the sum is 1 only nearly."""
+    rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
+    table = read_predictions(write(rows))
+    assert table.schema.field("probabilities").type == pa.list_(pa.float64(), 3)
+    assert table["probabilities"].to_pylist() == DISTRIBUTIONS
+
+
+def test_probabilities_null_throughout_are_none(write: Write) -> None:
+    """A program without probabilities may write the column empty."""
+    rows = [{**row, "probabilities": None} for row in ROWS]
+    assert "probabilities" not in read_predictions(write(rows)).column_names
+
+
+@pytest.mark.parametrize(
+    ("column", "array"),
+    [
+        ("variant_id", pa.array(["a", "b"]).dictionary_encode()),
+        ("seed_id", pa.array(["a", "a"], pa.large_string())),
+        ("label", pa.array(["neutral", "neutral"]).dictionary_encode()),
+        ("prediction", pa.array([1, 2], pa.int8())),
+        ("prediction", pa.array([1, 2], pa.uint64())),
+        ("probabilities", pa.array([[0.5, 0.5, 0]] * 2, pa.large_list(pa.float32()))),
+        ("probabilities", pa.array([[0, 1, 0]] * 2, pa.list_(pa.int64(), 3))),
+    ],
+)
+def test_other_ways_to_store_the_same(column: str, array: pa.Array, tmp_path: Path) -> None:
+    """Parquet writers choose among several types for strings, ints and lists."""
+    columns = {"variant_id": ["a", "b"], "seed_id": ["a", "a"], "label": [1, 1]}
+    table = pa.table({**columns, "prediction": [1, 2], column: array})
+    pq.write_table(table, tmp_path / "p.parquet")
+    read = read_predictions(tmp_path / "p.parquet")
+    expected = [1, 1] if column == "label" else array.to_pylist()
+    assert read[column].to_pylist() == expected
+
+
+def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
+    """A byte-order mark, carriage returns, blank lines, gzip."""
+    text = "\ufeff" + "\r\n\r\n".join(json.dumps(row) for row in ROWS)
+    (tmp_path / "p.jsonl").write_bytes(text.encode())
+    with gzip.open(tmp_path / "p.jsonl.gz", "wb") as file:
+        file.write(text.encode())
+    assert read_predictions(tmp_path / "p.jsonl").to_pylist() == ROWS
+    assert read_predictions(tmp_path / "p.jsonl.gz").to_pylist() == ROWS
+
+
+def test_a_folder_named_like_a_partition(tmp_path: Path) -> None:
+    """Pyarrow would take label=0 for a column."""
+    (tmp_path / "label=0").mkdir()
+    assert read_predictions(write_parquet(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
+
+
+# --- What is wrong with a file ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{k: v for k, v in row.items() if k != "label"} for row in ROWS],
+            "expected the columns variant_id, seed_id, label, prediction, "
+            "got variant_id, seed_id, prediction: without label",
+        ),
+        (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such rows)"),
+        (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such rows)"),
+        (
+            changed(1, prediction=3),
+            "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
+            "got 3 (1 such rows); leave problems without a label out",
+        ),
+        (changed(0, label=-1), "{row 1}: label: expected one of 0 to 2 (entailment, neutral, "),
+        (
+            [*names(ROWS)[:2], {**ROWS[2], "label": "Neutral", "prediction": "neutral"}],
+            "{row 3}: label: expected one of entailment, neutral, contradiction, got 'Neutral'",
+        ),
+        (
+            [*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
+            "variant_id: expected each id once, got 'a' as in {row 1} (2 such ids); "
+            "drop the repeated rows",
+        ),
+    ],
+)
+def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
+    """File, row or line, column, what was expected and what came."""
+    path = write(rows)
+    word = "row" if path.suffix == ".parquet" else "line"
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_predictions(path)
+    told = str(caught.value)
+    assert told.startswith(f"{path}: ")
+    assert message.replace("{row", word).replace("}", "") in told
+
+
+@pytest.mark.parametrize(
+    ("distribution", "message"),
+    [
+        ([0.5, 0.5], "expected 3 per row, in the order entailment, neutral, contradiction, got"),
+        ([], "got []; give them for all rows or for none"),
+        (None, "got None; give them for all rows or for none"),
+        ([0.5, 0.5, float("nan")], "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, n"),
+        ([0.5, 0.5, None], "got [0.5, 0.5, None] (1 such rows); of logits take the softmax"),
+        ([-0.5, 1.0, 0.5], "got [-0.5, 1.0, 0.5]"),
+        ([2.5, 0.1, -3.0], "got [2.5, 0.1, -3.0]"),
+        ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
+        ([float("inf"), 0.0, 0.0], "got [inf, 0.0, 0.0]"),
+    ],
+)
+def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:
+    """Each row needs three numbers that are a distribution."""
+    rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
+    rows[1]["probabilities"] = distribution
+    path = write(rows)
+    place = "row 2" if path.suffix == ".parquet" else "line 2"
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}: {place}: probabilities: expected ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("variant_id", [1, 2], "variant_id: expected ids as strings, got the type int64"),
+        (
+            "label",
+            [1.0, 2.0],
+            "label: expected the names entailment, neutral, contradiction or their positions as "
+            "integers, got the type double",
+        ),
+        ("prediction", [True, False], "integers, got the type bool"),
+        ("probabilities", [1.0, 0.0], "expected a list of 3 numbers per row, got the type double"),
+        ("probabilities", [["1"], ["2"]], "per row, got the type list<"),
+    ],
+)
+def test_wrong_types_in_parquet(
+    column: str, values: list[Any], message: str, tmp_path: Path
+) -> None:
+    """The types of the file's columns are named."""
+    rows = [{**row, column: value} for row, value in zip(ROWS, values, strict=False)]
+    path = write_parquet(tmp_path / "p.parquet", rows)
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_predictions(path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("variant_id", 7, "variant_id: expected a string in every line, got 7"),
+        ("seed_id", ["a"], "seed_id: expected a string in every line, got ['a']"),
+        ("label", 1.0, "label: expected an integer in every line, got 1.0"),
+        ("label", "neutral", "label: expected an integer in every line, got 'neutral'"),
+        ("prediction", True, "prediction: expected an integer in every line, got True"),
+        ("probabilities", "0.1", "probabilities: expected a list of numbers in every line, got '0"),
+        ("probabilities", ["x"], "probabilities: expected a list of numbers in every line, got ["),
+    ],
+)
+def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: Path) -> None:
+    """The line is named, also behind a blank one."""
+    lines = [json.dumps(row) for row in changed(2, **{column: value})]
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n\n".join(lines))
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}: line 5: {message}")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"variant_id": "a/1", "seed_', 'expected a JSON object, got \'{"variant_id": "a/1", '),
+        ("variant_id,seed_id", "if the writing was interrupted there, remove the line"),
+        ("[1, 2]", "expected a JSON object, got '[1, 2]'"),
+        (b'{"variant_id": "\xff"}', "invalid start byte"),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path: Path) -> None:
+    """The first malformed line is named and shown, be it the file's first or a later one."""
+    path = tmp_path / "p.jsonl"
+    good = (json.dumps(ROWS[0]) + "\n") * before
+    path.write_bytes(good.encode() + (line.encode() if isinstance(line, str) else line))
+    with pytest.raises(ValueError, match="expected") as caught:
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}: line {before + 1}: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_empty_lines(text: str, tmp_path: Path) -> None:
+    """A file without a line is no file of predictions."""
+    (tmp_path / "p.jsonl").write_text(text)
+    with pytest.raises(ValueError, match="expected a JSON object per line, got an empty file"):
+        read_predictions(tmp_path / "p.jsonl")
+
+
+def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
+    """No rows, no column of ours, no Parquet."""
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS).slice(0, 0), path)
+    with pytest.raises(ValueError, match=r"p\.parquet: expected at least one row, got none"):
+        read_predictions(path)
+    pq.write_table(pa.table({"x": [1]}), path)
+    with pytest.raises(ValueError, match="got x: without variant_id, seed_id, label, prediction"):
+        read_predictions(path)
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"p\.parquet: expected a Parquet file, got an error"):
+        read_predictions(path)
+
+
+def test_cut_off_gzip(tmp_path: Path) -> None:
+    """What an interrupted copy leaves."""
+    whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
+    (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
+    with pytest.raises(ValueError, match=r"after line \d+: expected more lines, got an error"):
+        read_predictions(tmp_path / "p.jsonl.gz")
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    """The suffix says how to read; the file must be there."""
+    for name, got in (("p.csv", r"'\.csv'"), ("p", "'no suffix'"), ("p.parquet.gz", r"'\.gz'")):
+        with pytest.raises(ValueError, match=rf"end in \.parquet, \.jsonl\.gz, \.jsonl, got {got}"):
+            read_predictions(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"p\.jsonl: expected a predictions file, found no"):
+        read_predictions(tmp_path / "p.jsonl")
+    (tmp_path / "d.jsonl").mkdir()
+    with pytest.raises(FileNotFoundError, match="found no file there"):
+        read_predictions(tmp_path / "d.jsonl")
+
+
+# --- Writing ---
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
+def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
+    """The same columns, further ones too, and the same bytes however the table is chunked."""
+    rows = [
+        {**row, "probabilities": p, "model": "m"}
+        for row, p in zip(names(ROWS), DISTRIBUTIONS, strict=True)
+    ]
+    table = pa.Table.from_pylist(rows)
+    first, second = tmp_path / f"new/one.{suffix}", tmp_path / f"two.{suffix}"
+    write_predictions(first, table)
+    write_predictions(second, pa.concat_tables([table.slice(0, 1), table.slice(1)]))
+    assert first.read_bytes() == second.read_bytes()
+    expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
+    assert read_predictions(first).to_pylist() == expected
+    if suffix == "jsonl":
+        assert json.loads(first.read_text().splitlines()[0]) == {**expected[0], "model": "m"}
+    if suffix == "parquet":
+        assert pq.ParquetFile(first).schema_arrow.names[-1] == "model"
+
+
+def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
+    """What was there stays, and nothing else is left behind."""
+    path = write_lines(tmp_path / "p.jsonl", ROWS)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="to write: row 2: prediction: expected one of"):
+        write_predictions(path, pa.Table.from_pylist(changed(1, prediction=5)))
+    strange = pa.Table.from_pylist([{**row, "extra": b"\xff"} for row in ROWS])
+    with pytest.raises(TypeError, match="bytes is not JSON serializable"):
+        write_predictions(path, strange)
+    with pytest.raises(ValueError, match=r"end in \.parquet"):
+        write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]

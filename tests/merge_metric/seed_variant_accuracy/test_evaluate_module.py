@@ -1,0 +1,417 @@
+"""The module of `evaluate`: every way in gives what `score` gives, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import evaluate
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.metric_loading import ROWS, SPACE, start
+
+from merge_metric.seed_variant_accuracy import seed_variant_accuracy as module
+from merge_metric.seed_variant_accuracy.scoring import score
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Load]:
+    """Makes metrics that keep their rows in a folder, in which nothing may be left."""
+
+    def make(config_name: str = "default", **more: Any) -> Any:
+        return module.SeedVariantAccuracy(
+            config_name=config_name, cache_dir=str(tmp_path / "cache"), **more
+        )
+
+    yield make
+    assert list((tmp_path / "cache").rglob("*.arrow")) == []
+
+
+def many(n: int = 240) -> dict[str, list[Any]]:
+    """Columns of n variants, four per seed."""
+    rng = np.random.default_rng(0)
+    gold = np.repeat(rng.integers(0, 3, n // 4), 4)
+    own = np.repeat(rng.integers(0, 3, n // 4), 4)
+    return {
+        "predictions": np.where(rng.random(n) < 0.7, gold, rng.integers(0, 3, n)).tolist(),
+        "references": gold.tolist(),
+        "seed_ids": np.repeat(np.arange(n // 4), 4).tolist(),
+        "seed_predictions": own.tolist(),
+    }
+
+
+def part(columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
+    return {name: column[start:stop] for name, column in columns.items()}
+
+
+def named(column: list[int]) -> list[str]:
+    return [LABELS[label] for label in column]
+
+
+# --- Ways in ---
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor, pd.Series])
+@pytest.mark.parametrize("keep_in_memory", [False, True])
+def test_columns_of_any_kind(load: Load, kind: Callable[..., Any], keep_in_memory: bool) -> None:
+    """Lists, tuples, arrays, tensors and Series: the result is that of `score`."""
+    columns = {name: kind(column) for name, column in many().items()}
+    metric = load(keep_in_memory=keep_in_memory)
+    assert metric.compute(**columns, n_bootstrap=20) == score(**many(), n_bootstrap=20)
+
+
+@pytest.mark.parametrize("ids", [int, "snli:{}".format, "{:03}".format])
+@pytest.mark.parametrize("labels", [list, named])
+def test_labels_and_ids_as_ints_or_strings(
+    load: Load, ids: Callable[[int], Any], labels: Callable[[list[int]], Any]
+) -> None:
+    """All four combinations; names mean what their positions mean."""
+    columns = many()
+    given = {name: labels(columns[name]) for name in columns if name != "seed_ids"}
+    given["seed_ids"] = [ids(seed) for seed in columns["seed_ids"]]
+    result = load().compute(**given)
+    assert result == score(**given)
+    assert result["by_label"] == score(**columns)["by_label"]
+
+
+def test_digits_stay_strings(load: Load) -> None:
+    """The ids 1 and 01 are two seeds, and 0 is a name that must be among the labels."""
+    columns = {**ROWS, "seed_ids": ["1", "1", "01", "01"]}
+    assert load().compute(**columns)["n_seeds"] == 2
+    texts = {name: list(map(str, column)) for name, column in ROWS.items()}
+    assert load().compute(**texts, labels=("0", "1", "2"))["variant_accuracy"] == 0.75
+    with pytest.raises(ValueError, match=r"expected labels out of entailment.*got '0'"):
+        load().compute(**texts)
+
+
+def test_batches_and_single_rows(load: Load) -> None:
+    """In batches of uneven size, one by one, and with the last ones given to `compute`."""
+    columns, metric = many(40), load()
+    for first in range(0, 40, 7):
+        metric.add_batch(**part(columns, first, first + 7))
+    metric.add_batch(**part(columns, 0, 0))
+    expected = score(**columns)
+    assert metric.compute() == expected
+    for row in range(40):
+        metric.add(
+            prediction=columns["predictions"][row],
+            reference=np.int64(columns["references"][row]),
+            seed_ids=columns["seed_ids"][row],
+            seed_predictions=torch.tensor(columns["seed_predictions"])[row].item(),
+        )
+    assert metric.compute() == expected
+    metric.add_batch(**part(columns, 0, 30))
+    assert len(metric) == 30
+    assert metric.compute(**part(columns, 30, 40)) == expected
+
+
+@pytest.mark.parametrize("rows", [list, np.array, tuple])
+def test_subsamples(load: Load, rows: Callable[..., Any]) -> None:
+    """The second configuration gathers lists of ints, empty ones too."""
+    drawn = [[0, 1], [0], [2, 0, 1], [1, 2]] * 59 + [[0], [1, 2], [], [0, 1]]
+    columns = {**many(), "subsamples": [rows(numbers) for numbers in drawn]}
+    columns["subsamples"][-2] = []
+    metric = load("subsamples")
+    metric.add_batch(**part(columns, 0, 100))
+    result = metric.compute(**part(columns, 100, 240))
+    assert result == score(**many(), subsamples=drawn)
+    assert result["n_variants"] == 239
+    for row in range(4):
+        entry = {name: columns[name][row] for name in ("seed_ids", "seed_predictions")}
+        metric.add(prediction=0, reference=0, subsamples=[0], **{**entry, "seed_predictions": 0})
+    assert metric.compute()["n_subsamples"] == 1
+
+
+def test_options_reach_score(load: Load) -> None:
+    """Every keyword of `score` that is no column is an option of `compute`."""
+    probabilities = np.full((4, 3), 1 / 3)
+    options: dict[str, Any] = {
+        "correctness_threshold": 50,
+        "n_bootstrap": 10,
+        "rng_seed": 3,
+        "labels": ["yes", "no", "maybe"],
+        "opposites": [("yes", "no")],
+        "probabilities": probabilities,
+        "seed_probabilities": probabilities,
+        "groups": {"half": [1, 2, 1, 2]},
+        "variant_ids": [1, 2, 3, 4],
+    }
+    assert set(options) == set(module.OPTIONS)
+    result = load().compute(**ROWS, **options)
+    assert result == score(**ROWS, **options)
+    assert result["seed_variant_accuracy"] == 1.0
+    assert result["strict_fooling_rate"] == 0.5
+
+
+# --- What is refused ---
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"predictions": [0.9, 0.1, 0.2, 0.3]}, "predictions: .* got the float 0.9 in row 0"),
+        ({"predictions": [0, NAN, 0, 0]}, "predictions: .* got NaN in row 1"),
+        ({"references": [0, 0, None, 0]}, "references: .* got None in row 2"),
+        ({"predictions": [True] * 4}, "predictions: expected ints or strings, got True"),
+        ({"seed_ids": ["a", "a", 2, 2]}, "seed_ids: .* strings mixed with ints"),
+        ({"predictions": named([0, 0, 0, 1])}, "strings mixed with ints .*predictions are strings"),
+        ({"predictions": [0, 0, 0]}, "same length, .* predictions 3, references 4"),
+        ({"predictions": [[0.9, 0.1]] * 4}, "predictions: expected ints or strings"),
+        ({"predictions": np.zeros((4, 3))}, r"array of shape \(4, 3\); .* take argmax"),
+        ({"predictions": torch.zeros(4)}, "predictions: .* got the float 0.0"),
+        ({"references": None}, "references: expected one entry per variant, got None"),
+        ({"seed_predictions": "0000"}, "seed_predictions: expected one entry per variant"),
+    ],
+)
+def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message: str) -> None:
+    """Refused before `evaluate` turns 0.9 into 0; what was added before is still there."""
+    metric = load()
+    for method in (metric.compute, metric.add_batch):
+        with pytest.raises(ValueError, match=message):
+            method(**{**ROWS, **changed})
+    metric.add_batch(**part(ROWS, 0, 2))
+    for method in (metric.compute, metric.add_batch):
+        with pytest.raises(ValueError, match=message):
+            method(**{**ROWS, **changed})
+    assert metric.compute(**part(ROWS, 2, 4)) == score(**ROWS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([0, 1, 0, 1], "subsamples: expected a list of ints per variant, such as"),
+        ([[0.5], [1], [0], [1]], "subsamples: .* got the float 0.5"),
+        ([[0], None, [0], [1]], "subsamples: expected a list of ints per variant"),
+        ([[0], [NAN], [0], [1]], "subsamples: .* got NaN"),
+        (["0", "1", "0", "1"], "subsamples: expected lists of ints, got strings"),
+        ([[0], [1]], "expected columns of the same length"),
+    ],
+)
+def test_bad_subsamples(load: Load, rows: list[Any], message: str) -> None:
+    """A subsample of 0.5 would become 0 in `evaluate`, and "0" too."""
+    metric = load("subsamples")
+    with pytest.raises(ValueError, match=message):
+        metric.compute(**ROWS, subsamples=rows)
+    assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prediction": 0.5}, "predictions: .* got the float 0.5"),
+        ({"prediction": None}, "predictions: .* got None"),
+        ({"seed_id": 1}, "expected the columns predictions, .* seed_id$"),
+    ],
+)
+def test_bad_single_rows(load: Load, row: dict[str, Any], message: str) -> None:
+    """`add` is as strict as `add_batch`."""
+    metric = load()
+    good = {"prediction": 0, "reference": 0, "seed_ids": 7, "seed_predictions": 0}
+    with pytest.raises(ValueError, match=message):
+        metric.add(**{**good, **row})
+    metric.add(**good)
+    with pytest.raises(ValueError, match=message):
+        metric.add(**{**good, **row})
+    assert metric.compute()["n_variants"] == 1
+
+
+def test_batches_of_different_types(load: Load) -> None:
+    """Ints after strings are refused, until the strings have been computed."""
+    metric = load()
+    strings = {name: named(ROWS[name]) for name in ROWS if name != "seed_ids"}
+    strings["seed_ids"] = list("aabb")
+    metric.add_batch(**strings)
+    with pytest.raises(ValueError, match="predictions: expected str as in the batches before"):
+        metric.add_batch(**ROWS)
+    with pytest.raises(ValueError, match=r"seed_ids: expected str .*, got int: convert one"):
+        metric.add_batch(**{**strings, "seed_ids": [1, 1, 2, 2]})
+    assert metric.compute() == score(**strings)
+    assert metric.compute(**ROWS) == score(**ROWS)
+
+
+def test_missing_and_unknown_names(load: Load) -> None:
+    """Columns and options are named in the message, and subsamples have a hint."""
+    metric = load()
+    with pytest.raises(ValueError, match=r"expected the columns predictions, .*, got predictions"):
+        metric.compute(predictions=[0], references=[0])
+    with pytest.raises(ValueError, match=r"expected the columns .* the options correct.* got t"):
+        metric.compute(**ROWS, threshold=90)
+    with pytest.raises(ValueError, match=r'are a column of evaluate\.load\(…, "subsamples"\)'):
+        metric.compute(**ROWS, subsamples=[[0], [1]] * 2)
+    with pytest.raises(ValueError, match=r'are a column of evaluate\.load\(…, "subsamples"\)'):
+        metric.add_batch(**ROWS, subsamples=[[0], [1]] * 2)
+    with pytest.raises(ValueError, match=r"expected the columns .*subsamples, got .*predictions$"):
+        load("subsamples").compute(**ROWS)
+
+
+def test_unknown_configuration(load: Load) -> None:
+    """The two there are stand in the message."""
+    with pytest.raises(ValueError, match="expected the configuration 'default' or 'subsamples'"):
+        load("subsample")
+
+
+@pytest.mark.parametrize("keep_in_memory", [False, True])
+def test_nothing_given(load: Load, keep_in_memory: bool) -> None:
+    """Before and after a computation, and with empty columns."""
+    metric = load(keep_in_memory=keep_in_memory)
+    for columns in ({}, {name: [] for name in ROWS}):
+        with pytest.raises(ValueError, match="expected at least one variant, got none"):
+            metric.compute(**columns)
+        assert metric.compute(**ROWS) == score(**ROWS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"correctness_threshold": 0.9}, "did you mean 90"),
+        ({"n_bootstrap": -1}, "n_bootstrap: expected an int of 0 or more"),
+        ({"rng_seed": 0.5}, "rng_seed: expected an int of 0 or more"),
+        ({"labels": "abc"}, "labels: expected two or more distinct names"),
+        ({"opposites": [("entailment", "no")]}, "opposites: expected pairs of labels"),
+        ({"ct": 90}, "got ct"),
+    ],
+)
+def test_bad_options_lose_nothing(load: Load, options: dict[str, Any], message: str) -> None:
+    """The rows of a long evaluation survive a mistyped option."""
+    metric = load()
+    metric.add_batch(**ROWS)
+    with pytest.raises(ValueError, match=message):
+        metric.compute(**options)
+    assert metric.compute() == score(**ROWS)
+
+
+@pytest.mark.parametrize("keep_in_memory", [False, True])
+def test_contradictions_are_forgotten(load: Load, keep_in_memory: bool) -> None:
+    """A seed with two gold labels shows when all is there; then the metric is as new."""
+    metric = load(keep_in_memory=keep_in_memory)
+    metric.add_batch(**ROWS)
+    with pytest.raises(ValueError, match="references: expected one gold label per seed"):
+        metric.compute(**{**ROWS, "references": [1, 1, 1, 1]})
+    assert len(metric) == 0
+    assert metric.compute(**ROWS) == score(**ROWS)
+
+
+# --- Together with other metrics and processes ---
+
+
+class LocalAccuracy(evaluate.Metric):
+    """Another metric, as small as they get."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        ints = datasets.Value("int64")
+        features = datasets.Features({"predictions": ints, "references": ints})
+        return evaluate.MetricInfo(
+            description="", citation="", inputs_description="", features=features
+        )
+
+    def _compute(self, predictions: list[int], references: list[int], **_: Any) -> dict[str, float]:
+        return {"accuracy": float(np.mean(np.equal(predictions, references)))}
+
+
+def test_combined_with_another_metric(load: Load, tmp_path: Path) -> None:
+    """At once, in batches and one by one, each metric takes what it knows."""
+    other = LocalAccuracy(cache_dir=str(tmp_path / "cache"))
+    both = evaluate.combine([load(), other])
+    expected = score(**ROWS) | {"accuracy": 0.75}
+    assert both.compute(**ROWS) == expected
+    both.add_batch(**part(ROWS, 0, 2))
+    both.add_batch(**part(ROWS, 2, 4))
+    assert both.compute() == expected
+    for row in range(4):
+        ids = {name: ROWS[name][row] for name in ("seed_ids", "seed_predictions")}
+        both.add(prediction=ROWS["predictions"][row], reference=0, **ids)
+    assert both.compute() == expected
+
+
+def test_combined_twice(load: Load) -> None:
+    """Two instances under names of their own do not meet in the cache."""
+    both = evaluate.combine({"first": load(), "second": load()})
+    result = both.compute(**ROWS)
+    assert result["first_seed_variant_accuracy"] == result["second_seed_variant_accuracy"] == 0.5
+    assert len(result) == 2 * len(score(**ROWS))
+
+
+PROCESS = """
+import json, pathlib, sys, time
+from helpers.metric_loading import ROWS
+
+number, path, done = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+metric = evaluate.load(path, process_id=number, num_process=2, experiment_id="two")
+mine = {name: column[number::2] for name, column in ROWS.items()}
+try:
+    metric.compute(**{**mine, "references": [number, number]})
+except ValueError as error:
+    print(error)
+    done.touch()
+while not done.exists():
+    time.sleep(0.05)
+print(json.dumps(metric.compute(**mine)))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """Rows of both are gathered: a seed's variants may be in several; also after an error."""
+    code = f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n" + PROCESS
+    arguments = (str(SPACE), str(tmp_path / "done"))
+    processes = [
+        start(code, tmp_path, tmp_path / "home", str(number), *arguments) for number in (0, 1)
+    ]
+    outputs = [process.communicate(timeout=100) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    error, result = outputs[0][0].splitlines()
+    assert "references: expected one gold label per seed" in error
+    assert json.loads(result) == score(**ROWS)
+    assert outputs[1][0].splitlines() == ["null"]
+    assert list((tmp_path / "home" / "metrics").rglob("*.arrow")) == []
+
+
+# --- What it says of itself ---
+
+
+def test_documentation_of_an_instance(load: Load) -> None:
+    """`evaluate` appends the usage to each instance's methods, and not to the class."""
+    metric = load()
+    for name in ("compute", "add", "add_batch"):
+        text = getattr(metric, name).__doc__
+        assert text.count(module.INPUTS_DESCRIPTION) == 1
+        assert module.INPUTS_DESCRIPTION not in getattr(module.SeedVariantAccuracy, name).__doc__
+    assert metric.name == "seed_variant_accuracy"
+    assert "seed problems" in metric.description
+    assert metric.citation.count("@") == 3
+    assert re.findall(r"eprint = \{(.*)\}", metric.citation) == ["2510.24295"]
+
+
+def test_usage_names_every_input_and_result(load: Load) -> None:
+    """Columns, options and keys stand in the text that users get with help()."""
+    text = load("subsamples").inputs_description
+    names = {*module.CONFIGURATIONS["subsamples"], *module.OPTIONS}
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
+    keys = {re.sub("_(ci|low|high)$", "", key) for key in score(**ROWS)}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
+
+
+def test_ingestion_is_quick(load: Load) -> None:
+    """Checking costs little beside what `evaluate` needs anyway."""
+    columns = {name: column * 250 for name, column in many(400).items()}
+    columns["seed_ids"] = [f"snli:{row // 4}" for row in range(100_000)]
+    columns["references"] = columns["seed_predictions"] = [0] * 100_000
+    begun = time.perf_counter()
+    result = load().compute(**columns, n_bootstrap=0)
+    assert time.perf_counter() - begun < 5
+    assert result["n_variants"] == 100_000
+    assert math.isfinite(result["seed_variant_accuracy"])

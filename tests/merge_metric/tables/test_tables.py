@@ -1,0 +1,137 @@
+"""A table as text, Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from merge_metric.tables.table import Column, Table
+
+TABLE = Table(
+    name="shown",
+    title="What is shown",
+    columns=(
+        Column("model", "model"),
+        Column("n", "seeds", "count"),
+        Column("accuracy", "S", "share", interval="accuracy_ci"),
+        Column("gain", "MC", "gain"),
+        Column("premise", "P", "passage"),
+    ),
+    rows=(
+        {
+            "model": "a|b_c",
+            "n": 1234,
+            "accuracy": 0.8125,
+            "accuracy_ci": [0.5, 1.0],
+            "gain": -0.04,
+            "premise": "50 % of <all>\nwords",
+            "curve": [0.5, 0.25],
+        },
+        {"model": "b", "n": 7, "accuracy": None, "accuracy_ci": None, "gain": 3, "premise": "P"},
+    ),
+    notes=("In percent.",),
+)
+
+
+def test_text_has_intervals_and_passages_below_their_row() -> None:
+    """Numbers right, texts left, a missing value as a dash, no minus before zero."""
+    assert TABLE.to_text().splitlines() == [
+        "What is shown",
+        "",
+        "model  seeds              S    MC",
+        "---------------------------------",
+        "a|b_c  1,234           81.2  +0.0",
+        "              [50.0, 100.0]",
+        "  P: 50 % of <all> words",
+        "b          7              –  +3.0",
+        "  P: P",
+        "",
+        "In percent.",
+    ]
+
+
+def test_long_passages_are_wrapped() -> None:
+    """Lines of a passage stay together, indented, within the width."""
+    table = Table("t", "T", (Column("p", "P", "passage"), Column("m", "m")),
+                  ({"p": "word " * 60, "m": "x"},))  # fmt: skip
+    lines = table.to_text().splitlines()[5:]
+    assert lines[0].startswith("  P: word word")
+    assert len(lines) == 4
+    assert all(line.startswith("     word") for line in lines[1:])
+    assert max(map(len, lines)) <= 100
+    assert " ".join(lines).split()[1:] == ["word"] * 60
+
+
+def test_markdown_escapes_what_would_be_markup() -> None:
+    """One line per row, so that it stays a table."""
+    assert TABLE.to_markdown().splitlines() == [
+        "**What is shown**",
+        "",
+        "| model | seeds | S | MC | P |",
+        "| :-- | --: | --: | --: | :-- |",
+        r"| a\|b\_c | 1,234 | 81.2 \[50.0, 100.0\] | +0.0 | 50 % of \<all> words |",
+        "| b | 7 | – | +3.0 | P |",
+        "",
+        "In percent.",
+    ]
+
+
+def test_json_has_everything() -> None:
+    """Values unrounded, those without a column too."""
+    value = json.loads(TABLE.to_json())
+    assert value == TABLE.as_dict()
+    assert value["columns"]["accuracy"] == "S"
+    assert value["rows"][0]["curve"] == [0.5, 0.25]
+    assert value["rows"][0]["accuracy_ci"] == [0.5, 1.0]
+    assert value["notes"] == ["In percent."]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("share", 0.12345, "12.3"),
+        ("points", 0.12345, "+12.3"),
+        ("points", -0.12345, "−12.3"),
+        ("points", -0.0001, "+0.0"),
+        ("threshold", 46.25, "46.2"),
+        ("gain", -5, "−5.0"),
+        ("p_value", 0.0004, "<0.001"),
+        ("p_value", 0.0421, "0.042"),
+        ("count", 1234567, "1,234,567"),
+        ("text", "x", "x"),
+        ("share", None, "–"),
+    ],
+)
+def test_values_are_shown_by_their_kind(kind: str, value: object, shown: str) -> None:
+    """Shares in percent, differences with a sign, small p-values as a bound."""
+    assert Column("k", "K", kind).show({"k": value}) == shown  # type: ignore[arg-type]
+
+
+def test_bounds_of_differences_need_no_plus() -> None:
+    """The interval of a difference is shown as numbers; an undefined one not at all."""
+    column = Column("d", "D", "points", interval="d_ci")
+    assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
+    assert column.show_interval({"d_ci": [None, 0.052]}) == ""
+    assert column.show_interval({}) == ""
+
+
+def test_csv_has_unrounded_values_and_bounds() -> None:
+    """Shown columns first; an interval is two values; lists and dictionaries are left out."""
+    rows = (
+        {"model": 'a,"b"', "n": 3, "x": 1 / 3, "x_ci": [0.25, 0.5], "curve": [1], "more": None},
+        {"model": "c", "n": None, "x_ci": None, "by": {}, "extra": -1},
+    )
+    table = Table("t", "T", (Column("model", "M"), Column("x", "X", "share", "x_ci")), rows)
+    assert table.to_csv().splitlines() == [
+        "model,x,n,x_low,x_high,more,extra",
+        '"a,""b""",0.3333333333333333,3,0.25,0.5,,',
+        "c,,,,,,-1",
+    ]
+    assert Table("t", "T", table.columns, ()).to_csv() == "model,x"
+
+
+def test_numbers_have_two_decimals() -> None:
+    """Such as lengths on average."""
+    table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
+    assert table.to_text().splitlines()[4:] == ["14.30", "    –"]
