@@ -44,7 +44,7 @@ from generation.commands.options import (
 )
 from generation.commands.paraphrase import paraphrase_command
 from generation.config import Config
-from generation.executors.units import ExecutorError
+from generation.executors.plan import ExecutorError
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import OutputFormat, check_command, user_errors
 from merge_dataset.schema import DATASET_NAME, DEMO_SOURCE
@@ -240,7 +240,7 @@ def _distribution(
     ] = None,
 ) -> dict[str, Any]:
     """What the options say of where `suggest` works."""
-    from generation.executors.units import Resources
+    from generation.executors.plan import Resources
 
     if executor is None:
         if tasks is not None:

@@ -18,7 +18,8 @@ from typing import Any
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.executors.units import Executor, Resources, run_units
+from generation.executors.plan import Executor, Resources
+from generation.executors.run import run_units
 from generation.manifest import manifest_of
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import load_problems, require_labels

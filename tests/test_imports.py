@@ -42,7 +42,7 @@ HOMES = {
     "tokenizers": {"generation.suggestions.masked_lm"},
     "spacy": {"generation.problems.tagging"},
     "thinc": {"generation.problems.tagging"},
-    "datatrove": {"generation.executors.tasks", "generation.executors.clusters"},
+    "datatrove": {"generation.executors.worker", "generation.executors.clusters"},
     "ray": {"generation.executors.clusters"},
 }
 """Heavy library → the only modules of generation and merge_dataset that may import it."""

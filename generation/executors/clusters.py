@@ -20,8 +20,8 @@ from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.utils.logging import logger as datatrove_log
 from datatrove.utils.logging import setup_default_logger
 
-from generation.executors.tasks import RunUnits, UnitsFailed, last_line
-from generation.executors.units import ExecutorError, Resources
+from generation.executors.plan import ExecutorError, Resources
+from generation.executors.worker import RunUnits, UnitsFailed, last_line
 from generation.run_folder import digest_of
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def _is_complete(logs: Path, task: int) -> bool:
 
 @contextlib.contextmanager
 def _datatrove_messages() -> Iterator[list[str]]:
-    """What datatrove says in this process, collected instead of shown."""
+    """Collect datatrove's messages in this process instead of showing them."""
     messages: list[str] = []
     datatrove_log.remove()
     datatrove_log.add(messages.append, level="DEBUG", format="{message}")
@@ -56,12 +56,12 @@ def _datatrove_messages() -> Iterator[list[str]]:
 
 
 def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
-    """Run all tasks on a Ray cluster that is there; task → why it failed.
+    """Run all tasks on a running Ray cluster, and map failed tasks to reasons.
 
     Raises:
         ExecutorError: there is no such cluster, or it cannot import what a task needs.
     """
-    # Nobody is told that we use it.
+    # No usage statistics leave the machine.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -99,7 +99,7 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
 
 
 def _check_ray(ray: Any, resources: Resources) -> None:
-    """What datatrove would otherwise wait for without a word.
+    """Report what datatrove would silently wait for: missing resources or packages.
 
     Raises:
         ExecutorError: a worker cannot import this module.
@@ -122,7 +122,7 @@ def _check_ray(ray: Any, resources: Resources) -> None:
 
 
 class _SlurmJob(SlurmPipelineExecutor):  # type: ignore[misc]
-    """datatrove's, with the defaults of the cluster where we have no wish, and no second job."""
+    """datatrove's job with the cluster's defaults for unset resources, and without a second job."""
 
     def __init__(self, *arguments: Any, memory_gb: int | None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -150,7 +150,7 @@ class _Entry:
 
 
 def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
-    """Submit all tasks to Slurm and wait for the end; task → why it failed.
+    """Submit all tasks to Slurm, wait for the end, and map failed tasks to reasons.
 
     When this process is interrupted its jobs are cancelled.
 
@@ -220,7 +220,7 @@ def _slurm_failure(logs: Path, entry: _Entry | None) -> str:
 
 
 def _max_array_size() -> int:
-    """How many tasks an array job may have on this cluster."""
+    """Return how many tasks an array job may have on this cluster."""
     settings = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True,
                               check=True).stdout  # fmt: skip
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
@@ -228,7 +228,7 @@ def _max_array_size() -> int:
 
 
 def _wait(name: str, not_these: set[int]) -> list[_Entry]:
-    """Wait until nothing of that name will run any more; how it ended."""
+    """Wait until no job of that name can run any more, and return how each ended."""
     before = ""
     while True:
         time.sleep(_POLL_SECONDS)
@@ -250,7 +250,7 @@ def _wait(name: str, not_these: set[int]) -> list[_Entry]:
 
 
 def _queue(name: str) -> list[_Entry]:
-    """What Slurm knows of jobs of that name, the ended ones too.
+    """List the queue's jobs of that name, ended ones included.
 
     Raises:
         ExecutorError: it does not answer.

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.executors.parallel_map import in_order
+from generation.executors.blocks import map_blocks
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.tagged import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
@@ -101,7 +101,7 @@ class Builder:
         """
         # Without what this process has loaded.
         builder = replace(self)
-        return in_order(range(self._blocks), builder.open, workers=self.config.workers)
+        return map_blocks(range(self._blocks), builder.open, workers=self.config.workers)
 
     def open(self) -> Callable[[int], Outcome]:
         """What works on blocks; each process has its own tagger."""

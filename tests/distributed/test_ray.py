@@ -14,14 +14,15 @@ from helpers.ray_cluster import CLUSTER
 from helpers.toy_units import FUNCTION, outputs, undisturbed, units
 
 from generation.executors import clusters
-from generation.executors.units import Resources
+from generation.executors.plan import Resources
 
 pytestmark = pytest.mark.ray
 
 RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
-from generation.executors.units import Resources, run_units
+from generation.executors.plan import Resources
+from generation.executors.run import run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
 folder, tasks, memory, *names = sys.argv[1:]

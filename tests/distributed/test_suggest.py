@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from generation import Config, suggest
 from generation.cli import app
-from generation.executors.units import ExecutorError
+from generation.executors.plan import ExecutorError
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
 
@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Pat
     def kill_one() -> None:
         while not list(run.store.rglob("parts/*.parquet")):
             time.sleep(0.01)
-        pid = next(pid for pid in children() if "generation.executors.tasks" in command_of(pid))
+        pid = next(pid for pid in children() if "generation.executors.worker" in command_of(pid))
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 

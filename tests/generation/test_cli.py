@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.config import Config
-from generation.executors.units import Resources
+from generation.executors.plan import Resources
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

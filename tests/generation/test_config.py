@@ -360,9 +360,9 @@ def test_toml_leaves_out_what_is_not_set() -> None:
     assert "data" not in values
     assert values["rng_seed"] == 3
     assert values["label_map"] == {"x": "neutral"}
-    in_order = [key for key in ORDER if key in values]
+    map_blocks = [key for key in ORDER if key in values]
     # Tables come last in TOML.
-    assert [*values] == [*(key for key in in_order if key != "label_map"), "label_map"]
+    assert [*values] == [*(key for key in map_blocks if key != "label_map"), "label_map"]
 
 
 ORDER = (

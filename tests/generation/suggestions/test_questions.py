@@ -68,10 +68,10 @@ def test_order_and_repetition_do_not_matter(tmp_path: Path) -> None:
 def test_rows_number_all_questions(tmp_path: Path) -> None:
     """In the order of shards and keys, from 0."""
     questions = written(tmp_path / "q", QUERIES)
-    in_order = [query for shard in questions.shards for query in questions.of(shard)]
-    assert questions.rows(in_order).tolist() == list(range(len(QUERIES)))
+    map_blocks = [query for shard in questions.shards for query in questions.of(shard)]
+    assert questions.rows(map_blocks).tolist() == list(range(len(QUERIES)))
     some = random.Random(1).sample(QUERIES, 20)
-    assert [in_order[row] for row in questions.rows(some)] == some
+    assert [map_blocks[row] for row in questions.rows(some)] == some
 
 
 def test_foreign_questions_have_no_row(tmp_path: Path) -> None:

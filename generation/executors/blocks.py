@@ -1,4 +1,4 @@
-"""Block after block, in this process or in several."""
+"""Map a function over blocks of problems, in this process or in several."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Block = TypeVar("Block")
 Outcome = TypeVar("Outcome")
 
 _work: Callable[[Any], Any] | None = None
-"""What a worker process does with a block; never set in the main process."""
+"""The function that a worker process applies to blocks; never set in the main process."""
 
 
-def in_order(
+def map_blocks(
     blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], Outcome]], *, workers: int
 ) -> Iterator[Outcome]:
-    """What becomes of each block, in the order of the blocks.
+    """Map over blocks, and yield the results in the order of the blocks.
 
-    Blocks are the same however many workers there are, so the outcome is too.
+    Blocks do not depend on the number of workers, so the results do not either.
 
     Args:
         blocks: Read as they are needed; picklable where there are several workers.
-        open_work: Called once in each process to make what works on its blocks, so that
-            each reads its files and loads its models by itself; picklable likewise.
+        open_work: Called once in each process to make the function, so that each process reads
+            its files and loads its models by itself; picklable likewise.
         workers: Processes; with one, this one does it all.
     """
     if workers == 1:

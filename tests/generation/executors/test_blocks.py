@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from generation.executors.parallel_map import in_order
+from generation.executors.blocks import map_blocks
 
 Work = Callable[[int], tuple[int, int]]
 
@@ -32,7 +32,7 @@ def counted(blocks: range, read: list[int]) -> Iterator[int]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
     """Whoever is done first; with one worker in this process, with more in others."""
-    outcomes = list(in_order(range(20), partial(open_work, 3), workers=workers))
+    outcomes = list(map_blocks(range(20), partial(open_work, 3), workers=workers))
     assert [outcome for outcome, _ in outcomes] == [3 * block for block in range(20)]
     assert (os.getpid() in {pid for _, pid in outcomes}) == (workers == 1)
 
@@ -40,7 +40,7 @@ def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
 def test_blocks_are_read_as_they_are_needed() -> None:
     """Of a long input only as much is held as the processes have before them."""
     read: list[int] = []
-    outcomes = in_order(counted(range(100), read), partial(open_work, 1), workers=2)
+    outcomes = map_blocks(counted(range(100), read), partial(open_work, 1), workers=2)
     assert next(outcomes)[0] == 0
     assert len(read) <= 6
     outcomes.close()  # type: ignore[attr-defined]
@@ -49,4 +49,4 @@ def test_blocks_are_read_as_they_are_needed() -> None:
 def test_an_error_in_a_process_is_an_error_here() -> None:
     """It is not lost, and says what it says."""
     with pytest.raises(ValueError, match="expected a positive block, got -1"):
-        list(in_order([1, -1, 2], partial(open_work, 1), workers=2))
+        list(map_blocks([1, -1, 2], partial(open_work, 1), workers=2))

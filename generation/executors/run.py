@@ -1,9 +1,8 @@
-"""Units of work on this machine, on Ray or on Slurm, through datatrove's executors.
+"""Run units of work on this machine, on Ray or on Slurm, through datatrove's executors.
 
-Unit i goes to task i modulo the number of tasks. Every call makes a folder of its own,
-`tasks/0001`, `tasks/0002`, … inside the folder worked on, with datatrove's logs and
-completion markers. So a marker never outlives its plan: what is done is for the units'
-outputs to say, and the caller passes those that are not.
+Every call makes a folder of its own, `tasks/0001`, `tasks/0002`, … inside the folder worked
+on, with datatrove's logs and completion markers. So a marker never outlives its plan: the
+units' outputs show what is done, and the caller passes the units that are not.
 """
 
 from __future__ import annotations
@@ -15,53 +14,17 @@ import subprocess
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from tqdm import tqdm
 
-Executor = Literal["local", "ray", "slurm"]
+from generation.executors.plan import Executor, ExecutorError, Plan, Resources
 
 _POLL_SECONDS: Final = 0.1
 _PROGRESS_SECONDS: Final = 1.0
 _FAILURES_SHOWN: Final = 5
-
-
-class ExecutorError(RuntimeError):
-    """Tasks failed, or the executor that was asked for is not there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What a task gets, and where; executors ignore what they have no use for."""
-
-    cpus: int = 1
-    """Cores, and threads unless OMP_NUM_THREADS says otherwise."""
-    memory_gb: int | None = None
-    """Ray, Slurm: by default what the cluster gives."""
-    gpus: int = 0
-    time: str | None = None
-    """Slurm: limit per task, as `2:00:00` or `1-12:00:00`."""
-    partition: str | None = None
-    """Slurm."""
-    sbatch: Mapping[str, str] = field(default_factory=dict)
-    """Slurm: further options of sbatch, without their dashes: `{"gres": "gpu:a100:1"}`."""
-    setup: str = ""
-    """Slurm: shell commands before a task, such as `module load cuda`."""
-    address: str | None = None
-    """Ray: of the cluster; by default RAY_ADDRESS, or the one that runs on this machine."""
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        for name, value, least in (
-            ("cpus", self.cpus, 1),
-            ("memory_gb", self.memory_gb, 1),
-            ("gpus", self.gpus, 0),
-        ):
-            if value is not None and value < least:
-                raise ValueError(f"{name}: expected at least {least}, got {value}")
 
 
 def run_units(
@@ -74,7 +37,7 @@ def run_units(
     workers: int,
     resources: Resources | None = None,
 ) -> None:
-    """Run every unit once, somewhere, and wait for the end.
+    """Run every unit once, wherever the executor says, and wait for the end.
 
     Args:
         unit_function: `module:name` of a function `(folder, unit)` in a module that the
@@ -85,7 +48,7 @@ def run_units(
         executor: Processes here, a Ray cluster that runs, or Slurm through sbatch.
         tasks: Number of tasks the units are dealt to; a task runs its units one by one.
         workers: How many tasks run at a time.
-        resources: What each of them gets.
+        resources: Cores, memory, GPUs and cluster options of a task.
 
     Raises:
         ValueError: an option is out of range, or a unit is there twice.
@@ -103,8 +66,6 @@ def run_units(
                 f"executor {executor}: expected {library}, found none; run: pip install "
                 "'merge-nli[distributed]'"
             )
-    from generation.executors.tasks import Plan
-
     folder = folder.resolve()
     plan = Plan(
         function=unit_function,
@@ -139,7 +100,7 @@ def _check(units: Sequence[str], executor: str, tasks: int, workers: int) -> Non
 
 
 def _fresh_folder(parent: Path) -> Path:
-    """The next of `0001`, `0002`, …; made."""
+    """Make the next folder of `0001`, `0002`, … and return it."""
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
     folder = parent / f"{max(taken, default=0) + 1:04}"
@@ -149,7 +110,7 @@ def _fresh_folder(parent: Path) -> Path:
 
 @contextlib.contextmanager
 def _progress(done: Path, total: int) -> Iterator[None]:
-    """A bar over the units done, wherever they are done."""
+    """Show a progress bar over the units done, wherever they are done."""
     ended = Event()
     with tqdm(total=total, desc="units", unit="unit") as bar:
 
@@ -170,12 +131,12 @@ def _progress(done: Path, total: int) -> Iterator[None]:
 
 
 def _run_here(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
-    """Task → why it failed.
+    """Run all tasks in processes of this machine, and map failed tasks to reasons.
 
     A task is a process of its own and not one of datatrove's pool, which stops them all when
     one fails, and waits for ever when one is killed.
     """
-    from generation.executors.tasks import TaskProcess
+    from generation.executors.worker import TaskProcess
 
     waiting, free = deque(range(tasks)), deque(_environments(min(workers, tasks), resources.gpus))
     running: dict[int, tuple[TaskProcess, dict[str, str]]] = {}
@@ -199,7 +160,7 @@ def _run_here(logs: Path, tasks: int, workers: int, resources: Resources) -> dic
 
 
 def _environments(workers: int, gpus: int) -> list[dict[str, str]]:
-    """What each worker's environment adds: GPUs of its own."""
+    """Return the environment variables that give each worker GPUs of its own."""
     if not gpus:
         return [{} for _ in range(workers)]
     there = _gpus_here()

@@ -1,4 +1,4 @@
-"""What a worker does: a task is a share of the units of a plan, run one after the other.
+"""Workers: a task runs its share of a plan's units, one after the other.
 
 A unit is a piece of work that writes its own outputs whole or not at all and skips what is
 already there, so it can be run again, and anywhere. A task keeps the rules of datatrove: a
@@ -19,53 +19,20 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from datatrove.executor.local import LocalPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 
-from generation.run_folder import read_json, write_json
+from generation.executors.plan import Plan
 
 log = logging.getLogger(__name__)
 
 _LAST_WORDS: Final = 200
-"""Lines of a process's stderr that are kept."""
+"""Number of lines of a process's stderr that are kept."""
 _WATCH_SECONDS: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Which units there are, what runs one, and how many tasks share them."""
-
-    function: str
-    """`module:name`, called as `name(folder, unit)`."""
-    folder: str
-    units: tuple[str, ...]
-    tasks: int
-    cpus: int
-    """Threads that a task may use."""
-
-    @classmethod
-    def read(cls, logs: Path) -> Self:
-        """The plan that `write` left in a folder of logs."""
-        values = read_json(logs / "plan.json")
-        return cls(**values | {"units": tuple(values["units"])})
-
-    def write(self, logs: Path) -> None:
-        """Leave the plan where every worker finds it."""
-        (logs / "done").mkdir()
-        write_json(logs / "plan.json", asdict(self))
-
-    def share(self, task: int) -> dict[int, str]:
-        """Number → unit, of those that a task runs.
-
-        >>> Plan(function="m:f", folder="x", units=("a", "b", "c"), tasks=2, cpus=1).share(0)
-        {0: 'a', 2: 'c'}
-        """
-        return dict(list(enumerate(self.units))[task :: self.tasks])
 
 
 class UnitsFailed(RuntimeError):
@@ -118,7 +85,7 @@ class RunUnits(PipelineStep):  # type: ignore[misc]
         """Run the task `rank`; passes no documents on.
 
         Raises:
-            UnitsFailed: see there, or the process died.
+            UnitsFailed: units failed, or the process died.
         """
         if not self.apart:
             run_share(self.logs, rank)
@@ -148,7 +115,7 @@ class TaskProcess:
         self._last_words = logs / "logs" / f"task_{task:05}.stderr"
         self._process = subprocess.Popen(
             # -P: a folder that happens to be called like a library is not imported.
-            [sys.executable, "-P", "-m", "generation.executors.tasks", what, str(logs), str(task)],
+            [sys.executable, "-P", "-m", "generation.executors.worker", what, str(logs), str(task)],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,  # closes when this process ends: see `_end_with_parent`
             stdout=subprocess.DEVNULL,
@@ -162,11 +129,11 @@ class TaskProcess:
         self._reader.start()
 
     def has_ended(self) -> bool:
-        """Whether the process is over; does not wait."""
+        """Return whether the process is over, without waiting."""
         return self._process.poll() is not None
 
     def failure(self) -> str | None:
-        """Why an ended process failed, in a line; None if it did not."""
+        """Return in one line why an ended process failed, or None if it did not."""
         self.kill()
         status = self._process.returncode
         if status == 0:
@@ -197,7 +164,7 @@ class TaskProcess:
 
 
 def last_line(lines: deque[str] | list[str]) -> str:
-    """The last line that is not blank, or nothing."""
+    """Return the last line that is not blank, or an empty string."""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
@@ -241,6 +208,6 @@ def _main(what: str, logs: Path, task: int) -> None:
 
 if __name__ == "__main__":
     # As datatrove writes it down: a step of an importable module.
-    from generation.executors.tasks import _main as main
+    from generation.executors.worker import _main as main
 
     main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
