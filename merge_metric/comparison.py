@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from merge_metric.tables.table import Column, Kind, Table
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.tables.table import Column, Table, figure_column
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
@@ -30,8 +31,6 @@ FIGURES: Final = (
 
 DECISIVE: Final = "seed_variant_accuracy"
 """By which models are ranked."""
-
-_HEADINGS: Final = ("S", "var.acc", "SV@{ct}", "MC", "r_r", "r_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int) -> Tabl
         columns=(
             Column("rank", "rank"),
             Column("model", "model"),
-            *_figure_columns(ct, "share", "threshold"),
+            *_figure_columns(ct),
         ),
         rows=tuple(rows),
         notes=(
@@ -111,7 +110,7 @@ def pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int) -> 
         columns=(
             Column("a", "first"),
             Column("b", "second"),
-            *_figure_columns(ct, "points", "gain"),
+            *_figure_columns(ct, difference=True),
             Column("mcnemar_p_value_holm", "p of S", "p_value"),
             Column("seed_variant_accuracy_p_value_holm", f"p of SV@{ct}", "p_value"),
         ),
@@ -131,8 +130,5 @@ def _corrected(n_pairs: int) -> str:
     return f", each corrected by Holm's method over all {n_pairs} pairs, which intervals are not"
 
 
-def _figure_columns(ct: int, share: Kind, threshold: Kind) -> list[Column]:
-    return [
-        Column(key, heading.format(ct=ct), threshold if heading == "MC" else share, f"{key}_ci")
-        for key, heading in zip(FIGURES, _HEADINGS, strict=True)
-    ]
+def _figure_columns(ct: int, *, difference: bool = False) -> list[Column]:
+    return [figure_column(CATALOGUE[key].at(ct), difference=difference) for key in FIGURES]

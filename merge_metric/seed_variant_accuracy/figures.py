@@ -1,13 +1,17 @@
-"""Counts → figures. One formula each, over any number of reweighted sets of seeds at once.
+"""Figures: what each is called and means, and its formula over counts per seed.
 
-Arrays have a leading axis B, the replicates of a bootstrap; the figures of the data
-themselves are those of a single replicate in which every seed weighs one.
+`CATALOGUE` is the one list of figures: tables, pages, plots and exports take names, units and
+directions from it. A new figure is a row there and a line in `_of_subsample`.
+
+Arrays have a leading axis B, the replicates of a bootstrap, computed all at once; the figures of
+the data themselves are those of a single replicate in which every seed weighs one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +28,177 @@ QUALITY_THRESHOLD: Final = 90
 
 _DECIMALS: Final = 12
 """Averages over subsamples that differ by less are rounding errors of equal ones."""
+
+
+# --- The catalogue ---
+
+Unit = Literal["share", "points", "threshold"]
+"""A share of 0–1, a signed difference of two shares, or a threshold in percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure's names, meaning, unit and direction."""
+
+    key: str
+    """Under which results have it; its interval is `{key}_ci`."""
+    name: str
+    """As it is written out. Texts may hold {ct}, which `at` fills in."""
+    meaning: str
+    """One sentence."""
+    symbol: str = ""
+    """As formulas write it, where the papers have a symbol."""
+    short: str = ""
+    """Heading of a narrow column, where it is not the symbol."""
+    unit: Unit = "share"
+    higher_is_better: bool = True
+    remark: str = ""
+    """A further sentence on how to read values."""
+
+    @property
+    def heading(self) -> str:
+        """The heading of a column: short name or symbol."""
+        return self.short or self.symbol or self.name
+
+    def at(self, correctness_threshold: int) -> Figure:
+        """The figure with its texts filled in for a threshold, integer percent."""
+        texts = {name: getattr(self, name) for name in ("name", "meaning", "short")}
+        filled = {name: text.format(ct=correctness_threshold) for name, text in texts.items()}
+        return replace(self, **filled)
+
+
+_ROWS: Final = (
+    Figure(
+        "seed_accuracy",
+        "Seed accuracy",
+        "Share of the seeds themselves answered right.",
+        symbol="S",
+    ),
+    Figure(
+        "variant_accuracy",
+        "Variant accuracy",
+        "Share of single variants answered right; sample accuracy (SA) in older papers.",
+        short="var.acc",
+    ),
+    Figure(
+        "seed_variant_accuracy",
+        "SV accuracy at CT {ct}",
+        "Share of seeds of which at least {ct} % of the variants are answered right.",
+        short="SV@{ct}",
+    ),
+    Figure(
+        "matching_threshold",
+        "Matching threshold",
+        "The threshold CT at which SV accuracy comes closest to S; the higher, the more "
+        "consistent.",
+        symbol="MC",
+        unit="threshold",
+        remark="Where a range of thresholds comes equally close it is the lowest: a value near 1 "
+        "is a sign of such a range.",
+    ),
+    Figure(
+        "matching_threshold_low",
+        "Lowest matching threshold",
+        "The lowest of the thresholds at which SV accuracy comes closest to S.",
+        short="MC low",
+        unit="threshold",
+    ),
+    Figure(
+        "matching_threshold_high",
+        "Highest matching threshold",
+        "The highest of the thresholds at which SV accuracy comes closest to S.",
+        short="MC high",
+        unit="threshold",
+    ),
+    Figure(
+        "matching_gap",
+        "Matching gap",
+        "The distance between SV accuracy and S at the matching threshold.",
+        short="gap",
+        unit="points",
+        higher_is_better=False,
+    ),
+    Figure(
+        "holding_threshold",
+        "Holding threshold",
+        "The largest threshold at which SV accuracy still reaches S; 0 if none does.",
+        short="holding",
+        unit="threshold",
+    ),
+    Figure(
+        "qt_gap",
+        "QT gap, S − SV@90",
+        "What is lost when a seed counts only with nine in ten of its variants.",
+        short="QT gap",
+        unit="points",
+        higher_is_better=False,
+    ),
+    Figure(
+        "relaxed_fooling_rate",
+        "Relaxed fooling rate",
+        "Of the seeds answered right, those with a variant that changes the answer.",
+        symbol="r_r",
+        higher_is_better=False,
+    ),
+    Figure(
+        "strict_fooling_rate",
+        "Strict fooling rate",
+        "The same, where the answer becomes the opposite (entailment ↔ contradiction); "
+        "for neutral seeds any change counts.",
+        symbol="r_s",
+        higher_is_better=False,
+    ),
+)
+
+CATALOGUE: Final[Mapping[str, Figure]] = {figure.key: figure for figure in _ROWS}
+"""Key → figure, for every figure of a result, in their usual order."""
+
+
+def sv_at(correctness_threshold: int) -> Figure:
+    """SV accuracy at a threshold of its own, read from the curve: key `sv_at_90`.
+
+    >>> sv_at(100).heading, sv_at(100).meaning
+    ('SV@100', 'Share of seeds of which every variant is answered right.')
+    """
+    figure = CATALOGUE["seed_variant_accuracy"].at(correctness_threshold)
+    if correctness_threshold == 100:
+        figure = replace(figure, meaning="Share of seeds of which every variant is answered right.")
+    return replace(figure, key=f"sv_at_{correctness_threshold}")
+
+
+class Estimate(NamedTuple):
+    """A figure's value, None where undefined, and its interval where there is one."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether both bounds are known."""
+        return self.low is not None and self.high is not None
+
+
+def estimate(result: Mapping[str, Any], figure: Figure) -> Estimate:
+    """A figure of a result of `scoring.score`, or of one of its groups, in its own unit.
+
+    >>> curve = {"accuracy": [1.0] * 50 + [0.5] * 50}
+    >>> estimate({"sv_curve": curve}, sv_at(90))
+    Estimate(value=0.5, low=None, high=None)
+    """
+    if figure.key.startswith("sv_at_"):
+        curve, position = result["sv_curve"], int(figure.key.removeprefix("sv_at_")) - 1
+        sides = ("accuracy", "low", "high")
+        return Estimate(*(curve[side][position] for side in sides if side in curve))
+    return Estimate(result[figure.key], *(result.get(f"{figure.key}_ci") or ()))
+
+
+def percent(value: float, unit: Unit) -> float:
+    """A value of a unit in percent, or in percentage points."""
+    return value if unit == "threshold" else 100 * value
+
+
+# --- Formulas ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from io import StringIO
 from textwrap import wrap
 from typing import Any, Final, Literal
 
+from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.tables import latex
 
 Value = Any
@@ -74,6 +75,23 @@ class Column:
             return ""
         kind = _UNSIGNED.get(self.kind, self.kind)
         return f"[{', '.join(_shown(bound, kind) for bound in bounds)}]"
+
+
+_DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
+
+
+def figure_column(
+    figure: Figure, *, heading: str | None = None, difference: bool = False
+) -> Column:
+    """The column of a figure, with its interval where rows have one.
+
+    Args:
+        figure: From the metric's catalogue.
+        heading: By default the figure's own.
+        difference: Whether rows have signed differences of the figure instead.
+    """
+    kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
+    return Column(figure.key, heading or figure.heading, kind, f"{figure.key}_ci")
 
 
 @dataclass(frozen=True, slots=True)
