@@ -170,26 +170,6 @@ def write_table(path: Path, table: pa.Table) -> None:
     write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
 
 
-def write_named(folder: Path, name: str, table: pa.Table) -> None:
-    """Write `name.DIGEST.parquet`, the digest being that of the file."""
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True, exist_ok=True)
-    # A name of its own: other tasks may be writing the same. What a killed one leaves is
-    # never read.
-    temporary = folder / f".{name}.{uuid4().hex}.tmp"
-    try:
-        pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(folder / f"{name}.{digest_of_file(temporary)[:16]}.parquet")
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def is_sound(path: Path) -> bool:
-    """Whether a file of `write_named` is as it was written."""
-    return path.name.split(".")[-2] == digest_of_file(path)[:16]
-
-
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON-able value, independent of the order of keys."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,8 +1,7 @@
-"""Sentences' pseudo-log-likelihoods on disk: each is computed once per model revision, ever.
+"""Pseudo-log-likelihoods of sentences on disk: computed once per model revision, ever.
 
-A folder per model and setting holds `store.json`, which says whose they are, and `parts/`,
-Parquet files named after the sentences they are of and their own digest. They are there whole
-or not at all; one that no longer fits its name counts as not there.
+A folder per model and setting holds `store.json`, the model and setting, and `parts/`, whose
+files are named after their sentences (see `generation.part_store`).
 """
 
 from __future__ import annotations
@@ -17,22 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.run_folder import digest_of, is_sound, read_json, slug, write_json, write_named
+from generation.part_store import missing_parts, require_header, sound_parts, write_part
+from generation.run_folder import digest_of, slug
 from generation.signals.pseudo_likelihood import SCHEME, Likelihoods
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PART_SIZE: Final = 512
-"""Sentences in a part: what a killed run loses at most."""
+"""Sentences in a part: a killed run loses at most as many."""
 _KEY: Final = np.dtype("S16")
 _LAYOUT: Final = 1
-"""Number of the files' layout and of the way sentences are scored."""
+"""Version of the files' layout and of how sentences are scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whose likelihoods a store holds; two that differ in anything never mix."""
+    """The model and settings of a store; likelihoods of different identities never mix."""
 
     name: str
     revision: str
@@ -51,39 +51,23 @@ class LikelihoodStore:
     """One model's likelihoods."""
 
     def __init__(self, root: Path, identity: Identity) -> None:
-        """Open the store of `identity` under `root`; made if it is not there."""
+        """Open the store of `identity` under `root`, and make it if it does not exist."""
         self.path, self.identity = root / identity.folder, identity
-        header = self.path / "store.json"
-        if not header.exists():
-            write_json(header, asdict(identity), shared=True)
-        if (there := read_json(header)) != asdict(identity):
-            raise ValueError(
-                f"{header}: expected the likelihoods of {asdict(identity)}, got those of {there}; "
-                "move the folder away and run: merge-nli signals"
-            )
+        require_header(
+            self.path, asdict(identity), contents="likelihoods", redo="merge-nli signals"
+        )
         self._keys = np.empty(0, _KEY)
         self._known = Likelihoods(np.empty(0), np.empty(0, np.bool_))
-        self._parts = [
-            pq.read_table(path)
-            for path in sorted((self.path / "parts").glob("*.parquet"))
-            if is_sound(path)
-        ]
-        """Those that are not yet among the known."""
+        self._parts = [pq.read_table(path) for path in sound_parts(self.path / "parts")]
+        """Parts that are not yet sorted into the known likelihoods."""
 
     def missing(self, sentences: Iterable[str]) -> list[list[str]]:
-        """Those without a likelihood, in the parts that are to be written.
-
-        *All* sentences are cut into parts before the known ones are taken out, so that a run
-        that was interrupted ends with the same files.
-        """
+        """Group the sentences without a likelihood into the parts that are to be written."""
         ordered = sorted((_key(sentence), sentence) for sentence in set(sentences))
         _, known = self._find([key for key, _ in ordered])
-        new = [sentence for (_, sentence), there in zip(ordered, known, strict=True) if not there]
-        part = (np.arange(len(ordered)) // PART_SIZE)[~known]
-        return [
-            [new[row] for row in np.flatnonzero(part == number).tolist()]
-            for number in np.unique(part)
-        ]
+        items = [(text, there) for (_, text), there in zip(ordered, known.tolist(), strict=True)]
+        parts = missing_parts(items, lambda item: item[1], size=PART_SIZE)
+        return [[sentence for sentence, _ in part] for part in parts]
 
     def add(self, sentences: Sequence[str], found: Likelihoods) -> None:
         """Write a part."""
@@ -95,14 +79,14 @@ class LikelihoodStore:
                 "windowed": pa.array(found.windowed),
             }
         )
-        write_named(self.path / "parts", digest_of([key.hex() for key in keys])[:16], table)
+        write_part(self.path / "parts", digest_of([key.hex() for key in keys])[:16], table)
         self._parts.append(table)
 
     def of(self, sentences: Sequence[str]) -> Likelihoods:
-        """What is known of sentences, in their order.
+        """Return the likelihoods of sentences, in their order.
 
         Raises:
-            KeyError: some are not known.
+            KeyError: some are not in the store.
         """
         rows, known = self._find([_key(sentence) for sentence in sentences])
         if not known.all():
@@ -110,7 +94,7 @@ class LikelihoodStore:
         return Likelihoods(self._known.pll[rows], self._known.windowed[rows])
 
     def _find(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """[n] Places among the known, and whether they are there."""
+        """Return [n] places among the known keys, and [n] whether each key is known."""
         self._sort_in()
         wanted = np.array(keys, _KEY)
         rows = np.searchsorted(self._keys, wanted)
@@ -120,7 +104,7 @@ class LikelihoodStore:
         return rows, known
 
     def _sort_in(self) -> None:
-        """Put the parts among the known, sorted by key."""
+        """Sort new parts into the known likelihoods, by key."""
         if not self._parts:
             return
         keys = [np.array(part["key"].to_pylist(), _KEY) for part in self._parts]

@@ -1,15 +1,13 @@
 """The suggestion store: every (model revision, sentence, span) is scored once, ever.
 
-A store is a folder per model and setting. It holds `store.json` (whose suggestions these
-are), `vocabulary.DIGEST.parquet` (what token ids read as) and `parts/`, Parquet files named
-after the shard and the questions they answer. The digests in the names are those of the
-files, which are there whole or not at all; one that no longer fits its name counts as not
-there. Runs whose shards are of other sizes can share a store.
+A store is a folder per model and setting. It holds `store.json` (the model and setting),
+`vocabulary.DIGEST.parquet` (the texts of token ids) and `parts/`, whose files are named after
+the shard and the questions they answer (see `generation.part_store`). Runs whose shards have
+other sizes can share a store.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,32 +17,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.records import MaskedQuery, Scores
-from generation.run_folder import (
-    digest_of,
+from generation.part_store import (
+    discard_corrupt,
     is_sound,
-    read_json,
-    slug,
-    write_json,
-    write_named,
+    missing_parts,
+    part_paths,
+    sound_parts,
+    write_part,
 )
+from generation.records import MaskedQuery, Scores
+from generation.run_folder import digest_of, read_json, slug, write_json
 from generation.suggestions.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.suggestions.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-log = logging.getLogger(__name__)
-
 PART_SIZE: Final = 2048
-"""Questions a part answers: what a killed run loses at most."""
+"""Questions in a part: a killed run loses at most as many answers."""
 _LAYOUT: Final = 3
-"""Number of the files' layout, and of how scores are rounded; another number, another store."""
+"""Version of the files' layout and of how scores are rounded; each version has its own stores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """Whose suggestions a store holds; two that differ in anything never mix."""
+    """The model and settings of a store; suggestions of different identities never mix."""
 
     name: str
     revision: str
@@ -57,12 +54,12 @@ class StoreIdentity:
 
     @property
     def folder(self) -> str:
-        """Name of the store's folder: readable, and different for every identity."""
+        """Name of the store's folder: readable, and unique to this identity."""
         return f"{slug(self.name)}-{digest_of({**self.values, 'layout': _LAYOUT})[:12]}"
 
     @property
     def values(self) -> dict[str, Any]:
-        """As files have it: `max_pieces` only where words may have several."""
+        """The identity as files have it: `max_pieces` only where words may have several."""
         values = asdict(self)
         if self.max_pieces == 1:
             del values["max_pieces"]
@@ -74,7 +71,7 @@ class Part:
     """The answers in one file, row by row."""
 
     keys: list[bytes]
-    """Of the questions."""
+    """Keys of the questions."""
     scores: Scores
 
 
@@ -87,26 +84,26 @@ class SuggestionStore:
 
     @classmethod
     def create(cls, root: Path, identity: StoreIdentity, vocabulary: Vocabulary) -> Self:
-        """The store of `identity` under `root`, made if it is not there.
+        """Open the store of `identity` under `root`, and make it if it does not exist.
 
         Raises:
-            ValueError: the folder holds something else.
+            ValueError: the folder holds another store.
         """
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
             write_json(header, identity.values, shared=True)
-        if not any(is_sound(path) for path in store._vocabulary_paths()):
-            write_named(store.path, "vocabulary", _vocabulary_table(vocabulary))
+        if not any(sound_parts(store.path, "vocabulary.*")):
+            write_part(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)
 
     @classmethod
     def open(cls, root: Path, folder: str, *, expected: StoreIdentity | None = None) -> Self:
-        """A store that is there.
+        """Open a store that exists.
 
         Raises:
-            FileNotFoundError: it is not.
-            ValueError: it is not what `expected` says.
+            FileNotFoundError: it does not exist.
+            ValueError: its identity is not the expected one.
         """
         header = root / folder / "store.json"
         if not header.is_file():
@@ -129,12 +126,12 @@ class SuggestionStore:
         return cls(root / folder, identity)
 
     def vocabulary(self) -> Vocabulary:
-        """What the token ids of this store read as.
+        """Read the texts and kinds of this store's token ids.
 
         Raises:
-            ValueError: the file is damaged or gone.
+            ValueError: the file is damaged or missing.
         """
-        sound = next((path for path in self._vocabulary_paths() if is_sound(path)), None)
+        sound = next(sound_parts(self.path, "vocabulary.*"), None)
         if sound is None:
             raise ValueError(
                 f"{self.path}: expected a sound vocabulary, found none; run: merge-nli suggest"
@@ -143,12 +140,12 @@ class SuggestionStore:
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[Part]:
-        """All sound parts that may answer questions of a shard, in the order of their names."""
+        """Yield the sound parts that may answer a shard's questions, in the order of names."""
         for path in self._sound_paths(shard):
             yield _read_part(path, self.identity.max_pieces)
 
     def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
-        """Of the questions answered so far, and perhaps of some in neighbouring shards."""
+        """Collect the keys of a shard's answered questions, perhaps also of neighbouring ones."""
         return {
             key
             for path in self._sound_paths(shard)
@@ -156,17 +153,11 @@ class SuggestionStore:
         }
 
     def missing(self, shard: Shard, queries: Sequence[MaskedQuery]) -> list[list[MaskedQuery]]:
-        """The unanswered ones among a shard's questions, grouped into the parts to be written.
-
-        *All* questions are cut into pieces before the answered ones are taken out. So a
-        run that was interrupted, or lost a part, is left with pieces it would have written
-        anyway, and ends with the same files.
-        """
+        """Group a shard's unanswered questions into the parts that are to be written."""
         answered = self.keys(shard)
         ordered = sorted((key_of(query), query) for query in set(queries))
-        pieces = (ordered[i : i + PART_SIZE] for i in range(0, len(ordered), PART_SIZE))
-        open_pieces = ([q for key, q in piece if key not in answered] for piece in pieces)
-        return [piece for piece in open_pieces if piece]
+        parts = missing_parts(ordered, lambda pair: pair[0] in answered, size=PART_SIZE)
+        return [[query for _, query in part] for part in parts]
 
     def fill(
         self,
@@ -176,19 +167,18 @@ class SuggestionStore:
         at_once: int = 1,
         on_answered: Callable[[int], object] = lambda queries: None,
     ) -> None:
-        """Score what is missing or damaged and write it, part by part.
+        """Score the questions whose answers are missing or damaged, and write part by part.
 
         Args:
             shards: Shards and their questions.
             score: Answers questions.
-            at_once: Least questions to score together, where there are so many: an
-                accelerator wants more than a part has.
-            on_answered: Called with the number of questions that a shard need not ask.
+            at_once: Smallest number of questions to score together, if so many are left: an
+                accelerator needs more than a part has.
+            on_answered: Called with the number of a shard's questions that are answered already.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:
-            for name in self.discard_corrupt(shard):
-                log.warning("%s: damaged, made again: %s", self.path, name)
+            self.discard_corrupt(shard)
             pieces = self.missing(shard, queries)
             on_answered(len(queries) - sum(map(len, pieces)))
             for piece in pieces:
@@ -200,10 +190,10 @@ class SuggestionStore:
             self._answer(waiting, score)
 
     def answers(self, shard: Shard, queries: Sequence[MaskedQuery]) -> Scores:
-        """What is said about a shard's questions, in their order.
+        """Read the answers to a shard's questions, in the order of the questions.
 
         Raises:
-            ValueError: some have no answer in the store.
+            ValueError: some questions have no answer in the store.
         """
         wanted = {key_of(query): row for row, query in enumerate(queries)}
         found, rows = [], []
@@ -219,17 +209,11 @@ class SuggestionStore:
         return Scores.concatenate(found).take(np.argsort(rows).tolist())
 
     def discard_corrupt(self, shard: Shard = EVERYTHING) -> list[str]:
-        """Remove parts whose content does not fit their name; their names."""
-        corrupt = [path for path in self._part_paths(shard) if not is_sound(path)]
-        for path in corrupt:
-            path.unlink()
-        return [path.name for path in corrupt]
-
-    def _vocabulary_paths(self) -> list[Path]:
-        return sorted(self.path.glob("vocabulary.*.parquet"))
+        """Remove a shard's damaged parts, warn of each, and return their names."""
+        return discard_corrupt(self._part_paths(shard), store=self.path)
 
     def _part_paths(self, shard: Shard) -> list[Path]:
-        paths = sorted((self.path / "parts").glob("*.parquet"))
+        paths = part_paths(self.path / "parts")
         return [path for path in paths if _shard_of(path).overlaps(shard)]
 
     def _sound_paths(self, shard: Shard) -> list[Path]:
@@ -248,14 +232,14 @@ class SuggestionStore:
     def _write_part(self, shard: Shard, queries: list[MaskedQuery], scores: Scores) -> None:
         table = _part_table(queries, scores)
         keys = digest_of([key.hex() for key in table["key"].to_pylist()])
-        write_named(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
+        write_part(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
 
 
 def _shard_of(path: Path) -> Shard:
     try:
         return Shard.parse(path.name.split(".")[0])
     except ValueError:
-        return EVERYTHING  # not ours: found to be unsound
+        return EVERYTHING  # a stray file: its digest will not fit either
 
 
 def _part_table(queries: Sequence[MaskedQuery], scores: Scores) -> pa.Table:
@@ -273,7 +257,7 @@ def _part_table(queries: Sequence[MaskedQuery], scores: Scores) -> pa.Table:
 
 
 def _column(values: NDArray[Any]) -> pa.Array:
-    """Rows of any shape, flat."""
+    """Store rows of any shape as flat lists of fixed size."""
     if values.ndim == 1:
         return pa.array(values)
     width = int(np.prod(values.shape[1:]))

@@ -1,0 +1,127 @@
+"""Parts of a run's work on disk, so that an interrupted run can go on.
+
+A part is a Parquet file called `NAME.DIGEST.parquet`, where the digest is that of the file. It
+is written whole or not at all; a file that no longer fits its name counts as missing, is named
+in a warning, and is made again. Several processes may write to the same folder.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from generation.run_folder import digest_of_file, read_json, write_json
+
+Item = TypeVar("Item")
+
+log = logging.getLogger(__name__)
+
+_DIGEST_LENGTH = 16
+
+
+def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
+    """Write whose parts a folder holds, or check that it holds those.
+
+    Args:
+        folder: The folder of a store; made if it is not there.
+        identity: What tells this store from others, as JSON.
+        contents: What the store keeps, for the error message.
+        redo: The command that makes it again.
+
+    Raises:
+        ValueError: the folder holds parts of another identity.
+    """
+    header = folder / "store.json"
+    if not header.exists():
+        write_json(header, identity, shared=True)
+    if (there := read_json(header)) != identity:
+        raise ValueError(
+            f"{header}: expected the {contents} of {identity}, got those of {there}; "
+            f"move the folder away and run: {redo}"
+        )
+
+
+def is_sound(path: Path) -> bool:
+    """Return whether a part is as it was written."""
+    return path.name.split(".")[-2] == digest_of_file(path)[:_DIGEST_LENGTH]
+
+
+def write_part(folder: Path, name: str, table: pa.Table) -> None:
+    """Write a part, whole or not at all; equal tables give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # A unique temporary name, as other tasks may be writing the same part. The file that a
+    # killed task leaves is never read.
+    temporary = folder / f".{name}.{uuid4().hex}.tmp"
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        digest = digest_of_file(temporary)[:_DIGEST_LENGTH]
+        temporary.replace(folder / f"{name}.{digest}.parquet")
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:
+    """Yield the sound parts of a folder, in the order of their file names.
+
+    Args:
+        folder: Where the parts are; it need not exist.
+        pattern: Glob over the names of parts.
+    """
+    yield from filter(is_sound, part_paths(folder, pattern))
+
+
+def part_paths(folder: Path, pattern: str = "*") -> list[Path]:
+    """List the parts of a folder in the order of their file names, sound or not."""
+    return sorted(folder.glob(f"{pattern}.parquet"))
+
+
+def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
+    """Remove parts that no longer fit their name, warn of each, and return their names.
+
+    Args:
+        paths: Parts of a store.
+        store: The store's folder, for the warning.
+    """
+    corrupt = [path for path in paths if not is_sound(path)]
+    for path in corrupt:
+        path.unlink()
+        log.warning("%s: damaged, made again: %s", store, path.name)
+    return [path.name for path in corrupt]
+
+
+def read_or_make(folder: Path, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+    """Read the part of that name; if it is missing or damaged, make it and write it."""
+    discard_corrupt(part_paths(folder, f"{name}.*"), store=folder)
+    for path in sound_parts(folder, f"{name}.*"):
+        return pq.ParquetFile(path).read()
+    table = make()
+    write_part(folder, name, table)
+    return table
+
+
+def missing_parts(
+    items: Sequence[Item], is_known: Callable[[Item], bool], *, size: int
+) -> list[list[Item]]:
+    """Group the unknown items into the parts that are to be written.
+
+    All items are cut into parts before the known ones are taken out. So a run that was
+    interrupted, or lost a part, is left with parts that it would have written anyway, and ends
+    with the same files.
+
+    Args:
+        items: All items, in an order that depends on nothing but the items.
+        is_known: Whether an item is in the store already.
+        size: Number of items in a part.
+
+    >>> missing_parts("abcdef", {"a", "b", "e"}.__contains__, size=2)
+    [['c', 'd'], ['f']]
+    """
+    pieces = (items[i : i + size] for i in range(0, len(items), size))
+    unknown = ([item for item in piece if not is_known(item)] for piece in pieces)
+    return [piece for piece in unknown if piece]
