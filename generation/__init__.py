@@ -1,28 +1,52 @@
-"""MERE generation: NLI problems in, label-preserving variants out.
+"""Make label-preserving variants of NLI problems, and paraphrases of their hypotheses.
 
->>> from generation import Config, generate  # doctest: +SKIP
->>> generate(Config(recipe="demo", run="runs/demo"))  # doctest: +SKIP
+A run has two phases: `suggest` asks masked LMs, `build` does the rest from what they answered;
+`generate` is both. `paraphrase` is the second system.
+
+>>> from tempfile import TemporaryDirectory
+>>> from generation import Config, build, generate
+>>> with TemporaryDirectory() as folder:
+...     run = generate(Config.from_recipe("demo", run=f"{folder}/run", limit=4))
+...     strict = build(run.path, into="strict", same_number=True)
+...     [path.name for path in (run.seeds, run.variants, strict.path)]
+['seeds.parquet', 'variants.parquet', 'strict']
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from generation.config import Config
+    from generation.paraphrases.config import ParaphraseConfig
+    from generation.paraphrases.pipeline import paraphrase
     from generation.pipeline import build, generate, suggest
+    from generation.run_folder import RunFolder
 
-__all__ = ["Config", "build", "generate", "suggest"]
+__all__ = [
+    "Config",
+    "ParaphraseConfig",
+    "RunFolder",
+    "build",
+    "generate",
+    "paraphrase",
+    "suggest",
+]
+
+_HOMES = {
+    "Config": "generation.config",
+    "ParaphraseConfig": "generation.paraphrases.config",
+    "RunFolder": "generation.run_folder",
+    "build": "generation.pipeline",
+    "generate": "generation.pipeline",
+    "paraphrase": "generation.paraphrases.pipeline",
+    "suggest": "generation.pipeline",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public names on first use, so that `import generation` costs nothing."""
-    if name == "Config":
-        from generation.config import Config
-
-        return Config
-    if name in __all__:
-        from generation import pipeline
-
-        return getattr(pipeline, name)
-    raise AttributeError(f"module 'generation' has no attribute {name!r}")
+    """Import a public name on first use, so that `import generation` costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
