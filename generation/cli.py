@@ -435,7 +435,7 @@ def suggest(
         --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
     from generation.pipeline import suggest as run_suggest
-    from generation.run_folder import read_json
+    from merge_dataset.files import read_json
 
     run = run_suggest(config, **distribution)
     record = read_json(run.suggested)

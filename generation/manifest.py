@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import Any
 
 from generation.config import Config
-from generation.run_folder import RunFolder, digest_of, digests
+from generation.run_folder import RunFolder
 from generation.variants.changes import Fate
 from generation.variants.funnel import KEPT, Funnel
+from merge_dataset.files import digest_of, digests
 
 _PACKAGES = (
     "datasets",

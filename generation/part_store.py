@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.run_folder import digest_of_file, read_json, write_json
+from merge_dataset.files import digest_of_file, partial_path, read_json, write_json
 
 Item = TypeVar("Item")
 
@@ -57,7 +57,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # A unique temporary name, as other tasks may be writing the same part. The file that a
     # killed task leaves is never read.
-    temporary = folder / f".{name}.{uuid4().hex}.tmp"
+    temporary = partial_path(folder / f"{name}.{uuid4().hex}")
     try:
         pq.write_table(table, temporary, compression="zstd")
         digest = digest_of_file(temporary)[:_DIGEST_LENGTH]

@@ -26,15 +26,7 @@ from generation.problems.sources import load_problems, require_labels
 from generation.problems.tagged import tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery
-from generation.run_folder import (
-    RunFolder,
-    atomic,
-    digest_of,
-    digest_of_file,
-    read_json,
-    write_json,
-    write_text,
-)
+from generation.run_folder import RunFolder
 from generation.run_tables import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.settings import check_members, parse_toml
 from generation.signals.signal_file import PllChanges, cure
@@ -48,7 +40,15 @@ from generation.variants.exclusions import unlabelled
 from generation.variants.families import require_library
 from generation.variants.funnel import Funnel
 from generation.variants.sampling import TOO_FEW
-from merge_dataset.files import RowGroupWriter
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of,
+    digest_of_file,
+    read_json,
+    write_json,
+    write_text,
+)
 from merge_dataset.schema import arrow_schema
 
 log = logging.getLogger(__name__)

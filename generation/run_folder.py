@@ -1,19 +1,10 @@
-"""Files written whole or not at all, digests, and the layout of a run folder."""
+"""The layout of a run folder: which file holds what."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,76 +106,6 @@ class RunFolder:
                 f"{sorted(taken)}, got {name!r}"
             )
         return folder
-
-
-@contextmanager
-def atomic(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """A temporary file beside `path` to fill, which takes its place unless there is an error.
-
-    Args:
-        path: Where the file will be.
-        shared: Whether other processes may be writing it too. If not, the temporary name
-            is always the same, so that what a killed run leaves is overwritten.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp" if shared else f".{path.name}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_atomic(path: Path, write: Callable[[Path], object], *, shared: bool = False) -> None:
-    """Let `write` fill a file, whole or not at all."""
-    with atomic(path, shared=shared) as temporary:
-        write(temporary)
-
-
-def write_text(path: Path, text: str, *, shared: bool = False) -> None:
-    """Write a text file, whole or not at all."""
-    write_atomic(path, lambda temp: temp.write_text(text, encoding="utf-8"), shared=shared)
-
-
-def write_json(path: Path, value: Any, *, shared: bool = False) -> None:
-    """Write indented JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", shared=shared)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        ValueError: the file is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
-
-
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write Parquet, whole or not at all, the same bytes for the same table."""
-    import pyarrow.parquet as pq
-
-    write_atomic(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
-
-
-def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON-able value, independent of the order of keys."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digests(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of several files by name."""
-    return {name: digest_of_file(path) for name, path in paths.items()}
 
 
 def slug(text: str) -> str:

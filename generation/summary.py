@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from generation.run_folder import RunFolder, read_json
+from generation.run_folder import RunFolder
 from generation.variants.funnel import KEPT, render_funnel
-from merge_dataset.files import read_row_groups
+from merge_dataset.files import read_json, read_row_groups
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +12,16 @@ import pyarrow.parquet as pq
 
 from merge_dataset import provenance
 from merge_dataset.card import render as card
-from merge_dataset.files import read_row_groups, write_row_groups
-from merge_dataset.layout import (
-    CARD,
-    PROVENANCE,
-    collections,
-    configurations,
-    leftovers,
-    old_path,
+from merge_dataset.files import (
+    locked_folder,
     partial_path,
+    read_row_groups,
+    replace_folder,
+    write_json,
+    write_row_groups,
+    write_text,
 )
+from merge_dataset.layout import CARD, PROVENANCE, collections, configurations, leftovers
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -80,7 +75,7 @@ def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     collection = provenance.collection_of(manifest)
     made = provenance.describe(manifest)
-    with _alone(out):
+    with locked_folder(out):  # two exports at once would miss each other in the card
         _clean(out)
         target = out / collection
         if is_paraphrases and not replace:
@@ -90,9 +85,9 @@ def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
             _write_paraphrases(partial, run)
         else:
             _write_replacements(partial, run, arrow_schema(problem_format))
-        _write_json(partial / PROVENANCE, made)
-        _swap(partial, target)
-        _write_text(out / CARD, card.render(out))
+        write_json(partial / PROVENANCE, made)
+        replace_folder(partial, target)
+        write_text(out / CARD, card.render(out))
     return configurations(out, collection)
 
 
@@ -167,26 +162,6 @@ def _require_ours_or_empty(out: Path) -> None:
         )
 
 
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold off other exports into `out`: two at once would miss each other in the card.
-
-    The lock is on the folder itself, so nothing is left behind, whatever happens.
-    Windows has no such lock; there, export one run after the other.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    descriptor = os.open(out, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _clean(out: Path) -> None:
     """Undo an interrupted export: bring back what it had moved away, drop the rest."""
     for path in leftovers(out):
@@ -225,22 +200,3 @@ def _write_replacements(folder: Path, run: Path, schema: pa.Schema) -> None:
             for table in read_row_groups(seeds)
         )
         write_row_groups(class_folder / seeds.name, of_class, schema)
-
-
-def _swap(partial: Path, target: Path) -> None:
-    old = old_path(target)
-    if target.exists():
-        target.rename(old)
-    partial.rename(target)
-    if old.exists():
-        shutil.rmtree(old)
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = partial_path(path)
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -1,22 +1,198 @@
-"""Parquet files written and read a row group at a time: larger than memory, the same bytes."""
+"""The only home of files written whole, digests, JSON, locks, and Parquet by row groups.
+
+A file is written under a temporary name beside it, synced, and renamed: readers and killed
+processes see the old file or the new one, never half of one. Cheap to import: pyarrow is only
+imported by the functions that read or write Parquet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
 
 from merge_dataset.schema import only_ours
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS: Final = 100_000
 """Rows of a row group."""
 
 
+# --- Written whole or not at all ---
+
+
+def partial_path(target: Path) -> Path:
+    """The temporary name, next to it, under which `target` is written."""
+    return target.with_name(f".{target.name}.partial")
+
+
+def old_path(target: Path) -> Path:
+    """The temporary name, next to it, of the folder `target` that is being replaced."""
+    return target.with_name(f".{target.name}.old")
+
+
+@contextmanager
+def atomic(path: Path, *, shared: bool = False) -> Iterator[Path]:
+    """Yield a temporary file beside `path` to fill; without an error it takes the place of `path`.
+
+    Args:
+        path: Where the file will be; its folder is made.
+        shared: Whether other processes may be writing it too. If not, the temporary name
+            is always the same, so that what a killed process left is overwritten.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = partial_path(path.with_name(f"{path.name}.{uuid4().hex}") if shared else path)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:  # else a crash could leave the name without the bytes
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
+    """Write a text file in UTF-8, line ends as they are; `shared` as in `atomic`."""
+    with atomic(path, shared=shared) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def replace_folder(made: Path, target: Path) -> None:
+    """Move a finished folder to where another may be, which is removed last.
+
+    A process that is killed in between leaves the other under `old_path`.
+    """
+    old = old_path(target)
+    if target.exists():
+        target.rename(old)
+    made.rename(target)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+# --- JSON ---
+
+
+def to_json(value: Any) -> str:
+    """Render a value as indented JSON, without a line end.
+
+    >>> print(to_json({"word": "Élan"}))
+    {
+      "word": "Élan"
+    }
+    """
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def write_json(path: Path, value: Any, *, shared: bool = False) -> None:
+    """Write indented JSON; `shared` as in `atomic`."""
+    write_text(path, f"{to_json(value)}\n", shared=shared)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        ValueError: the file is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+
+
+# --- Digests ---
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON-able value, independent of the order of keys, in hexadecimal."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of several files by name."""
+    return {name: digest_of_file(path) for name, path in paths.items()}
+
+
+# --- Locks ---
+
+
+@contextmanager
+def exclusive(lock_file: Path, refusal: str, *, remove: bool = False) -> Iterator[None]:
+    """Hold a lock file while the block runs.
+
+    Args:
+        lock_file: Made where it is not there.
+        refusal: The message where another process holds it.
+        remove: Whether the file goes when the block ends without an error.
+
+    Raises:
+        BlockingIOError: another process, or another part of this one, holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(lock_file, is_singleton=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BlockingIOError(refusal) from error
+    try:
+        yield
+    finally:
+        lock.release()
+    if remove:
+        lock_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds a folder, and hold it while the block runs.
+
+    The lock is on the folder itself, so nothing is left behind, whatever happens. Windows has
+    no such lock; there, write to a folder from one process after the other.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# --- Parquet ---
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as Parquet, the same bytes for the same table."""
+    import pyarrow.parquet as pq
+
+    with atomic(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
 class RowGroupWriter:
-    """Writes tables one after the other, in row groups of `ROWS`, however they are cut.
+    """A Parquet file written table by table, in row groups of `ROWS`, however tables are cut.
 
     The bytes depend on the rows alone. Without metadata of others: datasets 3 cannot read what
     later releases put under the key `huggingface`.
@@ -24,6 +200,8 @@ class RowGroupWriter:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         """Open the file; use as a context manager, which closes it."""
+        import pyarrow.parquet as pq
+
         self._schema = only_ours(schema)
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
         self._held = self._schema.empty_table()
@@ -32,6 +210,8 @@ class RowGroupWriter:
 
     def write(self, table: pa.Table) -> None:
         """Add rows."""
+        import pyarrow as pa
+
         self.rows += len(table)
         self._held = pa.concat_tables([self._held, table.replace_schema_metadata(None)])
         while len(self._held) >= ROWS:
@@ -54,14 +234,16 @@ class RowGroupWriter:
 
 
 def write_row_groups(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables one after the other."""
+    """Write tables one after the other into a Parquet file."""
     with RowGroupWriter(path, schema) as writer:
         for table in tables:
             writer.write(table)
 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The file's rows, some at a time."""
+    """Read a Parquet file some rows at a time, all columns or those named."""
+    import pyarrow.parquet as pq
+
     # Not pq.read_table: it would take a parent folder called a=b for a partition column.
     with pq.ParquetFile(path) as file:
         for number in range(file.metadata.num_row_groups):
@@ -69,7 +251,9 @@ def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterato
 
 
 def distinct_rows(path: Path, columns: Sequence[str]) -> pa.Table:
-    """What stands in some columns of a file, each combination once, in no order."""
+    """Combinations of values in some columns of a Parquet file, each once, in no order."""
+    import pyarrow as pa
+
     names = list(columns)
     tables = (t.group_by(names).aggregate([]) for t in read_row_groups(path, names))
     return pa.concat_tables(tables).group_by(names).aggregate([])

@@ -13,6 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.json as pj
 
+from merge_dataset.files import atomic
+
 NUMBERS: Final = pa.list_(pa.float64())
 
 _NAMES: Final = {pa.string(): "a string", pa.int64(): "an integer", NUMBERS: "a list of numbers"}
@@ -51,14 +53,14 @@ def read(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> pa.Table:
 
 
 def write(path: Path, table: pa.Table, *, compress: bool) -> None:
-    """Write a table, the same bytes for the same table.
+    """Write a table, whole or not at all, the same bytes for the same table.
 
     Args:
         path: The file.
         table: Of columns that JSON knows.
         compress: Whether by gzip.
     """
-    with path.open("wb") as raw:
+    with atomic(path) as partial, partial.open("wb") as raw:
         # Without the time and the name of the file in its head, which would change the bytes.
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)
         with file as lines:

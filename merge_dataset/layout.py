@@ -97,16 +97,6 @@ def leftovers(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name))
 
 
-def partial_path(target: Path) -> Path:
-    """The temporary name, next to it, under which `target` is written."""
-    return target.with_name(f".{target.name}.partial")
-
-
-def old_path(target: Path) -> Path:
-    """The temporary name, next to it, of the `target` that is being replaced."""
-    return target.with_name(f".{target.name}.old")
-
-
 def require_dataset(folder: Path) -> None:
     """Raise unless `folder` is a dataset folder.
 

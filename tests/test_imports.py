@@ -310,6 +310,7 @@ print("status", status, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
         "generation",
         "generation.config",
         "generation.run_folder",
+        "merge_dataset.files",
         "generation.paraphrases.candidates",
         "merge_metric.commands.score",
     ],

@@ -22,7 +22,7 @@ from datatrove.utils.logging import setup_default_logger
 
 from generation.executors.plan import ExecutorError, Resources
 from generation.executors.worker import RunUnits, UnitsFailed, last_line
-from generation.run_folder import digest_of
+from merge_dataset.files import digest_of
 
 log = logging.getLogger(__name__)
 

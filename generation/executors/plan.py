@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-from generation.run_folder import read_json, write_json
+from merge_dataset.files import read_json, write_json
 
 Executor = Literal["local", "ray", "slurm"]
 

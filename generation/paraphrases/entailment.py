@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.paraphrases.parts import read_or_make
-from generation.run_folder import digest_of
+from merge_dataset.files import digest_of
 from merge_dataset.schema import LABELS
 
 Pair = tuple[str, str]

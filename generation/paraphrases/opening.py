@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from generation.run_folder import read_json, write_json
+from merge_dataset.files import read_json, write_json
 
 log = logging.getLogger(__name__)
 

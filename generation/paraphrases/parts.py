@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.run_folder import write_table
+from merge_dataset.files import write_table
 
 
 def read_or_make(path: Path, make: Callable[[], pa.Table]) -> pa.Table:

@@ -42,21 +42,22 @@ from generation.paraphrases.tables import (
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems
 from generation.records import Exclusion, Seed
-from generation.run_folder import (
-    RunFolder,
-    atomic,
-    digest_of,
-    digest_of_file,
-    digests,
-    write_json,
-    write_table,
-    write_text,
-)
+from generation.run_folder import RunFolder
 from generation.run_tables import exclusion_table
 from generation.settings import parse_toml
 from generation.variants.exclusions import unlabelled
 from generation.variants.rows import seed_rows
-from merge_dataset.files import RowGroupWriter, read_row_groups
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of,
+    digest_of_file,
+    digests,
+    read_row_groups,
+    write_json,
+    write_table,
+    write_text,
+)
 from merge_dataset.schema import PARAPHRASE, arrow_schema
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from generation.paraphrases.candidates import Candidate, Request, TextGenerator
 from generation.paraphrases.parts import read_or_make
-from generation.run_folder import digest_of
+from merge_dataset.files import digest_of
 
 _PART = pa.schema(
     [

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from generation.paraphrases.rounds import KEPT, REASONS
-from generation.run_folder import RunFolder, read_json, slug
+from generation.run_folder import RunFolder, slug
+from merge_dataset.files import read_json
 from merge_dataset.schema import PARAPHRASE
 
 

@@ -15,8 +15,8 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from generation.records import Seed
-from generation.run_folder import write_atomic
 from generation.run_tables import problem_schema, problem_table, seeds_in
+from merge_dataset.files import atomic
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
@@ -43,13 +43,15 @@ def sorted_problems(
         held.append(seed)
         if len(held) == SORTED_AT_A_TIME:
             runs.append(spill / f"{len(runs)}.parquet")
-            write_atomic(runs[-1], lambda file: write(file, sorted(held, key=_BY_ID)))
+            with atomic(runs[-1]) as file:
+                write(file, sorted(held, key=_BY_ID))
             held.clear()
 
     try:
         yield add
         every = [sorted(held, key=_BY_ID), *map(_seeds_of, runs)]
-        write_atomic(path, lambda file: write(file, heapq.merge(*every, key=_BY_ID)))
+        with atomic(path) as file:
+            write(file, heapq.merge(*every, key=_BY_ID))
     finally:
         shutil.rmtree(spill, ignore_errors=True)
 

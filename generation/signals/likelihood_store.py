@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generation.part_store import missing_parts, require_header, sound_parts, write_part
-from generation.run_folder import digest_of, slug
+from generation.run_folder import slug
 from generation.signals.pseudo_likelihood import SCHEME, Likelihoods
+from merge_dataset.files import digest_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.tagged import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
-from generation.run_folder import RunFolder, atomic, digest_of_file, read_json, write_json
+from generation.run_folder import RunFolder
 from generation.run_tables import REPLACEMENT_KEY
 from generation.signals.likelihood_store import Identity, LikelihoodStore
 from generation.signals.pseudo_likelihood import SCHEME, Likelihoods, pseudo_log_likelihoods
@@ -28,7 +28,7 @@ from generation.signals.signal_file import signal_schema
 from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt, keys_of
 from generation.variants.rows import Edits, edits_of, substitute, word_spans
-from merge_dataset.files import RowGroupWriter
+from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_json, write_json
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:

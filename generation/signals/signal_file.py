@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.run_folder import RunFolder
 from generation.run_tables import REPLACEMENT_KEY
+from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import NLI, ProblemFormat
 
 

@@ -13,9 +13,10 @@ from tqdm import tqdm
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
 from generation.records import MaskedQuery, Scores
-from generation.run_folder import RunFolder, read_json, slug, write_json
+from generation.run_folder import RunFolder, slug
 from generation.suggestions.questions import Questions, Shard
 from generation.suggestions.store import StoreIdentity, SuggestionStore
+from merge_dataset.files import read_json, write_json
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generation.records import MaskedQuery
-from generation.run_folder import read_json, write_json, write_table
+from merge_dataset.files import partial_path, read_json, replace_folder, write_json, write_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,7 +122,7 @@ class Questions:
             problems: How many problems they come from: decides how many shards there are.
             made_from: What tells whether the questions are still those wanted.
         """
-        partial = folder.with_name(f".{folder.name}.partial")
+        partial = partial_path(folder)
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "shards").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
@@ -137,8 +137,7 @@ class Questions:
                 spilled.unlink()
                 sizes[spilled.stem] = len(table)
         write_json(partial / "questions.json", {"made_from": made_from, "shards": sizes})
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        replace_folder(partial, folder)
         return cls(folder)
 
     def __len__(self) -> int:

@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 
 from generation.part_store import (
     discard_corrupt,
-    is_sound,
     missing_parts,
     part_paths,
     sound_parts,
     write_part,
 )
 from generation.records import MaskedQuery, Scores
-from generation.run_folder import digest_of, read_json, slug, write_json
+from generation.run_folder import slug
 from generation.suggestions.questions import EVERYTHING, Shard, key_of, question_columns
 from generation.suggestions.vocabulary import Vocabulary
+from merge_dataset.files import digest_of, read_json, write_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

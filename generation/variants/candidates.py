@@ -16,11 +16,11 @@ import numpy as np
 
 from generation.ragged import ranges, starts_of
 from generation.records import MaskedQuery, Scores
-from generation.run_folder import read_json, write_json
 from generation.suggestions.questions import Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
 from generation.variants.filters import CHEAP_REASONS, Survivors, cheap_filters
+from merge_dataset.files import read_json, write_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,6 @@ weighted by, `sample.jsonl` the items, `answers/` a file per annotator.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
-
 from merge_dataset.annotation.answers import answers_path
 from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
-from merge_dataset.layout import partial_path, split_files
+from merge_dataset.files import digests, exclusive, partial_path, read_json, write_json, write_text
+from merge_dataset.layout import split_files
 
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
@@ -87,10 +85,7 @@ def read_session(folder: Path) -> Session:
     """
     if not (folder / SESSION).is_file():
         raise FileNotFoundError(f"{folder}: expected a session folder with {SESSION}, found none")
-    try:
-        description = json.loads((folder / SESSION).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{folder / SESSION}: expected JSON, got an error: {error}") from error
+    description = read_json(folder / SESSION)
     items: dict[str, Item] = {}
     # At "\n" only: texts have U+2028 and the like, which `str.splitlines` takes for ends of lines.
     *lines, tail = (folder / SAMPLE).read_text(encoding="utf-8").split("\n")
@@ -114,19 +109,16 @@ def alone(session: Session, annotator: str) -> Iterator[Path]:
     """
     path = answers_path(session.folder, annotator)
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(path.with_name(f".{annotator}.lock"), timeout=0):
-            yield path
-    except Timeout as error:
-        raise BlockingIOError(
-            f"{session.folder}: expected {annotator} to annotate in one place at a time, got a "
-            f"second; go on in the page that is open, or stop the other command first"
-        ) from error
+    refusal = (
+        f"{session.folder}: expected {annotator} to annotate in one place at a time, got a "
+        f"second; go on in the page that is open, or stop the other command first"
+    )
+    with exclusive(path.with_name(f".{annotator}.lock"), refusal):
+        yield path
 
 
 def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed: int) -> None:
     """The sample first: a folder with a description is complete."""
-    folder.mkdir(parents=True, exist_ok=True)
     description = {
         "format": 1,
         "dataset": dataset.resolve().name,
@@ -138,20 +130,14 @@ def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed
         "population": sample.population,
     }
     lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
-    text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-    for path, content in ((folder / SAMPLE, "".join(lines)), (folder / SESSION, text)):
-        partial_path(path).write_text(content, encoding="utf-8")
-        partial_path(path).replace(path)
+    write_text(folder / SAMPLE, "".join(lines))
+    write_json(folder / SESSION, description)
 
 
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
     """SHA-256 of each file of variants."""
     names = [name for config in configs for name in split_files(dataset, config)["variants"]]
-    digests = {}
-    for name in names:
-        with (dataset / name).open("rb") as file:
-            digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+    return digests({name: dataset / name for name in names})
 
 
 def _is_ours_or_empty(folder: Path) -> bool:

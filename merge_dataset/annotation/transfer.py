@@ -19,7 +19,7 @@ from merge_dataset.annotation.answers import (
 )
 from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.session import Session, alone
-from merge_dataset.layout import partial_path
+from merge_dataset.files import write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,8 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
     for file in texts:
         if file.exists():
             raise FileExistsError(f"{file}: expected no file there yet, found one; name another")
-    path.parent.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
-        with partial_path(file).open("w", encoding="utf-8", newline="") as partial:
-            partial.write(text)
-        partial_path(file).replace(file)
+        write_text(file, text)
     return list(texts)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.layout import old_path, partial_path
+from merge_dataset.files import atomic, partial_path, replace_folder, write_json
 
 MARK: Final = "merge-nli-export.json"
 """File in every exported folder that says what it is; only such a folder is replaced."""
@@ -32,20 +31,16 @@ def new_folder(
     out = out.expanduser().resolve()
     _require_replaceable(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial, old = partial_path(out), old_path(out)
+    partial = partial_path(out)
     _remove(partial)  # of an export that was killed
     partial.mkdir()
     try:
         yield partial
-        text = json.dumps(description, indent=2, ensure_ascii=False)
-        (partial / MARK).write_text(text + "\n", encoding="utf-8")
+        write_json(partial / MARK, description)
     except BaseException:
         _remove(partial)
         raise
-    if out.exists():
-        out.rename(old)
-    partial.rename(out)
-    _remove(old)
+    replace_folder(partial, out)
 
 
 @contextmanager
@@ -60,13 +55,8 @@ def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
     if out.exists() and not overwrite:
         raise FileExistsError(f"{out}: expected no file, found one; replace it with --overwrite")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(out)
-    try:
+    with atomic(out) as partial:
         yield partial
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _require_replaceable(out: Path, *, overwrite: bool) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+
+from merge_dataset.files import exclusive
 
 _HEAD: Final = struct.Struct("<II")
 """Number of answers in a batch, and CRC-32 of what follows."""
@@ -63,24 +64,17 @@ def open_journal(path: Path, size: int, width: int = 3) -> Iterator[Journal]:
         BlockingIOError: another process is at the same run.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_suffix(".lock"), is_singleton=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BlockingIOError(
-            f"{path}: expected to be the only process at this run, another one has the "
-            f"journal open; wait for it, or write to another file"
-        ) from error
-    try:
+    refusal = (
+        f"{path}: expected to be the only process at this run, another one has the "
+        f"journal open; wait for it, or write to another file"
+    )
+    with exclusive(path.with_suffix(".lock"), refusal, remove=True):
         with path.open("a+b") as file:
             answers = np.full((size, width), np.nan)
             file.seek(0)
             file.truncate(_replay(file, answers))
             yield Journal(file, answers)
         path.unlink()
-    finally:
-        lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.layout import partial_path
+from merge_dataset.files import write_text
 from merge_metric.commands.report import ReportFormat
 from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence
@@ -78,13 +78,7 @@ def write_report(
             text = render_latex(evidence, sources)
         case ReportFormat.json:
             text = render_json(evidence, sources)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(path)
-    try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(path, text)
 
 
 def render_html(

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset import json_lines as jsonl
-from merge_dataset.layout import collections, format_in, partial_path
+from merge_dataset.files import write_table
+from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
@@ -109,16 +110,10 @@ def write_predictions(path: Path, table: pa.Table) -> None:
         if name not in (*REQUIRED, PROBABILITIES):
             checked = checked.append_column(name, table[name])
     checked = checked.replace_schema_metadata(table.schema.metadata)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(path)
-    try:
-        if suffix == ".parquet":
-            pq.write_table(checked.combine_chunks(), partial, compression="zstd")
-        else:
-            jsonl.write(partial, checked, compress=suffix == ".jsonl.gz")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    if suffix == ".parquet":
+        write_table(path, checked.combine_chunks())
+    else:
+        jsonl.write(path, checked, compress=suffix == ".jsonl.gz")
 
 
 def validate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from merge_dataset.layout import partial_path
+from merge_dataset.files import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -219,14 +219,8 @@ def save(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(path)
-    try:
-        with rc_context({"svg.hashsalt": _HASH_SALT}):
-            figure.savefig(partial, format=path.suffix[1:], metadata=undated)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic(path) as partial, rc_context({"svg.hashsalt": _HASH_SALT}):
+        figure.savefig(partial, format=path.suffix[1:], metadata=undated)
 
 
 def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:

@@ -50,7 +50,7 @@ def made(run: Path) -> dict[str, bytes]:
         for path in sorted(run.rglob("*"))
         if path.is_file()
         and path.name != "config.toml"
-        and path.suffix != ".tmp"
+        and path.suffix != ".partial"
         and "tasks" not in path.parts
     }
 

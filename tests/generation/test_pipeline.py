@@ -14,11 +14,12 @@ from generation.config import bundled_path
 from generation.paraphrases.config import ParaphraseConfig
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.run_folder import RunFolder
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.filters import REASONS
 from generation.variants.funnel import KEPT, render_funnel
+from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import SIGNALS
 
 LIMIT = 12
@@ -62,7 +63,7 @@ def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
         "seeds.parquet",
         "variants.parquet",
     }
-    assert not list(run.path.rglob("*.tmp"))
+    assert not list(run.path.rglob("*.partial"))
 
 
 def test_replacements_have_the_columns_promised(run: RunFolder) -> None:

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from generation.run_folder import write_text
+from merge_dataset.files import write_text
 
 FUNCTION = "helpers.toy_units:run"
 

@@ -107,7 +107,7 @@ def test_source_is_replaced_whole(make_run: MakeRun, dataset: Path) -> None:
     assert check(dataset) == []
 
 
-@pytest.mark.parametrize("step", ["_write_json", "_swap", "_write_text"])
+@pytest.mark.parametrize("step", ["write_json", "replace_folder", "write_text"])
 def test_interrupted_export_leaves_the_old_and_is_cleaned(
     make_run: MakeRun, dataset: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -123,7 +123,7 @@ def test_interrupted_export_leaves_the_old_and_is_cleaned(
         with pytest.raises(KeyboardInterrupt):
             export(run, dataset)
     now = {name: data for name, data in contents(dataset).items() if not name.startswith(".")}
-    if step == "_write_text":
+    if step == "write_text":
         assert check(dataset) != []  # the new source, the old card
     else:
         assert now == before

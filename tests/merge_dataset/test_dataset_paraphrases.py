@@ -195,7 +195,7 @@ def test_interrupted_export_is_cleaned(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(export_module, "_swap", stop)
+        patch.setattr(export_module, "replace_folder", stop)
         with pytest.raises(KeyboardInterrupt):
             export(tmp_path / "paraphrase-run", paraphrases)
     assert check(paraphrases) == [

@@ -21,7 +21,7 @@ from generation.cli import app
 from generation.commands import paraphrase as cli
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.summary import render_funnel
-from generation.run_folder import digest_of_file
+from merge_dataset.files import digest_of_file
 
 PROBLEMS: list[Problem] = [
     ("1", "A girl runs.", "A girl moves.", "entailment"),

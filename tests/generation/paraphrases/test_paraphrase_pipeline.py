@@ -374,7 +374,7 @@ def test_interrupted_calls_leave_the_same_bytes(
     assert set(asked.values()) == {1}
     # A hypothesis without any candidate is asked again with the same history.
     assert max(rewritten.values()) <= config.max_rounds
-    assert not list(run.path.rglob("*.tmp"))
+    assert not list(run.path.rglob("*.partial"))
 
 
 @pytest.mark.parametrize("writes", [*range(0, 40, 3), 41, 43])

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from generation import Config, build, generate
 from generation.cli import app
 from generation.problems import on_disk as blocks
-from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.run_folder import RunFolder
 from generation.signals import likelihood_store, pll_changes
 from generation.signals.automatic import zipf_frequency
 from generation.signals.pll_changes import write_pll_changes
@@ -30,6 +30,7 @@ from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
 from merge_dataset.checks.folder import check
 from merge_dataset.export import export
+from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import SIGNALS
 
 SETTINGS: dict[str, Any] = {
@@ -104,7 +105,7 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
         "device": "cpu",
     }
     assert made["sha256"] == digest_of_file(scored.signals)
-    assert not list(scored.path.rglob("*.tmp"))
+    assert not list(scored.path.rglob("*.partial"))
 
 
 def test_a_build_joins_them(run: RunFolder) -> None:

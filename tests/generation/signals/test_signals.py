@@ -26,7 +26,7 @@ from generation.config import BUNDLED_MLM, bundled_path
 from generation.problems import on_disk as blocks
 from generation.problems.substitutions import Place
 from generation.records import Sentence, Token
-from generation.run_folder import RunFolder, read_json
+from generation.run_folder import RunFolder
 from generation.run_tables import replacement_schema
 from generation.signals.automatic import (
     NO,
@@ -45,6 +45,7 @@ from generation.variants.funnel import KEPT, render_funnel
 from generation.variants.sampling import TOO_FEW
 from merge_dataset.checks.folder import check
 from merge_dataset.export import export
+from merge_dataset.files import read_json
 
 LIMIT = 10
 Row = dict[str, Any]

@@ -257,8 +257,9 @@ def test_what_a_killed_run_leaves_does_no_harm(tmp_path: Path) -> None:
     """Unfinished and unnamed files beside the parts are not read."""
     whole = files_of(filled(tmp_path / "whole"))
     store = filled(tmp_path / "littered", QUERIES[:9])
-    litter = {"parts/.0123.unnamed.tmp": b"PAR1", "parts/0123456789abcdef.unnamed": b"half a part",
-              ".store.json.tmp": b"{", ".vocabulary.parquet.tmp": b""}  # fmt: skip
+    litter = {"parts/.0123.unnamed.partial": b"PAR1",
+              "parts/0123456789abcdef.unnamed": b"half a part",
+              ".store.json.partial": b"{", ".vocabulary.parquet.partial": b""}  # fmt: skip
     for name, data in litter.items():
         (store.path / name).write_bytes(data)
     assert store.keys() == keys(QUERIES[:9])

@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.config import Config
 from generation.pipeline import build, suggest
-from generation.run_folder import RunFolder, read_json
+from generation.run_folder import RunFolder
 from generation.run_tables import REPLACEMENT_KEY
 from generation.summary import summarise
 from merge_dataset.checks.folder import check
 from merge_dataset.export import export
+from merge_dataset.files import read_json
 from merge_dataset.schema import changed_words
 
 PROBLEMS = """\

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from generation import Config, build, generate
 from generation.cli import app
 from generation.config import BUNDLED_MLM
-from generation.run_folder import RunFolder, digest_of_file, read_json
+from generation.run_folder import RunFolder
+from merge_dataset.files import digest_of_file, read_json
 
 MADE = ("replacements", "exclusions", "seeds", "variants")
 

@@ -1,0 +1,202 @@
+"""Whole files or none, folders, locks, JSON, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from merge_dataset.files import (
+    atomic,
+    digest_of,
+    digest_of_file,
+    digests,
+    exclusive,
+    partial_path,
+    read_json,
+    replace_folder,
+    write_json,
+    write_table,
+    write_text,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- Atomic files ---
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
+    """Whatever stops the writer, the old content stays and nothing else is left."""
+    path = tmp_path / "f.txt"
+    write_text(path, "old")
+
+    def fail() -> None:
+        with atomic(path) as temporary:
+            temporary.write_text("half of the n")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["f.txt"]
+
+
+def test_a_writer_that_never_begins(tmp_path: Path) -> None:
+    """An error before the first byte goes through as it is."""
+    with pytest.raises(ZeroDivisionError), atomic(tmp_path / "f"):
+        _ = 1 // 0
+    assert names(tmp_path) == []
+
+
+def test_the_file_is_not_there_before_it_is_whole(tmp_path: Path) -> None:
+    """While the writer is at work, readers see the old file."""
+    path = tmp_path / "f.txt"
+    path.write_text("old")
+    with atomic(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
+    """A temporary file from before neither stays nor gets into the new one."""
+    path = tmp_path / "f.txt"
+    with atomic(path) as temporary:
+        temporary.write_text("a")
+    temporary.write_text("what a killed run left, longer than the new text")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["f.txt"]
+
+
+def test_folders_are_made(tmp_path: Path) -> None:
+    """The folder of a file need not be there."""
+    write_text(tmp_path / "a" / "b" / "f.txt", "é")
+    assert (tmp_path / "a" / "b" / "f.txt").read_bytes() == "é".encode()
+
+
+def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    """Shared files have temporary names of their own; the one that ends last stays."""
+    path = tmp_path / "f.txt"
+    with atomic(path, shared=True) as one, atomic(path, shared=True) as other:
+        assert one != other
+        one.write_text("one")
+        other.write_text("other")
+    assert path.read_text() == "one"
+    assert names(tmp_path) == ["f.txt"]
+
+
+def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they cannot be synced, the old file stays."""
+    write_text(tmp_path / "f.txt", "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(tmp_path / "f.txt", "new")
+    assert (tmp_path / "f.txt").read_text() == "old"
+    assert names(tmp_path) == ["f.txt"]
+
+
+def test_line_ends_stay(tmp_path: Path) -> None:
+    """Nothing is translated."""
+    write_text(tmp_path / "f.csv", "a\r\nb\n")
+    assert (tmp_path / "f.csv").read_bytes() == b"a\r\nb\n"
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """The other is gone, with what only it had; where there is none, it is moved."""
+    for number in (1, 2):
+        made = partial_path(tmp_path / "folder")
+        made.mkdir()
+        (made / f"{number}").touch()
+        replace_folder(made, tmp_path / "folder")
+        assert names(tmp_path / "folder") == [f"{number}"]
+    assert names(tmp_path) == ["folder"]
+
+
+# --- Locks ---
+
+
+def test_a_lock_is_held_once(tmp_path: Path) -> None:
+    """Also within a process; afterwards another can have it."""
+    lock = tmp_path / ".lock"
+    with exclusive(lock, "taken"), pytest.raises(BlockingIOError, match="taken"):  # noqa: SIM117
+        with exclusive(lock, "taken"):
+            pass
+    with exclusive(lock, "taken", remove=True):
+        assert lock.exists()
+    assert names(tmp_path) == []
+
+
+# --- JSON and Parquet ---
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    """Values come back; letters stay readable; the order of keys stays."""
+    path = tmp_path / "f.json"
+    value = {"b": [1, 2.5, None, True], "a": {"é": "\N{GRINNING FACE}"}}
+    write_json(path, value)
+    text = path.read_text(encoding="utf-8")
+    assert read_json(path) == value
+    assert '"é": "\N{GRINNING FACE}"' in text
+    assert text.index('"b"') < text.index('"a"')
+    assert text.endswith("}\n")
+
+
+def test_broken_json_names_the_file(tmp_path: Path) -> None:
+    """The message has the path and the parser's place."""
+    path = tmp_path / "broken.json"
+    path.write_text('{"a": 1,\n "b" 2}')
+    with pytest.raises(ValueError, match=r"broken\.json: expected JSON, got .*line 2"):
+        read_json(path)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Files can be compared by digest; another table gives other bytes."""
+    table = pa.table({"a": list(range(1000)), "b": ["x"] * 1000})
+    for name, each in {"1": table, "2": table, "3": table.slice(1)}.items():
+        write_table(tmp_path / name, each)
+    first, second, third = ((tmp_path / name).read_bytes() for name in "123")
+    assert first == second != third
+    assert pq.read_table(tmp_path / "1").equals(table)
+
+
+# --- Digests ---
+
+
+def test_digest_of_ignores_the_order_of_keys() -> None:
+    """Equal values have equal digests; the order of a list counts, and so do types."""
+    assert digest_of({"a": 1, "b": {"c": [1], "d": 2}}) == digest_of(
+        {"b": {"d": 2, "c": [1]}, "a": 1}
+    )
+    others = [{"a": 1}, {"a": "1"}, {"a": 1.5}, {"a": [1]}, {"a": [1, 2]}, {"a": [2, 1]}, {}]
+    assert len({digest_of(value) for value in others}) == len(others)
+
+
+def test_digest_of_is_sha256_of_sorted_json() -> None:
+    """Pinned, because fingerprints and folder names are made of it."""
+    text = '{"a": [1, 2], "é": null}'
+    assert digest_of({"é": None, "a": (1, 2)}) == hashlib.sha256(text.encode()).hexdigest()
+    assert digest_of("") == hashlib.sha256(b'""').hexdigest()
+
+
+def test_digest_of_a_file(tmp_path: Path) -> None:
+    """SHA-256 of the bytes, also of many and of none."""
+    for name, content in {"a": b"abc", "empty": b"", "large": b"x" * 3_000_000}.items():
+        (tmp_path / name).write_bytes(content)
+        assert digest_of_file(tmp_path / name) == hashlib.sha256(content).hexdigest()
+    assert digests({"one": tmp_path / "a", "two": tmp_path / "empty"}) == {
+        "one": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "two": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
