@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from generation.part_store import (
     discard_corrupt,
+    is_sound,
     missing_parts,
     part_paths,
     sound_parts,
