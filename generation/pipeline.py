@@ -22,8 +22,8 @@ from generation.executors.plan import Executor, Resources
 from generation.executors.run import run_units
 from generation.manifest import manifest_of
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.shared_words import tag_problems
 from generation.problems.sources import load_problems, require_labels
-from generation.problems.tagged import tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery
 from generation.run_folder import RunFolder
@@ -31,7 +31,7 @@ from generation.run_tables import EXCLUSIONS, exclusion_table, replacement_schem
 from generation.settings import check_members, parse_toml
 from generation.signals.signal_file import PllChanges, cure
 from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
-from generation.suggestions.questions import Questions
+from generation.suggestions.questions import Questions, questions_about
 from generation.suggestions.store import SuggestionStore
 from generation.variants.builder import Builder
 from generation.variants.candidates import Candidates
@@ -199,7 +199,7 @@ def _questions(run: RunFolder, config: Config) -> Questions:
             for number, size in enumerate(sizes):
                 seeds = read_block(run.problems, number)
                 problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
-                yield from problems.queries(config.masking)
+                yield from questions_about(problems, masking=config.masking)
                 bar.update(size)
 
     return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)

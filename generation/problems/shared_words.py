@@ -1,10 +1,13 @@
-"""Which words the texts of a problem share (D1, D2), and word classes of Penn tags."""
+"""Shared words of a problem's texts (D1, D2), and word classes of Penn tags."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from generation.records import Sentence, SharedWord
+from generation.problems.substitutions import Place
+from generation.problems.tagging import Tagger
+from generation.records import Seed, Sentence, SharedWord
 from merge_dataset.schema import WORD_CLASSES
 
 _CLASS_OF_TAG = {
@@ -26,7 +29,7 @@ _CLASS_OF_TAG = {
 
 
 def coarse_class(tag: str) -> str:
-    """Word class of a Penn tag (D1); a tag outside the four classes is its own class.
+    """Return the word class of a Penn tag (D1); a tag outside the four classes is its own class.
 
     Modals and proper nouns belong to none of the four. Such tokens still count as
     occurrences (D2), and there a replacement has to keep the very tag.
@@ -43,11 +46,11 @@ def shared_words(
     word_classes: Collection[str],
     sharing: Sequence[int] | None = None,
 ) -> list[SharedWord]:
-    """Words that stand in all sentences in the same form with the same class (D1).
+    """List the words that stand in all sentences in the same form with the same class (D1).
 
     Args:
         sentences: The tagged texts of a problem.
-        word_classes: The classes wanted, of `WORD_CLASSES`.
+        word_classes: The wanted classes, from `WORD_CLASSES`.
         sharing: Numbers of the sentences in which a word has to stand; by default all.
 
     Returns:
@@ -66,7 +69,7 @@ def shared_words(
 
 
 def _classed_forms(sentence: Sentence) -> set[tuple[str, str]]:
-    """(form, class) of the sentence's alphabetic tokens."""
+    """Collect (form, class) of a sentence's alphabetic tokens."""
     return {
         (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
     }
@@ -74,3 +77,53 @@ def _classed_forms(sentence: Sentence) -> set[tuple[str, str]]:
 
 def _positions(sentence: Sentence, word: str) -> tuple[int, ...]:
     return tuple(i for i, token in enumerate(sentence.tokens) if token.text == word)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedProblems:
+    """Seeds with their tagged sentences and shared words."""
+
+    seeds: list[Seed]
+    sentences: dict[str, Sentence]
+    """Text → its sentence."""
+    words: dict[str, list[SharedWord]]
+    """Seed id → its shared words of the wanted classes."""
+
+    def of(self, seed: Seed) -> list[Sentence]:
+        """Return the tagged texts of a problem."""
+        return [self.sentences[text] for text in seed.texts]
+
+    def places(self, seed: Seed, word: SharedWord) -> list[tuple[int, Place]]:
+        """List (number of the text, place) for each text in which a shared word stands."""
+        return [
+            (number, Place(sentence, positions))
+            for number, (sentence, positions) in enumerate(
+                zip(self.of(seed), word.positions, strict=True)
+            )
+            if positions
+        ]
+
+
+def tag_problems(
+    seeds: Sequence[Seed],
+    tagger: Tagger,
+    word_classes: Sequence[str],
+    sharing: Sequence[int] | None = None,
+) -> TaggedProblems:
+    """Tag every distinct text once, and find the shared words.
+
+    Args:
+        seeds: The problems.
+        tagger: Tags their texts.
+        word_classes: The wanted classes of shared words.
+        sharing: Numbers of the texts that have to share them; by default all.
+    """
+    texts = sorted({text for seed in seeds for text in seed.texts})
+    sentences = {sentence.text: sentence for sentence in tagger.tag(texts)}
+    words = {
+        seed.seed_id: shared_words(
+            [sentences[text] for text in seed.texts], word_classes=word_classes, sharing=sharing
+        )
+        for seed in seeds
+    }
+    return TaggedProblems(list(seeds), sentences, words)

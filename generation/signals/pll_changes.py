@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.tagged import TaggedProblems, tag_problems
+from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from generation.run_tables import REPLACEMENT_KEY

@@ -1,8 +1,8 @@
-"""The distinct questions of a run on disk, dealt to shards by the sentence they are about.
+"""Questions to masked LMs: what is masked (D4), and a run's questions on disk, in shards.
 
-A question is known by a key: a digest of its sentence, then one of its spans. A shard holds the
-sentences whose digests begin alike, so that no question stands in two shards, and what is in
-a shard depends on nothing but the problems. Shards are what `suggest` can do side by side.
+A question has a key: a digest of its sentence, then one of its spans. A shard holds the
+sentences whose digests begin with the same bits, so no question is in two shards, and a shard's
+contents depend on nothing but the problems. `suggest` can do shards side by side.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from generation.problems.shared_words import TaggedProblems
+from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
 from merge_dataset.files import partial_path, read_json, replace_folder, write_json, write_table
 
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROBLEMS_PER_SHARD: Final = 1024
-"""On average, at most: a shard's questions and answers fit into memory many times."""
+"""Problems per shard, on average at most: a shard's answers fit into memory many times."""
 _BUFFERED: Final = 200_000
-"""Questions held before they are spilled to their shards' files."""
+"""Number of questions held before they are spilled to the files of their shards."""
 _SENTENCE_BYTES, _SPAN_BYTES = 10, 6
 KEY: Final = np.dtype(f"S{_SENTENCE_BYTES + _SPAN_BYTES}")
 
@@ -40,7 +42,7 @@ QUESTION_FIELDS: Final = [
     ("span", pa.list_(pa.int32())),
     ("masked", pa.list_(pa.list_(pa.int32()))),
 ]
-"""How a question stands in a file."""
+"""Columns of a question in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +51,21 @@ class Shard:
 
     bits: int
     prefix: int
-    """The number that these bits make, below 2 ** bits."""
+    """The bits as a number below 2 ** bits."""
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """The inverse of `name`."""
+        """Parse a shard's name."""
         bits, prefix = name.split("-")
         return cls(int(bits), int(prefix, 16))
 
     @property
     def name(self) -> str:
-        """Such as `4-0c`: four bits, 1100."""
+        """Name of the shard's files, such as `4-0c`: four bits, 1100."""
         return f"{self.bits}-{self.prefix:0{-(-self.bits // 4) or 1}x}"
 
     def overlaps(self, other: Shard) -> bool:
-        """Whether a question can be in both."""
+        """Return whether a question can be in both shards."""
         bits = min(self.bits, other.bits)
         return self.prefix >> (self.bits - bits) == other.prefix >> (other.bits - bits)
 
@@ -77,7 +79,7 @@ def _sentence_digest(sentence: str) -> bytes:
 
 
 def key_of(query: MaskedQuery) -> bytes:
-    """[16 bytes] What a question is known by.
+    """Return the key of a question, 16 bytes.
 
     >>> one = MaskedQuery("A boy and a boy.", (2, 5), ((2, 5),))
     >>> other = MaskedQuery("A boy and a boy.", (12, 15), ((12, 15),))
@@ -90,13 +92,13 @@ def key_of(query: MaskedQuery) -> bytes:
 
 
 class Questions:
-    """A run's questions."""
+    """A run's distinct questions on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Open what `write` left.
+        """Open the questions that `write` left.
 
         Raises:
-            FileNotFoundError: there is nothing.
+            FileNotFoundError: the folder holds no questions.
         """
         header = folder / "questions.json"
         if not header.is_file():
@@ -108,7 +110,7 @@ class Questions:
         self.sizes: dict[Shard, int] = {
             Shard.parse(name): size for name, size in values["shards"].items()
         }
-        """Shard → how many questions it has; those without any left out."""
+        """Shard → its number of questions; empty shards are left out."""
 
     @classmethod
     def write(
@@ -117,10 +119,10 @@ class Questions:
         """Deal questions to shards, each question once.
 
         Args:
-            folder: There afterwards as a whole, or as it was before.
-            queries: In any order, repeated or not.
-            problems: How many problems they come from: decides how many shards there are.
-            made_from: What tells whether the questions are still those wanted.
+            folder: Replaced as a whole, or left as it was.
+            queries: Questions in any order, repeated or not.
+            problems: Number of problems they come from; it sets the number of shards.
+            made_from: Digest of what the questions depend on, to tell whether they still fit.
         """
         partial = partial_path(folder)
         shutil.rmtree(partial, ignore_errors=True)
@@ -141,23 +143,23 @@ class Questions:
         return cls(folder)
 
     def __len__(self) -> int:
-        """How many questions there are."""
+        """Count the questions."""
         return sum(self.sizes.values())
 
     @property
     def shards(self) -> list[Shard]:
-        """Those with questions, in order."""
+        """Shards that have questions, in order."""
         return list(self.sizes)
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """A shard's questions, by key."""
+        """Read a shard's questions, sorted by key."""
         return read_queries(pq.read_table(self.folder / "shards" / f"{shard.name}.parquet"))
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
-        """[len(queries)] Their numbers in the order of shards and keys.
+        """Return [len(queries)] row numbers of questions in the order of shards and keys.
 
         Raises:
-            ValueError: some are none of the run's questions.
+            ValueError: some are not among the run's questions.
         """
         known = np.memmap(self.folder / "keys.bin", KEY, mode="r")
         wanted = np.array([key_of(query) for query in queries], KEY)
@@ -171,8 +173,32 @@ class Questions:
         return rows
 
 
+def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:
+    """List the distinct questions about all shared words of problems, in the order of the seeds."""
+    found: dict[MaskedQuery, None] = {}
+    for seed in problems.seeds:
+        for word in problems.words[seed.seed_id]:
+            for _, place in problems.places(seed, word):
+                found.update(dict.fromkeys(masked_queries(place, masking=masking)))
+    return list(found)
+
+
+def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
+    """Mask a word's occurrences in a sentence: one question for each occurrence (D4).
+
+    Args:
+        place: The sentence and the word's occurrences in it.
+        masking: `single` masks the occurrence asked about, `joint` all of them.
+    """
+    spans = place.spans
+    return [
+        MaskedQuery(place.sentence.text, span, spans if masking == "joint" else (span,))
+        for span in spans
+    ]
+
+
 def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
-    """Questions as columns of `QUESTION_FIELDS`."""
+    """Convert questions to the columns of `QUESTION_FIELDS`."""
     values = {
         "key": [key_of(query) for query in queries],
         "sentence": [query.sentence for query in queries],
@@ -183,7 +209,7 @@ def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
 
 
 def read_queries(table: pa.Table) -> list[MaskedQuery]:
-    """The inverse of `question_columns`."""
+    """Convert a table of `QUESTION_FIELDS` back to questions."""
     return [
         MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
         for sentence, span, masked in zip(
@@ -193,7 +219,7 @@ def read_queries(table: pa.Table) -> list[MaskedQuery]:
 
 
 def _deal(folder: Path, queries: Iterable[MaskedQuery], bits: int) -> None:
-    """Append each question to its shard's file, many at a time."""
+    """Append each question to its shard's file, in batches."""
     queries = iter(queries)
     while held := list(islice(queries, _BUFFERED)):
         of_shard: dict[int, list[str]] = {}

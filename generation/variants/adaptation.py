@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.problems.shared_words import coarse_class
-from generation.problems.tagged import TaggedProblems
+from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.records import Exclusion, Seed, Sentence, SharedWord
 from generation.run_tables import REPLACEMENT_KEY, sorted_replacements
 from generation.signals.articles import article_position, fitting_article, repaired

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from generation.config import Config
 from generation.executors.blocks import map_blocks
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.tagged import TaggedProblems, tag_problems
+from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Exclusion
 from generation.run_tables import sorted_replacements

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
-from generation.problems.tagged import TaggedProblems, masked_queries
 from generation.ragged import pairs
 from generation.records import MaskedQuery, Seed, SharedWord
+from generation.suggestions.questions import masked_queries
 from generation.variants.filters import CASINGS, casing_of
 from generation.variants.lexicon import Lexicon
 from generation.variants.set_algebra import Sides

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from generation.config import Config
+from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagged import TaggedProblems
 from generation.ragged import lists_of, pairs, ranges, split, starts_of
 from generation.records import MaskedQuery
 from generation.run_tables import replacement_schema, sorted_replacements

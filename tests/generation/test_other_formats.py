@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from generation.config import Config
 from generation.pipeline import build, suggest
 from generation.problems.on_disk import read_block, sorted_problems
-from generation.problems.shared_words import shared_words
+from generation.problems.shared_words import TaggedProblems, shared_words
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagged import TaggedProblems
 from generation.ragged import pairs, split
 from generation.records import MaskedQuery, Seed, Sentence, Token
 from generation.suggestions.vocabulary import WHOLE, Vocabulary

@@ -11,7 +11,7 @@ from helpers.replacement_tables import Replacement, table_of
 from threadpoolctl import threadpool_limits
 
 from generation.config import Config
-from generation.problems.tagged import tag_problems
+from generation.problems.shared_words import tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, Token
 from generation.variants.adaptation import (

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from generation.config import Config
-from generation.problems.shared_words import shared_words
+from generation.problems.shared_words import TaggedProblems, shared_words
 from generation.problems.substitutions import Place, Substitutions
-from generation.problems.tagged import TaggedProblems, masked_queries
 from generation.ragged import pairs, split
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token
 from generation.run_tables import replacement_schema
+from generation.suggestions.questions import masked_queries
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.filters import (
     CHEAP_REASONS,

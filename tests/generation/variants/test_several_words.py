@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from threadpoolctl import threadpool_limits
 
 from generation.config import Config
-from generation.problems.tagged import TaggedProblems, tag_problems
+from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Seed
 from generation.variants.adaptation import adapt, keys_of, with_letters_shuffled, with_pairs
