@@ -9,21 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from generation.paraphrases.beams import search
 from generation.paraphrases.candidates import Candidate, Decoding, Request
 from generation.paraphrases.prompts import INSTRUCTION, ask, check_prompt
-from merge_metric.models.checkpoints import (
-    digest_of_files,
-    hub_commit,
-    model_files,
-    resolve_device,
-)
+from merge_metric.models.checkpoints import TEXT_GENERATOR, find_checkpoint, load
 
-_WRITE_TEXT: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel")
-"""What names of architectures that generate text end in."""
-_DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 _ROWS: Final = {"cpu": 160}
 _ROWS_ACCELERATOR: Final = 640
 """Beams in a forward pass: each has keys and values of prompt and answer of its own."""
@@ -121,7 +113,8 @@ class Generator:
         Raises:
             ValueError: no such model, no weights in these formats, or not a trained generator.
         """
-        loaded = _load(model, gguf_file=gguf_file, device=device, dtype=dtype)
+        checkpoint = find_checkpoint(model, gguf_file)
+        loaded = load(checkpoint, TEXT_GENERATOR, device=device, dtype=dtype)
         return cls(
             loaded.model,
             loaded.tokenizer,
@@ -265,100 +258,6 @@ class Generator:
         known = vocabulary[: len(self._tokenizer)]
         texts = self._tokenizer.batch_decode([[i] for i in known])
         return {i for i, text in zip(known, texts, strict=True) if "\n" in text}
-
-
-class _Loaded(NamedTuple):
-    model: Any
-    tokenizer: Any
-    name: str
-    revision: str
-
-
-def _load(model: str | Path, *, gguf_file: str | None, device: str, dtype: str) -> _Loaded:
-    import torch
-
-    from merge_metric.models.packed_linear import pack_linear_layers
-
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
-    path = Path(model)
-    if path.suffix == ".gguf" and path.is_file():
-        path, gguf_file = path.parent, path.name
-    local = path.is_dir()
-    source, _, revision = (str(path), "", "") if local else str(model).partition("@")
-    device = resolve_device(device)
-    if dtype == "auto":
-        dtype = "bfloat16" if device.startswith("cuda") else "float32"
-    weights, tokenizer = _read(source, revision or None, gguf_file, getattr(torch, dtype))
-    if local:
-        name = Path(gguf_file).stem if gguf_file else path.resolve().name
-        revision = digest_of_files(model_files(path, gguf_file))
-    else:
-        name = source
-        revision = hub_commit(weights, source, revision, gguf_file or "config.json")
-    return _Loaded(pack_linear_layers(weights.to(device)), tokenizer, name, revision)
-
-
-def _read(source: str, revision: str | None, gguf_file: str | None, dtype: Any) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    arguments: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if gguf_file:
-        arguments["gguf_file"] = gguf_file
-    try:
-        config = _with_activation(AutoConfig.from_pretrained(source, **arguments))
-        _check_architecture(config)
-        kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
-        model, info = kind.from_pretrained(
-            source,
-            config=config,  # reading a GGUF file's metadata again takes seconds
-            dtype=dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            **arguments,
-        )
-    except ImportError as error:
-        raise ValueError(
-            f"{source}: expected the packages that can read it (for GGUF files: "
-            f"pip install gguf accelerate): {error}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"expected a text generator (encoder-decoder or causal) with safetensors or GGUF "
-            f"weights, in a folder or on the Hub, could not load {source!r}: {error}"
-        ) from error
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"{source}: expected a trained text generator, but the checkpoint lacks "
-            f"{missing[:3]}; is it a model for another task?"
-        )
-    return model, tokenizer
-
-
-def _with_activation(config: Any) -> Any:
-    """The configuration, with GELU in the gates of a T5.
-
-    Of GGUF files transformers (5.23) reads that there are gates, but leaves the activation at
-    the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
-    """
-    if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
-        config.feed_forward_proj, config.dense_act_fn = "gated-gelu", "gelu_new"
-    return config
-
-
-def _check_architecture(config: Any) -> None:
-    """Models for other tasks load as generators too, where the weights' names are the same.
-
-    Raises:
-        ValueError: what the checkpoint says it is does not generate text.
-    """
-    names = config.architectures or []
-    if names and not any(name.endswith(_WRITE_TEXT) for name in names):
-        raise ValueError(
-            f"expected an architecture that generates text (…{', …'.join(_WRITE_TEXT)}), got "
-            f"{', '.join(names)}: is it a model for another task?"
-        )
 
 
 def _eos(model: Any, tokenizer: Any) -> set[int]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
-from merge_metric.models.checkpoints import digest_of_files, resolve_device
+from merge_metric.models.checkpoints import MASKED_LM, find_checkpoint, load, max_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +42,6 @@ _HEADS: Final = {
 }
 """Model type → the modules after the trunk, in order. Other types run whole."""
 
-_FILES: Final = frozenset({".json", ".safetensors", ".model", ".txt"})
-"""What a model's folder is known by: configuration, tokenizer and weights."""
 _BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _HEAD_ROWS: Final = {"cpu": 256}
@@ -53,6 +51,8 @@ batch of sentences has masks."""
 _FEWEST_ROWS: Final = 16
 """Matrix kernels take another path for fewer rows, with other rounding; smaller inputs
 are filled up with copies, so that a score never depends on what it is batched with."""
+_NO_LIMIT: Final = 10**9
+"""Tokens that a model without a longest input may read."""
 _IN_FLIGHT: Final = 3
 """Results left on the device while it works on: fetching the newest would make it idle."""
 
@@ -134,7 +134,7 @@ class MaskedLM:
         self.mask_id: int = tokenizer.mask_token_id
         self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
-        self.max_tokens = _max_tokens(model, tokenizer)
+        self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
 
     @classmethod
     def load(
@@ -158,42 +158,10 @@ class MaskedLM:
         Raises:
             ValueError: no such model, no safetensors, or no trained masked-LM head.
         """
-        import torch
-        from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-        from merge_metric.models.packed_linear import pack_linear_layers
-
-        path = Path(model)
-        source, _, revision = (str(model), "", "") if path.is_dir() else str(model).partition("@")
-        arguments = {"revision": revision or None, "trust_remote_code": False}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
-            weights, info = AutoModelForMaskedLM.from_pretrained(
-                source,
-                dtype=getattr(torch, dtype),
-                use_safetensors=True,
-                output_loading_info=True,
-                **arguments,
-            )
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"expected a masked LM with safetensors weights in a folder or on the Hub, "
-                f"could not load {str(model)!r}: {error}"
-            ) from error
-        if missing := sorted(info["missing_keys"]):
-            raise ValueError(
-                f"{model}: expected a trained masked-LM head, but the checkpoint lacks "
-                f"{missing[:3]}; is it a model for another task?"
-            )
-        weights = pack_linear_layers(weights.to(resolve_device(device)))
-        commit = None if path.is_dir() else getattr(weights.config, "_commit_hash", None)
-        return cls(
-            weights,
-            tokenizer,
-            name=name or (path.name if path.is_dir() else source),
-            revision=commit
-            or digest_of_files(file for file in path.iterdir() if file.suffix in _FILES),
-        )
+        loaded = load(find_checkpoint(model), MASKED_LM, device=device, dtype=dtype)
+        # A folder is known by the name given, also where that is a link.
+        given = Path(model).name if Path(model).is_dir() else loaded.name
+        return cls(loaded.model, loaded.tokenizer, name=name or given, revision=loaded.revision)
 
     @property
     def device(self) -> str:
@@ -550,16 +518,3 @@ def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
     copy.no_truncation()
     copy.no_padding()
     return copy
-
-
-def _max_tokens(model: PreTrainedModel, tokenizer: Any) -> int:
-    """Longest input in tokens, special ones included.
-
-    RoBERTa and its kin count positions from `padding_idx + 1`.
-    """
-    positions = getattr(model.config, "max_position_embeddings", None) or 10**9
-    embeddings = getattr(model.base_model, "embeddings", None)
-    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    if padding is not None:
-        positions -= padding + 1
-    return int(min(positions, tokenizer.model_max_length))

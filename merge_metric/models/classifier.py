@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import (
-    digest_of_files,
-    hub_commit,
-    model_files,
-    resolve_device,
+    CLASSIFIER,
+    find_checkpoint,
+    load,
+    max_tokens,
+    read_config,
 )
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 
@@ -64,7 +65,7 @@ class Classifier:
         self._budget = batch_tokens or _BATCH_TOKENS.get(
             model.device.type, _BATCH_TOKENS_ACCELERATOR
         )
-        self.max_tokens = _max_tokens(model, tokenizer)
+        self.max_tokens = max_tokens(model, tokenizer)
         config = model.config.get_text_config()
         if config.pad_token_id is None:
             # Decoders look for their last token that is no padding. There is none here.
@@ -100,26 +101,17 @@ class Classifier:
             ValueError: no such model, no safetensors, no trained head, not as many classes as
                 labels, or nothing says what they mean.
         """
-        import torch
-
-        from merge_metric.models.packed_linear import pack_linear_layers
-
-        path = Path(model)
-        local = path.is_dir()
-        source, _, revision = (str(path), "", "") if local else str(model).partition("@")
-        name = path.resolve().name if local else source
-        config = _read_config(source, revision or None)
-        check_classes(config.id2label, name, labels)
-        order = label_order or read_order(config.id2label, name, otherwise, labels)
-        weights, tokenizer = _read(source, revision or None, getattr(torch, dtype))
+        checkpoint = find_checkpoint(model)
+        config = read_config(checkpoint, CLASSIFIER)
+        check_classes(config.id2label, checkpoint.name, labels)
+        order = label_order or read_order(config.id2label, checkpoint.name, otherwise, labels)
+        loaded = load(checkpoint, CLASSIFIER, config=config, device=device, dtype=dtype)
         return cls(
-            pack_linear_layers(weights.to(resolve_device(device))),
-            tokenizer,
+            loaded.model,
+            loaded.tokenizer,
             label_order=order,
-            name=name,
-            revision=digest_of_files(model_files(path))
-            if local
-            else hub_commit(weights, source, revision, "config.json"),
+            name=loaded.name,
+            revision=loaded.revision,
             batch_tokens=batch_tokens,
         )
 
@@ -249,58 +241,3 @@ class Classifier:
             ).logits
             of_classes = logits.double().softmax(-1).cpu().numpy()
         return self.label_order.rearrange(of_classes)
-
-
-def _read_config(source: str, revision: str | None) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        hint = ""
-        if "does not appear to have a file named" in str(error):
-            hint = "\nAn adapter (adapter_config.json) must be merged into its base model first."
-        raise ValueError(
-            f"expected a sequence classifier in a folder or on the Hub, found none at "
-            f"{source!r}: {error}{hint}"
-        ) from error
-
-
-def _read(source: str, revision: str | None, dtype: Any) -> tuple[Any, Any]:
-    """The model and its tokenizer."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    arguments: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
-        result: Any = AutoModelForSequenceClassification.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, output_loading_info=True, **arguments
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(
-            f"expected a sequence classifier with safetensors weights and a tokenizer, could "
-            f"not load {source!r}: {error}\nIf it has pickled weights only (pytorch_model.bin), "
-            f"which can run code when they are read, look for a conversion among the pull "
-            f"requests of its repository on the Hub, and name it: --revision refs/pr/1"
-        ) from error
-    model, info = result
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"{source}: expected a trained classification head, but the checkpoint lacks "
-            f"{missing[:3]}; is it a model for another task?"
-        )
-    return model, tokenizer
-
-
-def _max_tokens(model: Any, tokenizer: Any) -> int | None:
-    """Longest input in tokens, special ones included; None where there is no limit.
-
-    RoBERTa and its kin count positions from `padding_idx + 1`.
-    """
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
-    embeddings = getattr(model.base_model, "embeddings", None)
-    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-    if positions > 0 and padding is not None:
-        positions -= padding + 1
-    limits = [limit for limit in (positions, tokenizer.model_max_length) if 0 < limit < 10**9]
-    return min(limits, default=None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import load_causal_lm
+from merge_metric.models.checkpoints import CAUSAL_LM, find_checkpoint, load
 from merge_metric.models.prompt_tokens import PromptTokens, common_prefix
 from merge_metric.models.prompts import Prompt
 
@@ -113,7 +113,7 @@ class LanguageModel:
             ValueError: no such model, no weights in these formats, or a tokenizer that
                 does not fit; the message says what to do.
         """
-        loaded = load_causal_lm(model, gguf_file=gguf_file, device=device, dtype=dtype)
+        loaded = load(find_checkpoint(model, gguf_file), CAUSAL_LM, device=device, dtype=dtype)
         return cls(
             loaded.model,
             loaded.tokenizer,
