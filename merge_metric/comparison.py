@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-from merge_metric.tables.table import Column, Table, figure_column
+from merge_metric.tables import Column, Table, figure_column
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""

@@ -17,7 +17,7 @@ from merge_metric.agreement.reading import read, variant_files
 from merge_metric.agreement.scores import score_table
 from merge_metric.agreement.shares import share_table
 from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Findings:
         return self._joined([table.to_markdown() for table in self.tables], "\n\n")
 
     def to_latex(self) -> str:
-        """Floating tables, see `merge_metric.tables.latex`."""
+        """Long tables, see `merge_metric.tables.latex`."""
         return "\n\n".join(table.to_latex() for table in self.tables)
 
     def to_json(self) -> str:

@@ -9,7 +9,7 @@ from merge_metric.agreement.judgements import Judgements
 from merge_metric.agreement.provided import Provided
 from merge_metric.agreement.shares import wilson
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 DROP: Final = "drop"
 KEEP: Final = "keep"

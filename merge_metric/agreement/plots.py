@@ -14,6 +14,7 @@ from merge_metric.agreement.judgements import GOOD, SCORES, Judgements
 from merge_metric.agreement.provided import Provided
 from merge_metric.agreement.scores import ANSWERS, WEIGHTED
 from merge_metric.agreement.tables import confusion
+from merge_metric.tables import Table
 from merge_metric.tables.plots import (
     GREY,
     PALETTE,
@@ -26,7 +27,6 @@ from merge_metric.tables.plots import (
     save,
     spread,
 )
-from merge_metric.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

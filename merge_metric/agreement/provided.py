@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.files import read_row_groups
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 _MLMS: Final = "_mlms"
 """Ending of the columns that say who validated a replacement in which text."""

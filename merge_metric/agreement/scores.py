@@ -10,7 +10,7 @@ import numpy as np
 from merge_metric.agreement.coefficients import Floats
 from merge_metric.agreement.judgements import FLUENCY, REASONING, SCORES, Cell, Judgements
 from merge_metric.agreement.shares import groups, item_weights
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 ANSWERS: Final = tuple(str(n) for n in range(1, SCORES[FLUENCY] + 1))
 """Keys of the shares of a row."""

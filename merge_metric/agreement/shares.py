@@ -20,7 +20,7 @@ from merge_metric.agreement.judgements import (
     Judgements,
 )
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 COMBINED: Final = (
     f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the row "

@@ -24,7 +24,7 @@ from merge_metric.agreement.coefficients import (
 )
 from merge_metric.agreement.judgements import FLUENCY, GOOD, REASONING, SCORES, Judgements
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 MEAN: Final = "(mean)"
 """In place of the second annotator in the row of all pairs."""

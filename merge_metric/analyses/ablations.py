@@ -9,6 +9,7 @@ import numpy as np
 
 from merge_metric.analyses.measures import measure_columns, measures
 from merge_metric.runs.run import Run, by_config, on_common_seeds
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     curve_axes,
     distinct,
@@ -17,7 +18,6 @@ from merge_metric.tables.plots import (
     line_style,
     panels,
 )
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

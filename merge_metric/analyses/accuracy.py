@@ -15,8 +15,8 @@ from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import measures
 from merge_metric.runs.coverage import some
 from merge_metric.runs.run import Run
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

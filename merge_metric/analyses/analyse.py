@@ -13,7 +13,7 @@ from merge_metric.runs.coverage import check_configurations, read_columns
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, Source, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.options import check_threshold
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

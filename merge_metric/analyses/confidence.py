@@ -15,8 +15,8 @@ from merge_metric.analyses.averages import per_config, weighted_mean
 from merge_metric.analyses.shift import COUNT_COLUMNS, COUNTS, average_notes, shift_row, signed
 from merge_metric.runs.run import Run, common_labels
 from merge_metric.seed_variant_accuracy.divergence import sigma
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import GREY, config_bars, legend_below, panels
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,6 +13,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     DASHES,
     PALETTE,
@@ -22,7 +23,6 @@ from merge_metric.tables.plots import (
     legend_below,
     panels,
 )
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

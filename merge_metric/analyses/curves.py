@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from merge_metric.analyses.measures import measure_columns, measures
 from merge_metric.runs.run import Run
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     curve_axes,
     distinct,
@@ -16,7 +17,6 @@ from merge_metric.tables.plots import (
     mark_matching,
     panels,
 )
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

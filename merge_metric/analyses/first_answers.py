@@ -10,8 +10,8 @@ import numpy as np
 from merge_metric.analyses.measures import measures
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ from merge_metric.analyses.averages import of_models, over_configs, over_models
 from merge_metric.analyses.measures import FOOLING, fooling
 from merge_metric.runs.run import Run, common_labels
 from merge_metric.seed_variant_accuracy.options import OPPOSITES
-from merge_metric.tables.initials import initials
+from merge_metric.tables import Column, Table, initials
 from merge_metric.tables.plots import (
     distinct,
     legend_below,
@@ -24,7 +24,6 @@ from merge_metric.tables.plots import (
     model_panels,
     percent_axis,
 )
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

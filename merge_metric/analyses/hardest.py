@@ -13,9 +13,8 @@ from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.hardness import Ints, hardest_first, mean_right
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.inputs import Rows
-from merge_metric.tables.initials import initials, legend
+from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import GREY, PALETTE
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

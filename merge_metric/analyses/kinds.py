@@ -16,7 +16,7 @@ from merge_metric.analyses.contrasts import contrast_rows, contrast_table
 from merge_metric.runs.coverage import some
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.inputs import Rows
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 log = logging.getLogger(__name__)
 

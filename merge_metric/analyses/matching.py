@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from merge_metric.analyses.measures import measures
 from merge_metric.runs.run import Run
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import heat_map
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables.table import Column
+from merge_metric.tables import Column
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
 """CTs at which tables show SV accuracy; plots and JSON have the whole curve."""

@@ -22,8 +22,8 @@ from merge_metric.analyses.distances import Encode, cosine_distances, histogram_
 from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.run import Run
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import config_bars, panels, percent_axis
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,8 @@ import numpy as np
 from merge_metric.analyses.averages import MEAN, MODELS, ROUNDS, per_config, weighted_mean
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.scoring import label_shift
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import config_bars, legend_below, panels
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

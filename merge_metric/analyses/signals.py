@@ -23,8 +23,8 @@ from merge_metric.analyses.rank_correlation import (
     within_seeds,
 )
 from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import GREY, PALETTE, distinct, legend_below
-from merge_metric.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 
 from merge_metric.analyses.contrasts import contrast_rows, contrast_table
 from merge_metric.runs.run import Run
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.groups import count_groups
 from merge_metric.seed_variant_accuracy.options import check_opposites
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables.table import Column, Kind, Table
+from merge_metric.tables import Column, Kind, Table
 
 WORDS: Final = "all words"
 """What the word classes together are called."""

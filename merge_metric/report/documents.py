@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from merge_metric.report.columns import definitions
 from merge_metric.report.evidence import Configuration, Evidence
@@ -13,10 +13,7 @@ from merge_metric.report.findings import findings
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.tables import seed_rows, tables
 from merge_metric.seed_variant_accuracy.signature import VERSION
-from merge_metric.tables.latex import PACKAGES, floats
-
-_FLOATS: Final = 15
-"""Floating tables in a row: LaTeX may hold no more than 18 for which it has found no place."""
+from merge_metric.tables import PACKAGES
 
 
 def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
@@ -39,16 +36,14 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
 
 
 def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
-    """The tables, to be put into a document that loads `latex.PACKAGES`."""
+    """The tables, to be put into a document that loads `tables.PACKAGES`."""
     head = [
         f"% MERGE report: {_comment(evidence.title)}",
         f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
     ]
     for configuration in evidence.configurations:
         head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
-    found = [each for table in tables(evidence, sources) for each in floats(table)]
-    for place in range(_FLOATS, len(found), _FLOATS):
-        found[place] = f"\\clearpage\n\n{found[place]}"
+    found = [table.to_latex() for table in tables(evidence, sources)]
     return "\n\n".join(["\n".join(head), *found]) + "\n"
 
 

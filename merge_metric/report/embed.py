@@ -14,7 +14,7 @@ from merge_dataset.schema import PARAPHRASE, changed_words
 from merge_metric.report.columns import HEADLINE, Result, cell
 from merge_metric.report.evidence import Evidence, Part
 from merge_metric.report.seeds import MISSING, SourceSeeds
-from merge_metric.tables.initials import initials
+from merge_metric.tables import initials
 
 Spans = Sequence[Sequence[int]]
 

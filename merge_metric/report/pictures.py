@@ -10,8 +10,8 @@ from merge_metric.analyses.curves import plot_curves
 from merge_metric.analyses.matching import plot_matching
 from merge_metric.report.evidence import Evidence, Part
 from merge_metric.report.tables import matching
+from merge_metric.tables import Table
 from merge_metric.tables.plots import save
-from merge_metric.tables.table import Table
 
 FORMATS: Final = (".png", ".svg")
 

@@ -20,9 +20,8 @@ from merge_metric.report.columns import (
 )
 from merge_metric.report.evidence import Configuration, Evidence, Part
 from merge_metric.report.seeds import MISSING, SourceSeeds
-from merge_metric.tables.initials import initials, legend
-from merge_metric.tables.table import Column as TableColumn
-from merge_metric.tables.table import Kind, Table
+from merge_metric.tables import Column as TableColumn
+from merge_metric.tables import Kind, Table, initials, legend
 
 HARDEST: Final = 20
 """Seeds of a source in the table of the hardest."""

@@ -1,1 +1,21 @@
-"""One table, and the text, Markdown, LaTeX, CSV, JSON and plots made of it."""
+"""One table, and the text, Markdown, LaTeX, CSV, JSON and plots made of it.
+
+`columns` says how a value is shown, `table` makes text of rows and columns, `latex` the pages of
+a paper; `plots` has the axes, colours and files that all drawings share (matplotlib is an extra,
+so it is imported from there).
+
+>>> shown = Table("s", "Accuracy", (Column("model", "model"), Column("s", "S", "share")),
+...               ({"model": "bert", "s": 0.875},))
+>>> print(shown.to_text())
+Accuracy
+<BLANKLINE>
+model     S
+-----------
+bert   87.5
+"""
+
+from merge_metric.tables.columns import Column, Kind, Row, figure_column, initials, legend
+from merge_metric.tables.latex import PACKAGES
+from merge_metric.tables.table import Table
+
+__all__ = ["PACKAGES", "Column", "Kind", "Row", "Table", "figure_column", "initials", "legend"]

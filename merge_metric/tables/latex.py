@@ -1,7 +1,7 @@
-"""A table in LaTeX, as narrow and as low as a page of the class `article`.
+"""A table in LaTeX: as long as it is, over pages, and as wide as a line.
 
-Intervals stand below their values and long texts in the first column. What is still too wide
-or too high becomes several tables. Widths are estimates: LaTeX alone knows the true ones.
+`longtable` breaks it between rows and repeats its head; `tabularx` (both by `xltabular`) wraps
+long texts. Intervals stand below their values. Tables of many columns become several.
 """
 
 from __future__ import annotations
@@ -9,98 +9,111 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from merge_metric.tables.table import Column, Row, Table
+from merge_metric.tables.columns import Column, Row
 
-PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs}")
-"""What the tables need."""
+PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs,xltabular}")
+"""LaTeX packages that the tables need, as lines of a preamble."""
 
-_WIDTH: Final = 345.0
-"""Of a line, in points: that of `article` on paper of any size."""
+_LONG: Final = 20
+"""Characters of a text from which its column is wrapped."""
 
-_HEIGHT: Final = 48.0
-"""Of a table, in lines."""
-
-_CHARACTER: Final = 4.3
-"""Width of a character on average, in points, at \\footnotesize."""
-
-_SMALLER: Final = 0.88
-"""Width of an interval's characters relative to that."""
-
-_GAP: Final = 6.0
-"""Between columns, in points."""
-
-_TEXT: Final = 0.2
-"""The widest column of texts that are not wrapped, of the line's width."""
-
-_LEAST: Final = 0.32
-"""The narrowest column of long texts, of the line's width."""
+_ROOM: Final = 10
+"""Width of a page in numbers such as 87.5; one with an interval takes more, a text two."""
 
 
-def to_latex(table: Table) -> str:
-    """One or several floating tables, which need `PACKAGES`."""
-    return "\n\n".join(floats(table))
+def to_latex(
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+) -> str:
+    """Render one or, side by side, several long tables, which need `PACKAGES`.
 
-
-def floats(table: Table) -> list[str]:
-    """A table as floating ones that each fit on a page."""
-    parts = [part for narrow in _across(table) for part in _down(narrow)]
+    Args:
+        name: Label of the table, after "tab:"; of several with their number.
+        title: First sentence of the caption.
+        columns: Shown from left to right; passages stand below the first.
+        rows: Shown from top to bottom.
+        notes: Further sentences of the caption.
+    """
+    parts = _side_by_side(columns)
     if len(parts) == 1:
-        return [_float(table)]
-    return [
-        _float(
-            replace(
-                part,
-                name=f"{table.name}-{number}",
-                title=f"{table.title} ({number} of {len(parts)})",
-            )
-        )
+        return _longtable(name, (title, *notes), columns, rows)
+    return "\n\n".join(
+        _longtable(f"{name}-{number}", (f"{title} ({number} of {len(parts)})", *notes), part, rows)
         for number, part in enumerate(parts, start=1)
-    ]
+    )
 
 
-def _float(table: Table) -> str:
-    headings = [escape(column.heading) for column in _columns(table)]
-    separator = "\n\\addlinespace\n" if _is_spaced(table) else "\n"
+def _side_by_side(columns: Sequence[Column]) -> list[list[Column]]:
+    """Share numbers out to as many tables as it takes, each of which has all texts."""
+    texts = [column for column in columns if column.is_text]
+    numbers = [column for column in columns if not column.is_text]
+    room = _ROOM - 2 * sum(column.kind == "text" for column in texts)
+    needed = sum(1.6 if column.interval else 1 for column in numbers)
+    if not numbers:
+        return [texts]
+    n_parts = min(len(numbers), math.ceil(needed / max(room, 1)))
+    size = math.ceil(len(numbers) / n_parts)
+    return [[*texts, *numbers[at : at + size]] for at in range(0, len(numbers), size)]
+
+
+def _longtable(
+    name: str, caption: Sequence[str], columns: Sequence[Column], rows: Sequence[Row]
+) -> str:
+    shown = [column for column in columns if column.kind != "passage"]
+    passages = [column for column in columns if column.kind == "passage"]
+    wrapped = [column for column in shown if _is_long(column, rows)]
+    if passages and shown[0] not in wrapped:
+        wrapped.append(shown[0])
+    environment = "xltabular" if wrapped else "longtable"
+    width = r"{\linewidth}" if wrapped else ""
+    letters = "".join(
+        r">{\raggedright\arraybackslash}X" if column in wrapped else "l" if column.is_text else "r"
+        for column in shown
+    )
+    heads = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+    cells = [_row(row, shown, passages, wrapped) for row in rows]
+    with_space = wrapped or any(len(lines) > 1 for lines in cells)
+    space = "\n\\addlinespace\n" if with_space else "\n"
     return "\n".join(
         [
-            r"\begin{table}",
-            r"\centering",
-            r"\footnotesize",
-            rf"\setlength{{\tabcolsep}}{{{_GAP / 2:g}pt}}",
-            rf"\begin{{tabular}}{{{_format(table)}}}",
-            r"\toprule",
-            _line(headings),
-            r"\midrule",
-            *([separator.join(_row(table, row) for row in table.rows)] if table.rows else ()),
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{' '.join(map(_sentence, (table.title, *table.notes)))}}}",
-            rf"\label{{tab:{table.name}}}",
-            r"\end{table}",
+            r"\begingroup\footnotesize",
+            r"\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
+            rf"\begin{{{environment}}}{width}{{@{{}}{letters}@{{}}}}",
+            rf"\caption{{{' '.join(map(_sentence, caption))}}}\label{{tab:{name}}}\\",
+            *(*heads, r"\endfirsthead"),
+            *(*heads, r"\endhead"),
+            *(r"\bottomrule", r"\endfoot"),
+            *([space.join(map("\n".join, cells))] if cells else ()),
+            rf"\end{{{environment}}}",
+            r"\endgroup",
         ]
     )
 
 
-def _row(table: Table, row: Row) -> str:
-    """A row, and below it the intervals that it has."""
-    columns = _columns(table)
+def _is_long(column: Column, rows: Sequence[Row]) -> bool:
+    return column.is_text and any(len(column.show(row)) > _LONG for row in rows)
+
+
+def _row(
+    row: Row, columns: Sequence[Column], passages: Sequence[Column], wrapped: Sequence[Column]
+) -> list[str]:
+    """The line of a row, and below it, on the same page, that of its intervals, if any."""
     first, *others = (
-        _breakable(column.show(row)) if _is_wrapped(table, column) else escape(column.show(row))
+        _breakable(column.show(row)) if column in wrapped else escape(column.show(row))
         for column in columns
     )
-    for passage in _passages(table):
+    for passage in passages:
         first += rf"\newline \textit{{{escape(passage.heading)}:}} {escape(passage.show(row))}"
-    line = _line([first, *others])
     intervals = [column.show_interval(row) for column in columns]
     if not any(intervals):
-        return line
+        return [_line([first, *others])]
     below = [rf"{{\scriptsize {escape(text)}}}" if text else "" for text in intervals]
-    return f"{line}\n{_line(below)}"
+    return [_line([first, *others]) + "*", _line(below)]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -111,114 +124,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     return escape(text if text.endswith((".", "!", "?")) else f"{text}.")
-
-
-# --- Widths ---
-
-
-def _columns(table: Table) -> list[Column]:
-    return [column for column in table.columns if column.kind != "passage"]
-
-
-def _passages(table: Table) -> list[Column]:
-    return [column for column in table.columns if column.kind == "passage"]
-
-
-def _width(table: Table, column: Column) -> float:
-    """Of a column, with the gap beside it, in points."""
-    shown = max([len(column.heading), *(len(column.show(row)) for row in table.rows)])
-    intervals = [_SMALLER * len(column.show_interval(row)) for row in table.rows]
-    width = _CHARACTER * max([shown, *intervals])
-    return _GAP + (min(width, _TEXT * _WIDTH) if column.is_text else width)
-
-
-def _is_wrapped(table: Table, column: Column) -> bool:
-    """Whether a column is one of several lines: with passages, or of long names."""
-    if column is table.columns[0] and _passages(table):
-        return True
-    return column.is_text and _width(table, column) == _GAP + _TEXT * _WIDTH
-
-
-def _share(table: Table, column: Column) -> float:
-    """Of a wrapped column, of the line's width: with passages, what the others leave."""
-    if column is not table.columns[0] or not _passages(table):
-        return _TEXT
-    others = sum(_width(table, column) for column in _columns(table)[1:])
-    return max(_LEAST, 1 - others / _WIDTH)
-
-
-def _format(table: Table) -> str:
-    """The argument of `tabular`."""
-
-    def letter(column: Column) -> str:
-        if not _is_wrapped(table, column):
-            return "l" if column.is_text else "r"
-        return rf">{{\raggedright\arraybackslash}}p{{{_share(table, column):.2f}\linewidth}}"
-
-    return f"@{{}}{''.join(map(letter, _columns(table)))}@{{}}"
-
-
-# --- Parts ---
-
-
-def _across(table: Table) -> list[Table]:
-    """Tables beside each other: texts in all of them, numbers shared out."""
-    texts = [column for column in table.columns if column.is_text]
-    numbers = [column for column in table.columns if not column.is_text]
-    room = _WIDTH - sum(_width(table, column) for column in texts)
-    needed = sum(_width(table, column) for column in numbers)
-    if needed <= room or _passages(table):
-        return [table]
-    n_parts = min(len(numbers), math.ceil(needed / max(room, 1.0)))
-    size = math.ceil(len(numbers) / n_parts)
-    return [
-        replace(table, columns=(*texts, *numbers[start : start + size]))
-        for start in range(0, len(numbers), size)
-    ]
-
-
-def _down(table: Table) -> list[Table]:
-    """Tables below each other; what is the same in the first column stays together if it can."""
-    parts: list[list[Row]] = [[]]
-    free = _HEIGHT
-    for _, group in groupby(table.rows, key=table.columns[0].show):
-        rows = list(group)
-        whole = sum(_height(table, row) for row in rows)
-        for row in rows:
-            height = _height(table, row)
-            needed = whole if row is rows[0] and whole <= _HEIGHT else height
-            if parts[-1] and needed > free:
-                parts.append([])
-                free = _HEIGHT
-            parts[-1].append(row)
-            free -= height
-    return [replace(table, rows=tuple(rows)) for rows in parts]
-
-
-def _height(table: Table, row: Row) -> float:
-    """Of a row, with the space below it, in lines."""
-    if not _is_spaced(table):
-        return 1.0
-    lines = max(_lines(table, column, row) for column in _columns(table))
-    return lines + any(column.show_interval(row) for column in table.columns) + 0.5
-
-
-def _lines(table: Table, column: Column, row: Row) -> int:
-    """Of a cell, without its interval."""
-    if not _is_wrapped(table, column):
-        return 1
-    texts = [column.show(row)]
-    if column is table.columns[0]:
-        texts += [f"{each.heading}: {each.show(row)}" for each in _passages(table)]
-    room = _share(table, column) * _WIDTH / _CHARACTER
-    return sum(math.ceil(len(text) / room) for text in texts)
-
-
-def _is_spaced(table: Table) -> bool:
-    """Whether there is a little space between rows, as some are of several lines."""
-    return any(_is_wrapped(table, column) for column in table.columns) or any(
-        column.show_interval(row) for column in table.columns for row in table.rows
-    )
 
 
 # --- Escapes ---
@@ -254,6 +159,7 @@ _COMMANDS: Final = {
     "²": "$^2$",
     "′": "$'$",
     "Δ": r"$\Delta$",
+    "δ": r"$\delta$",
     "α": r"$\alpha$",
     "κ": r"$\kappa$",
     "ρ": r"$\rho$",

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from merge_metric.tables.latex import PACKAGES
+from merge_metric.tables import PACKAGES
 
 PDFLATEX: Final = shutil.which("pdflatex")
 
@@ -17,13 +17,14 @@ def compiled(latex: str, folder: Path) -> str:
     assert PDFLATEX
     lines = [r"\documentclass{article}", *PACKAGES, r"\begin{document}", latex, r"\end{document}"]
     (folder / "tables.tex").write_text("\n".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    log = done.stdout.decode(errors="replace")
-    assert done.returncode == 0, log
+    for _ in range(2):  # the second finds in a file how wide the columns are
+        done = subprocess.run(
+            [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        log = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, log
     return log

@@ -11,7 +11,7 @@ from helpers.judged import answers_table
 
 from merge_metric.agreement.judgements import Item, Judgements
 from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 NONE = {"n_bootstrap": 0, "rng_seed": 0}
 

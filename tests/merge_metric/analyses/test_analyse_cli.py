@@ -88,7 +88,7 @@ def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) ->
     assert plot.read_text().startswith("<?xml")
     text = analyse(folder, name, *extra)
     assert text.stdout.splitlines()[0] == table["title"]
-    assert analyse(folder, name, *extra, "--format", "latex").stdout.startswith(r"\begin{table}")
+    assert analyse(folder, name, *extra, "--format", "latex").stdout.startswith(r"\begingroup")
     lines = analyse(folder, name, *extra, "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + len(table["rows"])
     lines = analyse(folder, name, *extra, "--format", "csv").stdout.splitlines()

@@ -30,8 +30,8 @@ from merge_metric.analyses.matching import matching, plot_matching
 from merge_metric.analyses.source_mlms import Counterparts, source_mlms
 from merge_metric.analyses.word_classes import word_classes
 from merge_metric.runs.run import Run
+from merge_metric.tables import Table
 from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, save
-from merge_metric.tables.table import Table
 
 ROOT = Path(__file__).parents[3]
 

@@ -81,7 +81,7 @@ def test_every_analysis_makes_its_table_and_its_plots(
     markdown = analyse(name, *files, "--format", "markdown").stdout
     assert markdown.startswith(f"**{title[:10]}")
     assert sum(line.startswith("| ") for line in markdown.splitlines()) == 2 + len(rows)
-    assert r"\begin{table}" in analyse(name, *files, "--format", "latex").stdout
+    assert r"\begin{longtable}" in analyse(name, *files, "--format", "latex").stdout
     table = list(csv.DictReader(io.StringIO(analyse(name, *files, "--format", "csv").stdout)))
     assert [row["config"] for row in table] == [row["config"] for row in rows]
     scalars = {k for row in rows for k, v in row.items() if isinstance(v, str | int | float)}

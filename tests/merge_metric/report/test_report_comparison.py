@@ -19,7 +19,7 @@ from merge_metric.report.page import comparison_rows
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.tables import comparison
 from merge_metric.report.write import render_html
-from merge_metric.tables.table import Table
+from merge_metric.tables import Table
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from helpers.latex import PDFLATEX, compiled
 
 import merge_metric
-from merge_metric.tables.latex import escape, floats
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
+from merge_metric.tables.latex import escape
 
 NAMES = (
     "s[_]#1/a.b:c",
@@ -52,68 +51,58 @@ def passages(n_rows: int) -> Table:
 
 
 def test_intervals_are_below_their_values() -> None:
-    """Rules, captions that end, labels."""
+    """A caption that ends, a head for every page, and no page break above an interval."""
     some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
+    head = [r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule"]
     assert some.to_latex().splitlines() == [
-        r"\begin{table}",
-        r"\centering",
-        r"\footnotesize",
-        r"\setlength{\tabcolsep}{3pt}",
-        r"\begin{tabular}{@{}lrr@{}}",
-        r"\toprule",
-        r"model & SV@0 & SV@1 \\",
-        r"\midrule",
-        r"a\_b & $-$25.0 & $-$25.0 \\",
+        r"\begingroup\footnotesize",
+        r"\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
+        r"\begin{longtable}{@{}lrr@{}}",
+        r"\caption{Figures. In percent. Why?}\label{tab:t}\\",
+        *(*head, r"\endfirsthead"),
+        *(*head, r"\endhead"),
+        *(r"\bottomrule", r"\endfoot"),
+        r"a\_b & $-$25.0 & $-$25.0 \\*",
         r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
         r"\addlinespace",
-        r"c & $-$25.0 & $-$25.0 \\",
+        r"c & $-$25.0 & $-$25.0 \\*",
         r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\caption{Figures. In percent. Why?}",
-        r"\label{tab:t}",
-        r"\end{table}",
+        r"\end{longtable}",
+        r"\endgroup",
     ]
 
 
 def test_wide_tables_are_several() -> None:
     """Names in each of them, every number in one, as many as fit."""
-    parts = floats(table(1, 9, names=("a",)))
-    heads = [part.splitlines()[6].removesuffix(r" \\").split(" & ") for part in parts]
+    parts = table(1, 9, names=("a",)).to_latex().split("\n\n")
+    heads = [part.splitlines()[5].removesuffix(r" \\").split(" & ") for part in parts]
     assert [head[0] for head in heads] == ["model", "model"]
     assert [name for head in heads for name in head[1:]] == [f"SV@{i}" for i in range(9)]
     for number, part in enumerate(parts, start=1):
-        assert rf"\caption{{Figures ({number} of 2).}}" in part
-        assert rf"\label{{tab:t-{number}}}" in part
-    assert len(floats(table(1, 4, names=("a",)))) == 1
+        assert rf"\caption{{Figures ({number} of 2).}}\label{{tab:t-{number}}}" in part
+    assert "tab:t}" in table(1, 4, names=("a",)).to_latex()
 
 
-def test_high_tables_are_several() -> None:
-    """Groups of the first column are cut only where one alone is too high."""
-    names = tuple("aaaaaaaaaaaabbbbbbbbbbbbccccccccccccccccccccccccd")
-    parts = floats(table(len(names), 1, names=names))
-    rows = [re.findall(r"^(\w) & ", part, re.MULTILINE) for part in parts]
-    assert ["".join(part) for part in rows] == ["a" * 12, "b" * 12 + "c" * 7, "c" * 17 + "d"]
+def test_a_long_table_is_one() -> None:
+    """It is broken between rows by LaTeX, whatever its height."""
+    latex = table(200, 1, names=("a", "b")).to_latex()
+    assert latex.count(r"\begin{longtable}") == 1
+    assert len(re.findall(r"^[ab] & ", latex, re.MULTILINE)) == 200
 
 
 def test_passages_stand_in_the_first_column() -> None:
-    """Each on a line of its own, with its heading."""
-    (part,) = floats(passages(1))
-    lines = part.splitlines()
-    assert re.fullmatch(
-        r"\\begin\{tabular\}\{@\{\}>\{\\raggedright\\arraybackslash\}"
-        r"p\{0\.\d\d\\linewidth\}lr@\{\}\}",
-        lines[4],
-    )
-    assert lines[6] == r"seed & gold & right \\"
-    assert r"0r1n\newline \textit{premise:} Some \_words\_ \& more. Some" in lines[8]
-    assert lines[8].endswith(r"& contradiction & 50.0 \\")
+    """Each on a line of its own, with its heading, in a column as wide as others leave it."""
+    lines = passages(1).to_latex().splitlines()
+    assert lines[2] == (r"\begin{xltabular}{\linewidth}{@{}>{\raggedright\arraybackslash}Xlr@{}}")
+    assert lines[5] == r"seed & gold & right \\"
+    assert r"0r1n\newline \textit{premise:} Some \_words\_ \& more. Some" in lines[14]
+    assert lines[14].endswith(r"& contradiction & 50.0 \\")
 
 
 def test_long_names_may_be_broken() -> None:
-    """In a column of limited width, where a name has its marks."""
+    """In a column that wraps, where a name has its marks."""
     latex = table(1, 1, names=("varun-v-rao/bert-large_cased-lora-1.58M-snli",)).to_latex()
-    assert r"p{0.20\linewidth}r" in latex
+    assert r"\arraybackslash}Xr" in latex
     assert r"varun-v-rao/\allowbreak{}bert-large\_\allowbreak{}cased-lora" in latex
 
 
@@ -163,8 +152,12 @@ def test_fooling_rates_are_set_as_formulas() -> None:
 def test_every_character_of_our_texts_is_known() -> None:
     """Whatever a title, heading, note or value of a table may hold."""
     folder = Path(merge_metric.__file__).parent
-    files = {*folder.glob("*.py"), *folder.glob("analyses/*.py"), *folder.glob("report/*.py")}
-    files -= {folder / "analyses" / "latex.py"}
+    rooms = ("analyses", "agreement", "report", "tables", "commands")
+    files = {
+        *folder.glob("*.py"),
+        *(file for room in rooms for file in folder.glob(f"{room}/*.py")),
+    }
+    files -= {folder / "tables" / "latex.py"}
     texts = [
         node.value
         for file in files
@@ -186,12 +179,3 @@ def test_pdflatex_sets_the_tables(tmp_path: Path) -> None:
     log = compiled("\n\n".join(each.to_latex() for each in many), tmp_path)
     assert "Overfull" not in log
     assert "too large" not in log
-
-
-def test_numbers_of_parts_follow_each_other() -> None:
-    """From one on, whether beside or below each other."""
-    parts = floats(table(40, 7))
-    numbers = [int(match) for match in re.findall(r"\\label\{tab:t-(\d+)\}", "".join(parts))]
-    assert numbers[0] == 1
-    assert all(b == a + 1 for a, b in pairwise(numbers))
-    assert len(parts) == numbers[-1] > len(floats(table(1, 7))) > 1

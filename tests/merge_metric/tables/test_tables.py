@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from merge_metric.tables.table import Column, Table
+from merge_metric.tables import Column, Table
 
 TABLE = Table(
     name="shown",

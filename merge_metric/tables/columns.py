@@ -1,0 +1,133 @@
+"""Columns of a table: which value of a row is shown, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from merge_metric.seed_variant_accuracy.figures import Figure
+
+Value = Any
+"""A string, number or None, or lists and dictionaries of them: what JSON knows."""
+
+Row = Mapping[str, Value]
+
+Kind = Literal[
+    "text",
+    "passage",
+    "count",
+    "share",
+    "points",
+    "threshold",
+    "gain",
+    "fraction",
+    "number",
+    "p_value",
+    "correlation",
+]
+"""How a value is shown. A share of 0–1 in percent, points as a signed difference of shares;
+a threshold is in percent already, gain a signed difference of thresholds; a fraction and a number
+are shown as they are, with three and two decimals, a correlation with two and its sign. A passage
+is a longer text, which in plain text goes below its row."""
+
+_UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
+"""How the bounds of signed differences are shown: shorter."""
+
+_NONE: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which value of a row is shown, and how."""
+
+    key: str
+    heading: str
+    kind: Kind = "text"
+    interval: str | None = None
+    """Key of the [low, high] that belongs to the value; None or absent where there is none."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values stand at the left of their column."""
+        return self.kind in ("text", "passage")
+
+    def show(self, row: Row) -> str:
+        """The value of a row, without its interval."""
+        return _shown(row.get(self.key), self.kind)
+
+    def show_interval(self, row: Row) -> str:
+        """Such as "[79.9, 83.4]"; empty where the row has none."""
+        bounds = row.get(self.interval) if self.interval else None
+        if bounds is None or None in bounds:
+            return ""
+        kind = _UNSIGNED.get(self.kind, self.kind)
+        return f"[{', '.join(_shown(bound, kind) for bound in bounds)}]"
+
+
+_DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
+
+
+def figure_column(
+    figure: Figure, *, heading: str | None = None, difference: bool = False
+) -> Column:
+    """The column of a figure, with its interval where rows have one.
+
+    Args:
+        figure: From the metric's catalogue.
+        heading: By default the figure's own.
+        difference: Whether rows have signed differences of the figure instead.
+    """
+    kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
+    return Column(figure.key, heading or figure.heading, kind, f"{figure.key}_ci")
+
+
+def _shown(value: Value, kind: Kind) -> str:
+    if value is None:
+        return _NONE
+    if kind == "p_value":
+        return "<0.001" if value < 0.001 else f"{value:.3f}"
+    if kind in ("fraction", "number"):
+        return _minus(f"{value:.{3 if kind == 'fraction' else 2}f}")
+    if kind == "correlation":
+        return _minus(f"{round(value, 2) + 0.0:+.2f}")
+    if kind == "count":
+        return f"{value:,}"
+    if kind in ("share", "points"):
+        value = 100 * value
+    if kind in ("points", "gain"):
+        return _minus(f"{round(value, 1) + 0.0:+.1f}")  # + 0.0: no "-0.0"
+    if kind in ("share", "threshold"):
+        return _minus(f"{round(value, 1) + 0.0:.1f}")
+    return str(value)
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "−")
+
+
+# --- Headings ---
+
+
+def initials(labels: Sequence[str]) -> tuple[str, ...]:
+    """The first letters in upper case; numbers where two labels begin alike.
+
+    >>> initials(("entailment", "neutral", "contradiction")), initials(("no", "none"))
+    (('E', 'N', 'C'), ('0', '1'))
+    """
+    letters = tuple(label[0].upper() for label in labels)
+    if len(set(letters)) == len(letters):
+        return letters
+    return tuple(str(number) for number in range(len(labels)))
+
+
+def legend(labels: Sequence[str]) -> str:
+    """What `initials` stand for.
+
+    >>> legend(("yes", "no")), legend(("no", "none"))
+    ('Y(es), N(o)', '0 no, 1 none')
+    """
+    pairs = list(zip(initials(labels), labels, strict=True))
+    if all(letter == label[0].upper() for letter, label in pairs):
+        return ", ".join(f"{letter}({label[1:]})" for letter, label in pairs)
+    return ", ".join(f"{letter} {label}" for letter, label in pairs)
