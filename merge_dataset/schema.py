@@ -6,9 +6,10 @@ ours, and `datasets` and `pyarrow` only when a function that needs them is calle
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -61,28 +62,189 @@ _METADATA: Final = b"merge-nli"
 """Key under which a table's metadata holds its format, unless it is `NLI`."""
 
 
-def _columns(fields: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Names of the dataset's columns, and of what type each is: a key in `arrow_schema`."""
-    yield "variant_id", "text"
-    yield "seed_id", "text"
-    yield "source", "text"
-    yield from ((field, "text") for field in fields)
-    yield "label", "label"
-    yield "word_class", "text"
-    yield "original", "text"
-    yield "replacement", "text"
-    yield from ((f"{field}_spans", "spans") for field in fields)
-    yield "mlms", "names"
-    yield from ((f"{field}_mlms", "names") for field in fields)
-    yield "log_odds", "number"
-    yield "mlm_count", "count"
-    yield from ((f"{field}_pll_change", "number") for field in fields)
-    yield "zipf_frequency", "number"
-    yield "number_changed", "flag"
-    yield "tense_changed", "flag"
-    yield "article_fits", "flag"
-    yield "subsamples", "numbers"
-    yield "annotator_labels", "labels"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the dataset, or a column for each of a problem's texts."""
+
+    name: str
+    """With `{field}` in it, there is one for each text."""
+    kind: str
+    """Its type: a key in `arrow_schema`."""
+    summary: str
+    """A sentence that holds for both splits."""
+    meaning: str
+    """What it holds for variants that replace words, as the card says it; `{labels}` in it are
+    the labels with their numbers."""
+    in_paraphrases: str = ""
+    """What it holds for paraphrases, where that is something else."""
+
+    @property
+    def per_field(self) -> bool:
+        """Whether there is one for each of a problem's texts."""
+        return "{field}" in self.name
+
+    def names(self, fields: Iterable[str]) -> tuple[str, ...]:
+        """Names of the columns for these texts.
+
+        >>> COLUMNS[3].names(["premise", "hypothesis"]), COLUMNS[0].names(["premise"])
+        (('premise', 'hypothesis'), ('variant_id',))
+        """
+        return tuple(self.name.format(field=f) for f in fields) if self.per_field else (self.name,)
+
+
+COLUMNS: Final = (
+    Column(
+        name="variant_id",
+        kind="text",
+        summary="Identifier, unique in the configuration; of a seed, its own.",
+        meaning="identifier, unique in the configuration; in `seeds` the seed's own",
+    ),
+    Column(
+        name="seed_id",
+        kind="text",
+        summary="Identifier of the seed that a variant was made from; of a seed, its own.",
+        meaning="identifier of the seed: join the splits and group the variants by it",
+    ),
+    Column(
+        name="source",
+        kind="text",
+        summary="Where the seed is from.",
+        meaning="where the seed is from, for example `snli`",
+    ),
+    Column(
+        name="{field}",
+        kind="text",
+        summary="The {field}, with the replacement in place.",
+        meaning="the two sentences, the replacement in place",
+    ),
+    Column(
+        name="label",
+        kind="label",
+        summary="The gold label; a variant has its seed's.",
+        meaning="{labels}; a variant has its seed's",
+    ),
+    Column(
+        name="word_class",
+        kind="text",
+        summary="Class of the variant: what was replaced. Empty for seeds.",
+        meaning="`noun`, `verb`, `adjective` or `adverb`",
+        in_paraphrases="`paraphrase`",
+    ),
+    Column(
+        name="original",
+        kind="text",
+        summary="What was replaced. Empty for seeds.",
+        meaning="the seed's word",
+        in_paraphrases="the seed's hypothesis",
+    ),
+    Column(
+        name="replacement",
+        kind="text",
+        summary="What stands in its place. Empty for seeds.",
+        meaning="the word that stands in its place",
+        in_paraphrases="the variant's hypothesis",
+    ),
+    Column(
+        name="{field}_spans",
+        kind="spans",
+        summary="Half-open character offsets of the replacement in the {field}.",
+        meaning="where the replacement stands in this row's sentences: half-open [start, end) "
+        "character offsets, one pair for each occurrence",
+        in_paraphrases="none, and the whole hypothesis",
+    ),
+    Column(
+        name="mlms",
+        kind="names",
+        summary="The masked language models that validated the replacement in either sentence.",
+        meaning="the masked language models that validated the replacement in either sentence; "
+        "where several words are replaced at once, at least one of them",
+        in_paraphrases="none",
+    ),
+    Column(
+        name="{field}_mlms",
+        kind="names",
+        summary="Those that did in the {field}.",
+        meaning="the same for each sentence",
+        in_paraphrases="none",
+    ),
+    Column(
+        name="log_odds",
+        kind="number",
+        summary="Smallest log P(replacement) - log P(original), in nats.",
+        meaning="smallest log P(replacement) - log P(original), in nats, over the occurrences and "
+        "models",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="mlm_count",
+        kind="count",
+        summary="How many masked language models validated the replacement.",
+        meaning="how many models that is: the length of `mlms`",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="{field}_pll_change",
+        kind="number",
+        summary="Change of the pseudo-log-likelihood of the {field}, in nats.",
+        meaning="log-likelihood of this row's sentence less that of the seed's, in nats, as "
+        "pseudo-log-likelihood by a masked language model; null where it was not computed",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="zipf_frequency",
+        kind="number",
+        summary="Log10 of the replacement's occurrences in a billion words of English.",
+        meaning="how frequent the replacement is in English: log10 of its occurrences in a "
+        "billion words, by wordfreq (whose data is under CC BY-SA 4.0)",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="number_changed",
+        kind="flag",
+        summary="Whether a noun's number changed. Empty where there is no noun.",
+        meaning="whether a singular noun became plural or the other way round, at any "
+        "occurrence; null where no noun was replaced, and where tags are not known",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="tense_changed",
+        kind="flag",
+        summary="Whether a verb's form changed. Empty where there is no verb.",
+        meaning="whether a verb took another form (plain, -s, past, participle, -ing), at any "
+        "occurrence; null where no verb was replaced, and where tags are not known",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="article_fits",
+        kind="flag",
+        summary="Whether a or an before the replacement fits. Empty where there is none.",
+        meaning="whether each *a* or *an* before the replacement is the right one; null where "
+        "there is none",
+        in_paraphrases="null",
+    ),
+    Column(
+        name="subsamples",
+        kind="numbers",
+        summary="Numbers of the random subsamples that drew the variant, from 0.",
+        meaning="numbers of the random subsamples the variant was drawn into, from 0",
+        in_paraphrases="the one subsample 0",
+    ),
+    Column(
+        name="annotator_labels",
+        kind="labels",
+        summary="The annotators' single votes on the seed, where the source has them.",
+        meaning="the annotators' single votes on the seed, where the source has them",
+    ),
+)
+"""The columns of both splits, in order: what each is called, its type, and what it means.
+
+Those from `word_class` to `subsamples` are empty in the split `seeds`.
+"""
+
+
+def _column_names(fields: Iterable[str]) -> list[str]:
+    fields = list(fields)
+    return [name for column in COLUMNS for name in column.names(fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +269,7 @@ class ProblemFormat:
                 f"fields: expected lower-case letters, digits and underscores, a letter first, "
                 f"got {odd[0]!r}"
             )
-        names = [name for name, _ in _columns(self.fields)]
+        names = _column_names(self.fields)
         if clash := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
                 f"fields: expected names that differ from each other and from the dataset's "
@@ -147,7 +309,7 @@ class ProblemFormat:
     @property
     def signals(self) -> tuple[str, ...]:
         """What a program can tell of a replacement's quality; null where not known."""
-        names = [name for name, _ in _columns(self.fields)]
+        names = _column_names(self.fields)
         return tuple(names[names.index("log_odds") + 1 : names.index("subsamples")])
 
 
@@ -262,8 +424,39 @@ def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
     >>> replacement_columns()[:4]
     ('word_class', 'original', 'replacement', 'premise_spans')
     """
-    names = [name for name, _ in _columns(problem_format.fields)]
+    names = _column_names(problem_format.fields)
     return tuple(names[names.index("word_class") : names.index("annotator_labels")])
+
+
+def column_summaries(problem_format: ProblemFormat = NLI) -> dict[str, str]:
+    """Map each column to the sentence that says what it holds.
+
+    >>> column_summaries()["premise_spans"]
+    'Half-open character offsets of the replacement in the premise.'
+    """
+    return {
+        column.name.format(field=field): column.summary.format(field=field)
+        for column in COLUMNS
+        for field in (problem_format.fields if column.per_field else ("",))
+    }
+
+
+def variant_id(seed_id: str, variant_class: str, original: str, replacement: str) -> str:
+    """Make the id of a variant: its seed's, its class, and what was put in place of what.
+
+    Spaces between several words become `+`. A paraphrase is told by the first 12 digits of its
+    SHA-256, as it is long and its original is the seed's whole hypothesis.
+
+    >>> variant_id("snli:1", "noun", "girl a", "owl an")
+    'snli:1/noun/girl+a/owl+an'
+    >>> variant_id("snli:1", PARAPHRASE, "A girl jumps.", "A girl leaps.")
+    'snli:1/paraphrase/e42b39af0e99'
+    """
+    if variant_class == PARAPHRASE:
+        parts = [hashlib.sha256(replacement.encode()).hexdigest()[:12]]
+    else:
+        parts = [words.replace(" ", "+") for words in (original, replacement)]
+    return f"{seed_id}/{variant_class}/{'/'.join(parts)}"
 
 
 def changed_words(original: str, replacement: str) -> dict[str, str]:
@@ -308,7 +501,11 @@ def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
         "flag": pa.bool_(),
         "numbers": pa.list_(pa.int32()),
     }
-    columns = [(name, types[kind]) for name, kind in _columns(problem_format.fields)]
+    columns = [
+        (name, types[column.kind])
+        for column in COLUMNS
+        for name in column.names(problem_format.fields)
+    ]
     return with_format(pa.schema(columns), problem_format)
 
 

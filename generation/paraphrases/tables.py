@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from generation.paraphrases.rounds import KEPT, Tried
 from generation.records import Exclusion, Seed
 from generation.variants.rows import seed_rows
-from merge_dataset.schema import LABELS, PARAPHRASE
+from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
 
 PARAPHRASES = pa.schema(
     [
@@ -89,15 +88,6 @@ def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
     return found
 
 
-def variant_id(seed_id: str, text: str) -> str:
-    """Of a paraphrase: the seed's id and a digest of the text.
-
-    >>> variant_id("snli:1", "A girl leaps.")
-    'snli:1/paraphrase/e42b39af0e99'
-    """
-    return f"{seed_id}/{PARAPHRASE}/{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
 def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
     """The split `variants`, sorted by `seed_id`, then by `variant_id`.
 
@@ -113,7 +103,9 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
     rows = seed_rows(ordered).take(pa.array([row for row, _, _ in pairs], pa.int64()))
     columns = {
         **{name: rows[name] for name in rows.column_names},
-        "variant_id": [variant_id(seed.seed_id, text) for _, seed, text in pairs],
+        "variant_id": [
+            variant_id(seed.seed_id, PARAPHRASE, seed.hypothesis, text) for _, seed, text in pairs
+        ],
         "hypothesis": found,
         "word_class": [PARAPHRASE] * len(pairs),
         "original": rows["hypothesis"],

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.records import Seed, Sentence, SharedWord, Span
-from merge_dataset.schema import NLI, ProblemFormat, arrow_schema
+from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, variant_id
 
 Edits = tuple[Sequence[Span], str | Sequence[str]]
 """What changes in a text, as `substitute` takes it."""
@@ -118,13 +118,13 @@ def variant_rows(
         ]
         for n in range(len(problem_format.fields))
     ]
-    ids = zip(seed_ids, word_classes, map(_joined, words), map(_joined, texts), strict=True)
+    ids = map(variant_id, seed_ids, word_classes, words, texts)
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
     columns = {
         **{name: rows[name] for name in rows.column_names},
-        "variant_id": list(map("/".join, ids)),
+        "variant_id": list(ids),
         **{
             field: [text for text, _ in new]
             for field, new in zip(problem_format.fields, changed, strict=True)
@@ -168,8 +168,3 @@ def word_spans(sentences: Sequence[Sentence], word: SharedWord) -> list[list[Spa
         spans_of(sentence, positions)
         for sentence, positions in zip(sentences, word.positions, strict=True)
     ]
-
-
-def _joined(words: str) -> str:
-    """Several words as a part of an id."""
-    return words.replace(" ", "+")

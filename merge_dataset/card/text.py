@@ -5,13 +5,12 @@ Of each kind of collection, replacements and paraphrases, it speaks where there 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from merge_dataset.card.source_facts import source_facts
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
-from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
+from merge_dataset.schema import COLUMNS, DATASET_NAME, NLI, SPLITS, Column, ProblemFormat
 
 Kinds = Collection[str]
 """`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
@@ -63,37 +62,30 @@ data["{variants}"]  # their variants
 
 
 def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
-    """Column or columns → what they hold."""
-    if PARAPHRASES not in kinds:
-        texts = COLUMNS
-    elif REPLACEMENTS not in kinds:
-        texts = COLUMNS | _COLUMNS_OF_PARAPHRASES
-    else:
-        texts = {
-            name: f"{text}; of a paraphrase: {_COLUMNS_OF_PARAPHRASES[name]}"
-            if name in _COLUMNS_OF_PARAPHRASES
-            else text
-            for name, text in COLUMNS.items()
-        }
-    return {_of_fields(name, formats): _of_labels(name, text, formats)
-            for name, text in texts.items()}  # fmt: skip
+    """Map the names of columns, as code, to what the columns hold."""
+    fields = dict.fromkeys(one.fields for one in formats.values())
+    labels = dict.fromkeys(one.labels for one in formats.values())
+    numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
+    label_text = "; or ".join(numbers)
+    return {
+        _names(column, fields): _meaning(column, kinds).format(labels=label_text)
+        for column in COLUMNS
+    }
 
 
-def _of_fields(names: str, formats: Formats) -> str:
-    """Names of columns for premise and hypothesis → those for the fields of each format."""
-    if not (pair := _FIELD_COLUMNS.fullmatch(names)):
-        return names
-    each = dict.fromkeys(one.fields for one in formats.values())
-    return "; ".join(", ".join(f"`{field}{pair[1]}`" for field in fields) for fields in each)
+def _names(column: Column, fields: Iterable[Sequence[str]]) -> str:
+    """The names of a column for the texts of each format, as code."""
+    groups = dict.fromkeys(column.names(each) for each in fields)
+    return "; ".join(", ".join(f"`{name}`" for name in names) for names in groups)
 
 
-def _of_labels(name: str, text: str, formats: Formats) -> str:
-    """The numbers of labels, of each format."""
-    if name != "`label`":
-        return text
-    each = dict.fromkeys(one.labels for one in formats.values())
-    numbers = (", ".join(f"{n} {label}" for n, label in enumerate(labels)) for labels in each)
-    return f"{'; or '.join(numbers)}; a variant has its seed's"
+def _meaning(column: Column, kinds: Kinds) -> str:
+    """What a column holds, for the kinds of variants that there are."""
+    if PARAPHRASES not in kinds or not column.in_paraphrases:
+        return column.meaning
+    if REPLACEMENTS not in kinds:
+        return column.in_paraphrases
+    return f"{column.meaning}; of a paraphrase: {column.in_paraphrases}"
 
 
 def statistics(kinds: Kinds) -> str:
@@ -238,73 +230,6 @@ COLUMNS_HEADING: Final = """\
 The same in both splits; those from `word_class` to `subsamples` are empty in `seeds`.
 
 """
-
-COLUMNS: Final = {
-    "`variant_id`": "identifier, unique in the configuration; in `seeds` the seed's own",
-    "`seed_id`": "identifier of the seed: join the splits and group the variants by it",
-    "`source`": "where the seed is from, for example `snli`",
-    "`premise`, `hypothesis`": "the two sentences, the replacement in place",
-    "`label`": "its number",
-    "`word_class`": "`noun`, `verb`, `adjective` or `adverb`",
-    "`original`": "the seed's word",
-    "`replacement`": "the word that stands in its place",
-    "`premise_spans`, `hypothesis_spans`": (
-        "where the replacement stands in this row's sentences: half-open [start, end) character "
-        "offsets, one pair for each occurrence"
-    ),
-    "`mlms`": (
-        "the masked language models that validated the replacement in either sentence; where "
-        "several words are replaced at once, at least one of them"
-    ),
-    "`premise_mlms`, `hypothesis_mlms`": "the same for each sentence",
-    "`log_odds`": (
-        "smallest log P(replacement) - log P(original), in nats, over the occurrences and models"
-    ),
-    "`mlm_count`": "how many models that is: the length of `mlms`",
-    "`premise_pll_change`, `hypothesis_pll_change`": (
-        "log-likelihood of this row's sentence less that of the seed's, in nats, as pseudo-"
-        "log-likelihood by a masked language model; null where it was not computed"
-    ),
-    "`zipf_frequency`": (
-        "how frequent the replacement is in English: log10 of its occurrences in a billion words, "
-        "by wordfreq (whose data is under CC BY-SA 4.0)"
-    ),
-    "`number_changed`": (
-        "whether a singular noun became plural or the other way round, at any occurrence; null "
-        "where no noun was replaced, and where tags are not known"
-    ),
-    "`tense_changed`": (
-        "whether a verb took another form (plain, -s, past, participle, -ing), at any occurrence; "
-        "null where no verb was replaced, and where tags are not known"
-    ),
-    "`article_fits`": (
-        "whether each *a* or *an* before the replacement is the right one; null where there is none"
-    ),
-    "`subsamples`": "numbers of the random subsamples the variant was drawn into, from 0",
-    "`annotator_labels`": "the annotators' single votes on the seed, where the source has them",
-}
-"""Column or columns → what they hold, of replacements; the numbers of labels are put in."""
-
-_FIELD_COLUMNS: Final = re.compile(r"`premise(\w*)`, `hypothesis\1`")
-"""Columns that there are for each field."""
-
-_COLUMNS_OF_PARAPHRASES: Final = {
-    "`word_class`": "`paraphrase`",
-    "`original`": "the seed's hypothesis",
-    "`replacement`": "the variant's hypothesis",
-    "`premise_spans`, `hypothesis_spans`": "none, and the whole hypothesis",
-    "`mlms`": "none",
-    "`premise_mlms`, `hypothesis_mlms`": "none",
-    "`log_odds`": "null",
-    "`mlm_count`": "null",
-    "`premise_pll_change`, `hypothesis_pll_change`": "null",
-    "`zipf_frequency`": "null",
-    "`number_changed`": "null",
-    "`tense_changed`": "null",
-    "`article_fits`": "null",
-    "`subsamples`": "the one subsample 0",
-}
-"""The same of paraphrases, where it differs."""
 
 _ROWS: Final = """\
 One row of `variants` is one unique variant, however many of the random subsamples it is in.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from merge_dataset.checks.columns import (
 )
 from merge_dataset.checks.findings import Finding
 from merge_dataset.layout import collections, split_files
-from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name
+from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name, variant_id
 
 _EMPTY: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
 
@@ -81,10 +80,10 @@ def paraphrase_problems(
             yield f"{column} to be null in paraphrases", str(variant[column])
     if variant["subsamples"] != [0]:
         yield "subsamples to be [0] in paraphrases", str(variant["subsamples"])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    if variant["variant_id"] != f"{variant['seed_id']}/{PARAPHRASE}/{digest}":
+    identifier = variant_id(variant["seed_id"], PARAPHRASE, variant["original"], text)
+    if variant["variant_id"] != identifier:
         expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
-        yield expected, f"other than /{PARAPHRASE}/{digest}"
+        yield expected, f"other than {identifier.removeprefix(str(variant['seed_id']))}"
 
 
 def _against_seed(variant: Mapping[str, Any], seed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from merge_dataset.card.render import read_front_matter
 from merge_dataset.layout import CARD, format_in
-from merge_dataset.schema import LABELS, SPLITS, ProblemFormat, arrow_schema, parse_config_name
+from merge_dataset.schema import (
+    LABELS,
+    SPLITS,
+    ProblemFormat,
+    arrow_schema,
+    column_summaries,
+    parse_config_name,
+)
 from merge_metric.exports.places import new_file
 from merge_metric.exports.rows import configurations_of, split_paths
 
@@ -49,33 +56,6 @@ _CONTEXT: Final[dict[str, Any]] = {
 
 _LABELS: Final = "labels"
 """Record set of the names of labels; those of another format also have its source's."""
-
-_COLUMNS: Final = {
-    "variant_id": "Identifier, unique in the configuration; of a seed, its own.",
-    "seed_id": "Identifier of the seed that a variant was made from; of a seed, its own.",
-    "source": "Where the seed is from.",
-    "label": "The gold label; a variant has its seed's.",
-    "word_class": "Class of the variant: what was replaced. Empty for seeds.",
-    "original": "What was replaced. Empty for seeds.",
-    "replacement": "What stands in its place. Empty for seeds.",
-    "mlms": "The masked language models that validated the replacement in either sentence.",
-    "log_odds": "Smallest log P(replacement) - log P(original), in nats.",
-    "mlm_count": "How many masked language models validated the replacement.",
-    "zipf_frequency": "Log10 of the replacement's occurrences in a billion words of English.",
-    "number_changed": "Whether a noun's number changed. Empty where there is no noun.",
-    "tense_changed": "Whether a verb's form changed. Empty where there is no verb.",
-    "article_fits": "Whether a or an before the replacement fits. Empty where there is none.",
-    "subsamples": "Numbers of the random subsamples that drew the variant, from 0.",
-    "annotator_labels": "The annotators' single votes on the seed, where the source has them.",
-}
-
-_FIELD_COLUMNS: Final = {
-    "": "The {field}, with the replacement in place.",
-    "_spans": "Half-open character offsets of the replacement in the {field}.",
-    "_mlms": "Those that did in the {field}.",
-    "_pll_change": "Change of the pseudo-log-likelihood of the {field}, in nats.",
-}
-"""Ending of a column's name, after that of a text → what is in it."""
 
 _TYPES: Final = {
     "string": "sc:Text",
@@ -284,7 +264,7 @@ def _record_set(
     problem_format: ProblemFormat,
     labels_id: str,
 ) -> dict[str, Any]:
-    identifier = f"{config}/{split}"
+    identifier, summaries = f"{config}/{split}", column_summaries(problem_format)
     if len(names) > 1:
         source = {"fileSet": {"@id": _set_of(identifier)}}
     else:
@@ -296,25 +276,17 @@ def _record_set(
         "description": f"The {split} of the configuration {config}.",
         "key": {"@id": f"{identifier}/variant_id"},
         "field": [
-            _field(identifier, column, source, problem_format, labels_id)
+            _field(identifier, column, summaries[column.name], source, labels_id)
             for column in arrow_schema(problem_format)
         ],
     }
 
 
-def _description(column: str, problem_format: ProblemFormat) -> str:
-    for field in problem_format.fields:
-        ending = column.removeprefix(field)
-        if column.startswith(field) and ending in _FIELD_COLUMNS:
-            return _FIELD_COLUMNS[ending].format(field=field)
-    return _COLUMNS[column]
-
-
 def _field(
     identifier: str,
     column: pa.Field,
+    summary: str,
     source: dict[str, Any],
-    problem_format: ProblemFormat,
     labels_id: str,
 ) -> dict[str, Any]:
     shape: list[str] = []
@@ -326,7 +298,7 @@ def _field(
         "@type": "cr:Field",
         "@id": f"{identifier}/{column.name}",
         "name": f"{identifier}/{column.name}",
-        "description": _description(column.name, problem_format),
+        "description": summary,
         "dataType": _TYPES[str(kind)],
         "source": {**source, "extract": {"column": column.name}},
     }

@@ -26,7 +26,7 @@ def items(count: int) -> dict[str, Item]:
     """Items of which only texts and marks matter."""
     made = [
         Item(
-            variant_id=f"snli:{number}:noun:cat:dog",
+            variant_id=f"snli:{number}/noun/cat/dog",
             seed_id=f"snli:{number}",
             source="snli",
             word_class="noun",

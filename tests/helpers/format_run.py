@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.schema import ProblemFormat, arrow_schema
+from merge_dataset.schema import ProblemFormat, arrow_schema, variant_id
 
 PAIRS: Final = ProblemFormat(("first", "second"), ("other", "same"))
 READING: Final = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
@@ -39,7 +39,7 @@ def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any],
     }  # fmt: skip
     changed = [field for field, text in texts.items() if "dog" in text]
     variant = seed | {
-        "variant_id": f"{seed_id}/noun/dog/cat",
+        "variant_id": variant_id(seed_id, "noun", "dog", "cat"),
         **{field: text.replace("dog", "cat") for field, text in texts.items()},
         "word_class": "noun",
         "original": "dog",

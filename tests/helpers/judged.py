@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema, variant_id
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
@@ -103,7 +103,7 @@ def _row(seed_id: str) -> dict[str, Any]:
 def _variant(seed_id: str, word_class: str, word: str, rng: random.Random) -> dict[str, Any]:
     validated = [sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for _ in _TEXTS]
     row = _row(seed_id) | {
-        "variant_id": f"{seed_id}/{word_class}/girl/{word}",
+        "variant_id": variant_id(seed_id, word_class, "girl", word),
         "word_class": word_class,
         "original": "girl",
         "replacement": word,

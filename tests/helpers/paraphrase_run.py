@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, arrow_schema
+from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, arrow_schema, variant_id
 
 Row = dict[str, Any]
 
@@ -54,7 +53,7 @@ PROMPT = "Rephrase the following sentence while preserving its original meaning:
 
 def paraphrase_id(seed_id: str, text: str) -> str:
     """`variant_id` of a paraphrase."""
-    return f"{seed_id}/paraphrase/{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return variant_id(seed_id, PARAPHRASE, "", text)
 
 
 def seed_row(source: str, name: str, problem: Problem) -> Row:

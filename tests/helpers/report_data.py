@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from helpers.paraphrase_run import manifest, variant_row
 from merge_dataset.provenance import describe
-from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, WORD_CLASSES, arrow_schema
+from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, WORD_CLASSES, arrow_schema, variant_id
 
 Row = dict[str, Any]
 
@@ -84,7 +84,9 @@ class Problems:
         for (word_class, word), replacements in words.items():
             for number, new in enumerate(replacements):
                 filled = [_fill(text, original | {word: new}) for text in (premise, hypothesis)]
-                row = _row(shared, f"{seed_id}/{word_class}/{word}/{new}", *(t for t, _ in filled))
+                row = _row(
+                    shared, variant_id(seed_id, word_class, word, new), *(t for t, _ in filled)
+                )
                 row |= {"word_class": word_class, "original": word, "replacement": new}
                 row |= {"premise_spans": filled[0][1][word], "mlms": ["some/mlm"]}
                 row |= {"hypothesis_spans": filled[1][1][word]}

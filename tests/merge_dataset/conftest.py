@@ -18,7 +18,7 @@ from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card.render import render
 from merge_dataset.export import export
-from merge_dataset.schema import LABELS, SIGNALS, arrow_schema
+from merge_dataset.schema import LABELS, SIGNALS, arrow_schema, variant_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,7 @@ def variant_row(source: str, pair: str, word_class: str, word: str, number: int)
     replacement = REPLACEMENTS[pair, word_class, word][number]
     row = seed_row(source, pair)
     row |= {
-        "variant_id": f"{source}:{pair}:{word_class}:{word}:{replacement}",
+        "variant_id": variant_id(row["seed_id"], word_class, word, replacement),
         "word_class": word_class,
         "original": word,
         "replacement": replacement,

@@ -47,8 +47,8 @@ def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
     assert ids(out / "snli/nouns/seeds.parquet") == ["snli:1", "snli:2"]
     assert ids(out / "snli/verbs/seeds.parquet") == ["snli:2", "snli:3"]
     assert ids(out / "snli/adjectives/variants.parquet") == [
-        "snli:1:adjective:small:big",
-        "snli:1:adjective:small:brown",
+        "snli:1/adjective/small/big",
+        "snli:1/adjective/small/brown",
     ]
     assert len(ids(out / "snli/nouns/variants.parquet")) == 6
 

@@ -16,12 +16,12 @@ from merge_dataset.register import register
 Python = Callable[[str, Path], Any]
 
 NOUNS = [
-    "snli:1:noun:dog:cat",
-    "snli:1:noun:girl:boy",
-    "snli:1:noun:girl:man",
-    "snli:1:noun:girl:woman",
-    "snli:2:noun:girl:boy",
-    "snli:2:noun:girl:woman",
+    "snli:1/noun/dog/cat",
+    "snli:1/noun/girl/boy",
+    "snli:1/noun/girl/man",
+    "snli:1/noun/girl/woman",
+    "snli:2/noun/girl/boy",
+    "snli:2/noun/girl/woman",
 ]
 
 LOAD = """

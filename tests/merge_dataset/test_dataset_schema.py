@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 
@@ -52,6 +53,23 @@ def test_paraphrases_are_a_collection_of_their_own() -> None:
     ]
     assert schema.VARIANT_CLASSES == ("noun", "verb", "adjective", "adverb", "paraphrase")
     assert list(schema.CONFIG_SUFFIXES) == list(schema.VARIANT_CLASSES)
+
+
+def test_variant_ids() -> None:
+    """What was put in place of what; of a paraphrase, twelve digits of the text's SHA-256."""
+    assert schema.variant_id("snli:1", "noun", "girl A", "owl An") == "snli:1/noun/girl+A/owl+An"
+    digest = hashlib.sha256("Élan.".encode()).hexdigest()[:12]
+    made = schema.variant_id("snli:1", "paraphrase", "Verve.", "Élan.")
+    assert made == f"snli:1/paraphrase/{digest}"
+
+
+def test_every_column_has_a_summary() -> None:
+    """In the order of the columns, with the names of the texts put in."""
+    problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
+    for each in (schema.NLI, problem_format):
+        summaries = schema.column_summaries(each)
+        assert list(summaries) == schema.arrow_schema(each).names
+    assert summaries["question_mlms"] == "Those that did in the question."
 
 
 def test_features_are_the_columns_with_label_names() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,7 +15,6 @@ from generation.paraphrases.tables import (
     kept_texts,
     paraphrase_table,
     sorted_paraphrases,
-    variant_id,
     variant_rows,
 )
 from generation.records import Seed
@@ -64,12 +61,6 @@ def test_no_seeds_no_variants() -> None:
     """An empty table has the same columns."""
     assert variant_rows([], {}).schema == arrow_schema()
     assert len(variant_rows([], {})) == 0
-
-
-def test_variant_ids() -> None:
-    """The seed's, and twelve digits of the text's SHA-256."""
-    digest = hashlib.sha256("Élan.".encode()).hexdigest()
-    assert variant_id("snli:1", "Élan.") == f"snli:1/paraphrase/{digest[:12]}"
 
 
 def test_candidates_are_sorted() -> None:

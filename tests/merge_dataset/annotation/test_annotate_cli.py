@@ -56,10 +56,10 @@ def test_there_and_back(session: Session, tmp_path: Path) -> None:
     assert annotate("--out", session.folder, "--import", path, "--annotator", "ann").stdout == (
         "no answers in it\n"
     )
-    path.write_text("variant_id,fluency,reasoning\nsnli:1:noun:dog:cat,5,5\n")
+    path.write_text("variant_id,fluency,reasoning\nsnli:1/noun/dog/cat,5,5\n")
     words = ["--out", session.folder, "--import", path, "--annotator", "ann"]
     assert annotate(*words).stdout == "ann: 1 new, 0 changed, 0 as before\n"
-    path.write_text("variant_id,fluency,reasoning\nsnli:1:noun:dog:cat,1,5\n")
+    path.write_text("variant_id,fluency,reasoning\nsnli:1/noun/dog/cat,1,5\n")
     refused = annotate(*words)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "or let it replace the other by --overwrite" in refused.stderr
@@ -108,7 +108,7 @@ def test_as_a_process(session: Session) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        answer = {"variant_id": "snli:1:noun:dog:cat", "fluency": 5, "reasoning": 5}
+        answer = {"variant_id": "snli:1/noun/dog/cat", "fluency": 5, "reasoning": 5}
         assert Client(url).save(0, answer).status == 200
         second = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (second.returncode, second.stdout) == (2, "")

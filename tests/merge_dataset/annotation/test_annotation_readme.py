@@ -57,7 +57,7 @@ def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert done.exit_code == 0, done.stderr
     for file in ("items.csv", "tasks.json", "tasks.xml", "study/answers/label-studio-1.jsonl"):
         assert (here / file).is_file()
-    append(answers_path(here / "study", "ann"), [Answer("snli:1:noun:dog:cat", 4, 5)])
+    append(answers_path(here / "study", "ann"), [Answer("snli:1/noun/dog/cat", 4, 5)])
     (code,), (printed,) = blocks("python"), blocks("text")
     exec(code, {})
     assert capsys.readouterr().out == printed
@@ -70,7 +70,7 @@ def test_the_folder_is_as_drawn(here: Path) -> None:
     for line in blocks("sh")[0].splitlines() + blocks("sh")[1].splitlines():
         CliRunner().invoke(app, shlex.split(line)[1:])
     for name in ("ann", "bo"):
-        append(answers_path(here / "study", name), [Answer("snli:1:noun:dog:cat", 4, 5)])
+        append(answers_path(here / "study", name), [Answer("snli:1/noun/dog/cat", 4, 5)])
     visible = [path for path in (here / "study").rglob("*") if not path.name.startswith(".")]
     assert {path.name for path in visible} == set(re.findall(r"^ +([\w.]+)", tree, re.MULTILINE))
 

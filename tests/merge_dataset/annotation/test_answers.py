@@ -28,7 +28,7 @@ from merge_dataset.annotation.answers import (
     replay,
 )
 
-CAT, COW = "snli:1:noun:dog:cat", "snli:1:noun:dog:cow"
+CAT, COW = "snli:1/noun/dog/cat", "snli:1/noun/dog/cow"
 POOR, FINE = Answer(CAT, 1, 2), Answer(CAT, 5, 4, "a “fine” one, really")
 
 

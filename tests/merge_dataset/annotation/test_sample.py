@@ -119,7 +119,7 @@ def test_a_sample_of_everything(dataset: Path) -> None:
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     """Texts and spans of both, by field; the label by name."""
-    item = next(i for i in draw(dataset).items if i.variant_id == "snli:1:noun:girl:woman")
+    item = next(i for i in draw(dataset).items if i.variant_id == "snli:1/noun/girl/woman")
     assert item.seed_id == "snli:1"
     assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
     assert item.mlms == ["a/bert", "b/roberta"]
@@ -229,7 +229,7 @@ def test_a_broken_dataset_is_an_error(
     """Instead of marks in the wrong places."""
 
     def spoil(rows: list[dict[str, Any]]) -> None:
-        next(row for row in rows if row["variant_id"] == "snli:1:noun:girl:woman").update(change)
+        next(row for row in rows if row["variant_id"] == "snli:1/noun/girl/woman").update(change)
 
     edit_dataset("snli/nouns/variants.parquet", spoil)
     with pytest.raises(ValueError, match=message):

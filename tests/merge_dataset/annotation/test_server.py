@@ -20,7 +20,7 @@ from merge_dataset.annotation.desk import Desk, shuffled
 from merge_dataset.annotation.server import serving
 from merge_dataset.annotation.session import Session, alone
 
-CAT = "snli:1:noun:dog:cat"
+CAT = "snli:1/noun/dog/cat"
 ANSWER = {"variant_id": CAT, "fluency": 4, "reasoning": 5, "comment": "ok"}
 UNDO = {"variant_id": CAT, "undone": True}
 

@@ -42,7 +42,7 @@ def test_a_line_of_the_sample(session: Session) -> None:
     lines = (session.folder / "sample.jsonl").read_text(encoding="utf-8").splitlines()
     row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog:cat"))
     assert row == {
-        "variant_id": "snli:1:noun:dog:cat",
+        "variant_id": "snli:1/noun/dog/cat",
         "seed_id": "snli:1",
         "source": "snli",
         "word_class": "noun",

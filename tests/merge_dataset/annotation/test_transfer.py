@@ -30,7 +30,7 @@ from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.session import Session, alone
 from merge_dataset.annotation.transfer import Taken, export_items, import_answers
 
-CAT, WOMAN = "snli:1:noun:dog:cat", "snli:1:noun:girl:woman"
+CAT, WOMAN = "snli:1/noun/dog/cat", "snli:1/noun/girl/woman"
 
 
 def saved(session: Session, annotator: str) -> dict[str, Answer]:
@@ -183,7 +183,7 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
                 annotation(3, "1", "1", was_cancelled=True),
             ),
             task(WOMAN, annotation(1, "3", "3")),
-            task("snli:1:noun:girl:boy"),
+            task("snli:1/noun/girl/boy"),
         ],
     )
     assert import_answers(session, path) == [

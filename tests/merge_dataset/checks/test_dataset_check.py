@@ -21,7 +21,7 @@ Edit = Callable[[str, Callable[[Rows], object]], None]
 NOUNS = "snli/nouns/variants.parquet"
 NOUN_SEEDS = "snli/nouns/seeds.parquet"
 SEEDS = "snli/seeds.parquet"
-FIRST = "snli:1:noun:dog:cat"
+FIRST = "snli:1/noun/dog/cat"
 """The first row of NOUNS: A girl and a small cat run. / A girl has a small cat."""
 
 
@@ -225,8 +225,8 @@ def test_many_of_a_kind_are_counted(dataset: Path, edit_dataset: Edit) -> None:
     edit_dataset(NOUNS, lambda rows: [row.update(label=2) for row in rows])
     (problem,) = check(dataset)
     assert problem == (
-        f"{NOUNS}: expected the label of the seed; got 2 ({FIRST}); 2 (snli:1:noun:girl:boy); "
-        f"2 (snli:1:noun:girl:man); and 3 more"
+        f"{NOUNS}: expected the label of the seed; got 2 ({FIRST}); 2 (snli:1/noun/girl/boy); "
+        f"2 (snli:1/noun/girl/man); and 3 more"
     )
 
 

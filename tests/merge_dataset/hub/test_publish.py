@@ -628,7 +628,7 @@ def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
             "snli/nouns/variants.parquet",
             lambda rows: rows[1].update(label=0),
             "snli, split variants: expected the rows of snli/nouns/variants.parquet, got others: "
-            "label of snli:1:noun:girl:boy is 1 instead of 0",
+            "label of snli:1/noun/girl/boy is 1 instead of 0",
         ),
         (
             "snli/nouns/seeds.parquet",
