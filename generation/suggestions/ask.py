@@ -1,6 +1,6 @@
-"""Asking the masked LMs: the part of `suggest` that can be dealt to processes and machines.
+"""Ask the masked LMs: the part of `suggest` that can be dealt to processes and machines.
 
-What is left in the stores does not depend on how it is dealt.
+The stores end up the same however the work is dealt.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
-    """Name in the provenance columns → what to load.
+    """Map each masked LM's name in the provenance columns to the model to load.
 
     Raises:
-        ValueError: none given, or two of the same name.
+        ValueError: no model is given, or two have the same name.
     """
     if not mlms:
         raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
@@ -45,23 +45,23 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
 
 
 def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
-    """What can be done side by side: a masked LM and every n-th shard.
+    """List the units of work that can run side by side: a masked LM and every n-th shard.
 
-    Each of the tasks gets an even share of every masked LM, as these differ in speed by far.
+    Each task gets an even share of every masked LM, since their speeds differ widely.
     """
     n = min(tasks, len(questions.shards))
     return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
 
 
 def ask(folder: Path, unit: str) -> None:
-    """Do a unit of work: answers go to the store, as far as they are not there.
+    """Do a unit of work: add the missing answers to the store.
 
     Args:
-        folder: The run's, with `config.toml` and questions.
+        folder: The run folder, with `config.toml` and questions.
         unit: One of `units_of`.
 
     Raises:
-        ValueError: the model cannot be loaded, or another unit ran it otherwise.
+        ValueError: the model cannot be loaded, or another unit ran it with other settings.
     """
     run = RunFolder(folder)
     config, questions = Config.read(run.config), Questions(run.questions)
@@ -98,7 +98,7 @@ def _ask(
 
         def skip(answered: int) -> None:
             if not bar.disable:
-                bar.initial += answered  # what is there already says nothing of the speed
+                bar.initial += answered  # stored answers say nothing about the speed
             bar.update(answered)
 
         store.fill(
@@ -115,7 +115,7 @@ def _score(
     config: Config,
     on_progress: Callable[[int], object],
 ) -> Scores:
-    """Answers of one token each, or of several pieces where the settings want them."""
+    """Score questions: words of one token, or of several pieces if the settings say so."""
     from generation.suggestions.word_pieces import score_words
 
     k, batch_tokens = config.suggestions_per_occurrence, config.batch_tokens
@@ -132,7 +132,7 @@ def _score(
 
 
 def _agree(run: RunFolder, identity: StoreIdentity) -> None:
-    """Write down which store a model's answers are in, or find that other tasks did."""
+    """Record the store of a model's answers, or require that other tasks recorded the same."""
     path = run.stores / f"{slug(identity.name)}.json"
     if not path.is_file():
         write_json(path, identity.values, shared=True)
@@ -144,7 +144,7 @@ def _agree(run: RunFolder, identity: StoreIdentity) -> None:
 
 
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
-    """What the manifest says of each masked LM, once all its answers are there.
+    """Summarise each masked LM for the manifest, once all its answers are in the store.
 
     Raises:
         ValueError: answers are missing.
@@ -170,5 +170,5 @@ def _collect(name: str, questions: Questions, run: RunFolder, config: Config) ->
 
 
 def store_root(run: RunFolder, config: Config) -> Path:
-    """Where the stores are."""
+    """Return the folder that holds the stores."""
     return Path(config.store) if config.store else run.store

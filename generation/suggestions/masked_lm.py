@@ -1,6 +1,6 @@
-"""Masked queries → the most probable tokens and their logits (D3–D5).
+"""Masked LMs: the most probable tokens at masked words, and their logits (D3–D5).
 
-Of the modules here the only one that runs torch and transformers; `paraphrase/` has another.
+The only module of this room that runs torch and transformers.
 """
 
 from __future__ import annotations
@@ -40,40 +40,40 @@ _HEADS: Final = {
     "distilbert": ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
     "modernbert": ("head", "decoder"),
 }
-"""Model type → the modules after the trunk, in order. Other types run whole."""
+"""Model type → modules after the trunk, in order. Models of other types run as a whole."""
 
 _BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
 _HEAD_ROWS: Final = {"cpu": 256}
 _HEAD_ROWS_ACCELERATOR: Final = 2048
-"""Masks that the head takes at a time: its matrix is the vocabulary, and wants more rows than a
-batch of sentences has masks."""
+"""Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
+masks at a time than a batch of sentences has."""
 _FEWEST_ROWS: Final = 16
-"""Matrix kernels take another path for fewer rows, with other rounding; smaller inputs
-are filled up with copies, so that a score never depends on what it is batched with."""
+"""Matrix kernels take another path for fewer rows, with other rounding. Smaller inputs are
+padded with copies, so that a score never depends on its batch."""
 _NO_LIMIT: Final = 10**9
-"""Tokens that a model without a longest input may read."""
+"""Input length of a model without a limit, in tokens."""
 _IN_FLIGHT: Final = 3
-"""Results left on the device while it works on: fetching the newest would make it idle."""
+"""Number of results left on the device while it works on; fetching the newest would idle it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One text as the model sees it, and the mask in it that is asked about."""
+    """A text as the model sees it, and the mask whose tokens are wanted."""
 
     row: int
-    """Number of the question, and of the answer's row."""
+    """Number of the question, and row of the answer."""
     ids: tuple[int, ...]
     position: int
-    """Index in `ids` of the mask asked about."""
+    """Index in `ids` of the mask."""
     original: int
-    """The token that is masked there, whose score is wanted beside those of others."""
+    """The masked token, whose own score is wanted too."""
     windowed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """The tokens that are probable enough, a row per input and token, sorted by both."""
+    """Tokens above the probability floors: a row per input and token, sorted by both."""
 
     row: NDArray[np.int64]
     """[n] `Input.row`"""
@@ -85,7 +85,7 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """What the model says about some inputs, perhaps still being computed on its device."""
+    """The model's results for some inputs, perhaps still being computed on its device."""
 
     inputs: list[Input]
     tokens: torch.Tensor
@@ -98,7 +98,7 @@ class _Best:
     """[inputs]"""
 
     def write(self, scores: Scores) -> None:
-        """Wait for the device and put the results where they belong."""
+        """Wait for the device, and write the results into their rows."""
         rows = [i.row for i in self.inputs]
         scores.original[rows] = [i.original for i in self.inputs]
         scores.windowed[rows] = [i.windowed for i in self.inputs]
@@ -115,8 +115,8 @@ class MaskedLM:
         Args:
             model: Any `*ForMaskedLM`, already on its device, in its dtype.
             tokenizer: Its fast tokenizer, with a mask token.
-            name: What provenance columns call the model.
-            revision: What identifies its weights and tokenizer.
+            name: Name of the model in provenance columns.
+            revision: Commit or digest that identifies its weights and tokenizer.
 
         Raises:
             ValueError: the tokenizer is not a fast one or has no mask token.
@@ -151,7 +151,7 @@ class MaskedLM:
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
-            name: What provenance calls it; by default the id or the folder's name.
+            name: Name in provenance columns; by default the id or the folder's name.
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference (D5).
 
@@ -175,12 +175,12 @@ class MaskedLM:
 
     @property
     def questions_at_once(self) -> int:
-        """As many as fill the device's batches, though sentences differ in length."""
+        """Number of questions that fills the device's batches though sentences differ in length."""
         return 1 if self.device == "cpu" else 32_768
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What each token id reads as, and which ids are whole words."""
+        """Text and kind of each token id."""
         return read_vocabulary(self._tokenizer, self._special_ids)
 
     def score(
@@ -191,15 +191,15 @@ class MaskedLM:
         batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
-        """The `k` most probable tokens at each query's mask (D4).
+        """Find the `k` most probable tokens at each query's mask (D4).
 
-        Sentences of equal length share a batch, so there is no padding and a query's
-        scores do not depend on its company. The head runs on the masked rows alone.
+        Sentences of equal length share a batch, so there is no padding, and a query's scores do
+        not depend on its batch. The head runs on the masked rows alone.
 
         Args:
-            queries: What to ask.
-            k: Suggestions wanted; the size of the vocabulary bounds it.
-            batch_tokens: Most tokens in a forward pass.
+            queries: The questions.
+            k: Number of suggestions, at most the size of the vocabulary.
+            batch_tokens: Maximum number of tokens in a forward pass.
             on_progress: Called with the number of queries done, as they are done.
 
         Returns:
@@ -221,13 +221,13 @@ class MaskedLM:
         batch_tokens: int | None = None,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
-        """The `k` most probable tokens at each input's mask, or all that there are.
+        """Find the `k` most probable tokens at each input's mask, or all if there are fewer.
 
         Args:
-            inputs: In any order.
-            rows: How many rows the answer has; those that no input is for stay empty.
-            k: Tokens wanted.
-            batch_tokens: As in `score`, like the next.
+            inputs: Inputs in any order.
+            rows: Number of rows of the answer; rows without an input stay empty.
+            k: Number of tokens.
+            batch_tokens: Maximum number of tokens in a forward pass.
             on_progress: Called with the number of inputs done.
         """
         k = min(k, int(self._model.config.vocab_size))
@@ -249,14 +249,14 @@ class MaskedLM:
         which: NDArray[np.int64],
         batch_tokens: int | None = None,
     ) -> Likely:
-        """Every token of certain kinds that is more probable than an input's floor.
+        """Find every token of the wanted kind that is more probable than the input's floor.
 
         Args:
-            inputs: Their rows are 0, 1, 2, ….
+            inputs: Inputs with the rows 0, 1, 2, ….
             floors: [inputs] log P that a token has to exceed, in nats.
-            allowed: [kinds, vocabulary] Which tokens are of each kind.
-            which: [inputs] The kind wanted.
-            batch_tokens: As in `score`.
+            allowed: [kinds, vocabulary] Whether a token is of a kind.
+            which: [inputs] The wanted kind.
+            batch_tokens: Maximum number of tokens in a forward pass.
         """
         size = int(self._model.config.vocab_size)
         fitting = np.zeros((len(allowed), size), np.bool_)
@@ -285,11 +285,11 @@ class MaskedLM:
     def log_probs(
         self, inputs: Sequence[Input], *, batch_tokens: int | None = None
     ) -> NDArray[np.float32]:
-        """[inputs] log P of each input's `original` at its mask, in nats.
+        """Return [inputs] log P of each input's `original` at its mask, in nats.
 
         Args:
-            inputs: Their rows are 0, 1, 2, ….
-            batch_tokens: As in `score`.
+            inputs: Inputs with the rows 0, 1, 2, ….
+            batch_tokens: Maximum number of tokens in a forward pass.
         """
         scores = np.zeros(len(inputs), np.float32)
 
@@ -302,18 +302,18 @@ class MaskedLM:
         return scores
 
     def encode(self, sentences: Sequence[str]) -> list[Any]:
-        """The tokens of some sentences, as `tokenizers.Encoding`."""
+        """Tokenise sentences; each result is a `tokenizers.Encoding`."""
         return list(self._tokenizer.encode_batch(list(sentences)))
 
     def fitted(
         self, ids: Sequence[int], position: int, encoding: Any
     ) -> tuple[tuple[int, ...], int]:
-        """Ids cut to a window around a position, if there are too many; the position in it.
+        """Cut ids to a window around a position if there are too many; return them and its index.
 
         Args:
-            ids: Of a whole text, perhaps with other pieces in it.
-            position: What the window is around.
-            encoding: The text's, whose special tokens stand around the window too.
+            ids: Token ids of a whole text, perhaps with other pieces in it.
+            position: Index around which the window lies.
+            encoding: Encoding of the text, whose special tokens also surround the window.
         """
         if len(ids) <= self.max_tokens:
             return tuple(ids), position
@@ -340,7 +340,7 @@ class MaskedLM:
                 yield None
 
     def is_word(self, tokens: Sequence[int], query: MaskedQuery, span: Span) -> bool:
-        """Whether tokens stand for the word: not for "unknown", nor for another text."""
+        """Return whether tokens stand for a word, and not for "unknown" or another text."""
         word = query.sentence[slice(*span)]
         return all(map(self.vocabulary.is_text, tokens)) and _folded(
             "".join(self.vocabulary.texts[token] for token in tokens)
@@ -361,9 +361,15 @@ class MaskedLM:
         batch_tokens: int | None,
         on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Iterator[_Reduced]:
-        """What `reduce` makes of the logits [inputs, vocabulary] of some inputs after others.
+        """Run the model over all inputs, and yield reduced logits group by group.
 
-        The results are handed out late, as they may still be computed on the device.
+        Results are yielded late, since the device may still be computing them.
+
+        Args:
+            inputs: Inputs in any order.
+            reduce: Function of a group's inputs and their logits [inputs, vocabulary].
+            batch_tokens: Maximum number of tokens in a forward pass.
+            on_progress: Called with the number of inputs done.
         """
         budget = batch_tokens or _BATCH_TOKENS.get(self.device, _BATCH_TOKENS_ACCELERATOR)
         rows = _HEAD_ROWS.get(self.device, _HEAD_ROWS_ACCELERATOR)
@@ -375,7 +381,7 @@ class MaskedLM:
         yield from waiting
 
     def _run(self, batch: list[Input]) -> torch.Tensor:
-        """[batch, width] The trunk's vector at each mask; whole models give logits at once."""
+        """Return [batch, width] the trunk's vector at each mask, or logits of a whole model."""
         import torch
 
         length = len(batch[0].ids)
@@ -392,7 +398,7 @@ class MaskedLM:
         reduce: Callable[[list[Input], torch.Tensor], _Reduced],
         on_progress: Callable[[int], object],
     ) -> _Reduced:
-        """Run trunk and head; the results stay on the device, and need not be there yet."""
+        """Run trunk and head; results stay on the device, and may still be in the making."""
         import torch
 
         inputs = [i for batch in batches for i in batch]
@@ -413,7 +419,7 @@ class MaskedLM:
 
     @cached_property
     def _trunk(self) -> Callable[..., Any]:
-        """The model without its head; the whole model where the head is not known."""
+        """The model without its head, or the whole model if its head is unknown."""
         if self._model.config.model_type in _HEADS:
             trunk: Callable[..., Any] = getattr(self._model, self._model.base_model_prefix)
             return trunk
@@ -426,23 +432,22 @@ class MaskedLM:
 
 
 def _best(inputs: list[Input], logits: torch.Tensor, k: int) -> _Best:
-    """The `k` best of each row; the logits are not needed any more afterwards."""
+    """Find the `k` best tokens of each row; overwrites the logits."""
     import torch
 
     best = logits.topk(k, dim=-1)
     originals = torch.tensor([[i.original] for i in inputs]).to(logits.device, non_blocking=True)
     own = logits.gather(1, originals)[:, 0]
-    # In place, from the maximum that is known: logits are large.
+    # In place, starting from the known maximum: logits are large.
     highest = best.values[:, :1]
     log_normalizer = logits.sub_(highest).exp_().sum(-1).log_() + highest[:, 0]
     return _Best(inputs, best.indices, best.values, own, log_normalizer)
 
 
 def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
-    """Inputs of equal length, at most `budget` tokens together.
+    """Group inputs of equal length into batches of at most `budget` tokens.
 
-    Short and long batches come in random order, so that the speed seen so far is an
-    honest estimate of the speed to come.
+    Batches are shuffled, so that the speed so far predicts the speed to come.
     """
     batches = []
     ordered = sorted(inputs, key=lambda i: (len(i.ids), i.row))
@@ -455,7 +460,7 @@ def _batches(inputs: Sequence[Input], budget: int) -> list[list[Input]]:
 
 
 def _groups(batches: Iterable[list[Input]], rows: int) -> Iterator[list[list[Input]]]:
-    """Batches in groups of at least so many rows: the head wants more than the trunk."""
+    """Group batches until a group has at least `rows` rows: the head needs more than the trunk."""
     group: list[list[Input]] = []
     for batch in batches:
         group.append(batch)
@@ -467,16 +472,15 @@ def _groups(batches: Iterable[list[Input]], rows: int) -> Iterator[list[list[Inp
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
-    """Half-open character span → indices of the tokens that cover just that (D3).
+    """Map half-open character spans to the tokens that cover exactly them (D3).
 
-    Tokenizers that count the space before a word as part of its token are put right.
-    Tokens that overlap (a lone "▁" over its word's first letter, the bytes of one
-    character) are pieces of nothing, and left out.
+    Spaces that a tokenizer counts as part of a token are stripped. Overlapping tokens (a lone
+    "▁" over its word's first letter, the bytes of one character) are left out.
 
     Args:
         sentence: The text.
-        encoding: Its tokens.
-        most: How many tokens a span may have.
+        encoding: Encoding of the text.
+        most: Maximum number of tokens of a span.
     """
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
@@ -489,7 +493,7 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
     after = [*(start for start, _, _ in spans[1:]), len(sentence)]
     found: dict[Span, range] = {}
     open_spans: list[tuple[int, range]] = []
-    """Where a word may have begun, and its tokens so far: up to the token before."""
+    """Starts of words that may go on, and their tokens up to the one before."""
     for (start, end, i), last, following in zip(spans, before, after, strict=False):
         if not (last <= start and end <= following):
             open_spans = []
@@ -505,13 +509,13 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
 
 
 def _folded(text: str) -> str:
-    """Lower case without accents, as uncased tokenizers see text."""
+    """Fold text to lower case without accents, as uncased tokenizers see it."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
 
 def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer without truncation or padding, whatever its file says."""
+    """Copy a tokenizer without truncation and padding."""
     from tokenizers import Tokenizer
 
     copy = Tokenizer.from_str(tokenizer.to_str())

@@ -1,6 +1,6 @@
-"""What a tokenizer's ids read as, and which of them are whole words (D4).
+"""Vocabulary of a tokenizer: the text of each id, and which ids are whole words (D4).
 
-Found by decoding, not by looking for "##", "Ġ" or "▁", so any tokenizer will do.
+Ids are decoded, and no markers such as "##", "Ġ" or "▁" are looked for, so any tokenizer works.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ if TYPE_CHECKING:
 WHOLE: Final = 1
 """The token begins and ends a word: " girl"."""
 ATTACHED: Final = 2
-"""The token joins on to what stands before: "girl" at the start of a text, "##s"."""
+"""The token joins on to the text before it: "girl" at the start of a text, "##s"."""
 OTHER: Final = 0
 """Special tokens and white space."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token ids of one tokenizer."""
+    """Texts and kinds of one tokenizer's ids."""
 
     texts: tuple[str, ...]
-    """What each id reads as, without markers; "" if `OTHER`."""
+    """Text of each id, without markers; "" if `OTHER`."""
     kinds: NDArray[np.int8]
     """[len(texts)] `WHOLE`, `ATTACHED` or `OTHER`."""
 
     def is_text(self, token: int) -> bool:
-        """Whether the id stands for some text, not for padding or an unknown word."""
+        """Return whether an id stands for text, not for padding or an unknown word."""
         return token < len(self.texts) and bool(self.kinds[token] != OTHER)
 
     @cached_property
     def is_alphabetic(self) -> NDArray[np.bool_]:
-        """[len(texts)] Whether the text is letters only."""
+        """[len(texts)] Whether each text has only letters."""
         return np.array([text.isalpha() for text in self.texts], np.bool_)
 
     @cached_property
     def lowered(self) -> tuple[str, ...]:
-        """The texts in lower case, in which words are compared (D6)."""
+        """Texts in lower case, as words are compared (D6)."""
         return tuple(text.lower() for text in self.texts)
 
     @cached_property
     def word_numbers(self) -> NDArray[np.int64]:
-        """[len(texts)] The same number for texts that differ in case alone."""
+        """[len(texts)] Numbers of the texts; texts that differ only in case share one."""
         numbers = {word: number for number, word in enumerate(dict.fromkeys(self.lowered))}
         return np.array([numbers[word] for word in self.lowered], np.int64)
 
     @cached_property
     def has_whole_twin(self) -> NDArray[np.bool_]:
-        """[len(texts)] Whether some `WHOLE` token reads the same."""
+        """[len(texts)] Whether some `WHOLE` token has the same text."""
         whole = {t for t, kind in zip(self.texts, self.kinds, strict=True) if kind == WHOLE}
         return np.array([text in whole for text in self.texts], np.bool_)
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """The same with words of several pieces, numbered after the tokens.
+        """Return this vocabulary with words of several pieces, numbered after the tokens.
 
-        The i-th has number `len(texts) + 2 i` where it begins with a `WHOLE` piece, and the next
-        one where it joins on to what stands before.
+        Word i has number `len(texts) + 2 i` if it begins with a `WHOLE` piece, and the number
+        after that if it joins on to the text before it.
         """
         texts = [word for word in words for _ in (WHOLE, ATTACHED)]
         kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
         return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
 
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which suggestions are whole words where an original stands (D4).
+        """Return which suggestions are whole words in place of an original (D4).
 
-        Usually these are the `WHOLE` ones. Where the original joins on to what stands
-        before (byte-level BPE at the start of a sentence or after a quotation mark),
-        only tokens that do so too leave the text as it is; a token is a word there if
-        the vocabulary also holds it as a whole word.
+        Usually these are the `WHOLE` tokens. Where the original joins on to the text before it
+        (byte-level BPE at the start of a sentence or after a quotation mark), only tokens that do
+        so too leave the text as it is; such a token is a word if the vocabulary also has it as
+        a whole word.
 
         Args:
             tokens: [n, k] Suggestions.
-            originals: [n] The tokens they would replace.
+            originals: [n] The tokens that they would replace.
 
         Returns:
-            [n, k]
+            [n, k] Whether each suggestion is a whole word there.
         """
         known = (tokens >= 0) & (tokens < len(self.texts))
         ids = np.where(known, tokens, 0)
@@ -93,11 +93,11 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
-    """Decode every id between two copies of a plain word and see what joins on to what.
+    """Decode every id between two copies of a plain word, and see whether it joins on to them.
 
     Args:
         tokenizer: A `tokenizers.Tokenizer`.
-        special_ids: Ids that stand for no text.
+        special_ids: Ids that do not stand for text.
     """
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     anchor, word = _find_anchor(tokenizer, size, special_ids)
@@ -117,7 +117,7 @@ def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
 
 
 def _find_anchor(tokenizer: Any, size: int, special_ids: Collection[int]) -> tuple[int, str]:
-    """An id that reads as a word of its own wherever it stands, and that word."""
+    """Find an id that is a word of its own wherever it stands; return the id and the word."""
     ids = [i for i in range(size) if i not in special_ids]
     decoded = tokenizer.decode_batch([[i, i, i] for i in ids], skip_special_tokens=False)
     for i, text in zip(ids, decoded, strict=True):

@@ -1,15 +1,14 @@
-"""Words of several pieces: what may stand in a word's place, and how probable it is (D3–D5).
+"""Suggestions of several word pieces, and their probabilities (D3–D5).
 
-A word's log-probability is the sum over its pieces, from left to right: each is predicted
-with itself and the word's pieces to its right masked, those to its left and the rest of the
-text there to see. That is the score of Kauf and Ivanova (2023), "A Better Way to Do Masked
-Language Model Scoring", which they call PLL-word-l2r. A word of one piece has the
-log-probability that it has without all this.
+A word's log-probability is the sum over its pieces, from left to right. Each piece is predicted
+while it and the word's pieces to its right are masked, and the pieces to its left and the rest
+of the text are visible. This is the score PLL-word-l2r of Kauf and Ivanova (2023), "A Better Way
+to Do Masked Language Model Scoring". For a word of one piece it is the usual log-probability.
 
-Replacements have to be more probable than the original, and pieces to come can make a word
-only less probable. So a search that goes on with every beginning that is still more probable
-than the original, and than the least of the suggestions so far, misses no replacement. Only
-where there are very many of them is it cut short.
+Replacements have to be more probable than the original, and further pieces can only make a word
+less probable. So a search that extends every prefix that is still more probable than the
+original, and than the least probable of the suggestions so far, misses no replacement. It is cut
+short only where there are very many prefixes.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 _TOGETHER: Final = {"cpu": 128}
 _TOGETHER_ACCELERATOR: Final = 4096
-"""Questions searched side by side: their beginnings share batches."""
-_MOST_BEGINNINGS: Final = 200
-"""What the search goes on with at a time, of one question. On captions half of the questions have
-two beginnings at most and one in twenty has more than these, some of them thousands: with this
-bound a search takes a quarter less time on average and misses one in a hundred words of several
-pieces; with 50 it would miss one in four."""
+"""Number of questions searched side by side, so that their prefixes share batches."""
+_MOST_PREFIXES: Final = 200
+"""Maximum number of prefixes that are extended in a step of a question's search. On captions half
+of the questions have at most two prefixes, and one in twenty has more than this, some of them
+thousands. With this bound a search takes a quarter less time on average and misses one in a
+hundred words of several pieces; with 50 it would miss one in four."""
 _CONTINUES, _BEGINS = 0, 1
-"""Kinds of pieces: those that join on to what stands before, and those that begin a word."""
+"""Kinds of pieces: those that continue a word, and those that begin one."""
 
 
 def score_words(
@@ -48,23 +47,22 @@ def score_words(
     batch_tokens: int | None = None,
     on_progress: Callable[[int], object] = lambda queries: None,
 ) -> Scores:
-    """The `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
+    """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
 
-    Of one piece these are any tokens. Of several, they are words of letters, in the pieces that
-    the tokenizer itself cuts them into where they stand, and more probable than the
-    original.
+    Words of one piece are any tokens. Words of several pieces consist of letters, are cut by the
+    tokenizer into just these pieces, and are more probable than the original.
 
     Args:
         mlm: The masked LM.
-        queries: What to ask.
-        k: Suggestions wanted.
-        max_pieces: Most pieces of an original, and of a suggestion.
-        batch_tokens: Most tokens in a forward pass.
+        queries: The questions.
+        k: Number of suggestions.
+        max_pieces: Maximum number of pieces of an original, and of a suggestion.
+        batch_tokens: Maximum number of tokens in a forward pass.
         on_progress: Called with the number of queries done, as they are done.
 
     Returns:
-        One row per query, in order, as `Scores` has them for words of several pieces.
-        Queries whose word, or whose other masked occurrence, has more pieces stay empty.
+        One row per query, in order, in the shape that `Scores` has for words of several pieces.
+        Rows of queries whose word, or whose other masked occurrence, has more pieces are empty.
 
     Raises:
         ValueError: the model's input is too short for such words.
@@ -87,7 +85,7 @@ def score_words(
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """The place of a word in a sentence, as tokens, to be filled with others."""
+    """The place of a word in a tokenised sentence, to be filled with other words."""
 
     row: int
     """Number of the question."""
@@ -96,28 +94,28 @@ class Blank:
     places: tuple[range, ...]
     """Indices of the tokens of every occurrence that is masked, in order."""
     here: int
-    """Which of the places is asked about."""
+    """Index of the place that is asked about."""
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The pieces of the word that stands there."""
+        """The pieces of the original word."""
         place = self.places[self.here]
         return tuple(self.encoding.ids[place.start : place.stop])
 
     def with_pieces(self, pieces: Sequence[int]) -> list[int]:
-        """The sentence's tokens with others in place of these."""
+        """Return the sentence's tokens with other pieces in place of the original ones."""
         ids, place = self.encoding.ids, self.places[self.here]
         return [*ids[: place.start], *pieces, *ids[place.stop :]]
 
     def input(
         self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
     ) -> Input:
-        """What the model is asked once the word's first pieces are found.
+        """Build the model input that asks for the piece after a prefix.
 
         Args:
             row: Number of the input.
-            found: The first pieces.
-            sizes: How many pieces are put at each place: masks, but for those found.
+            found: The prefix.
+            sizes: Number of pieces at each place; all but the prefix are masks.
             wanted: The token whose score is wanted.
             mlm: The model.
         """
@@ -139,7 +137,7 @@ class Blank:
 def _blanks(
     mlm: MaskedLM, queries: Sequence[MaskedQuery], first_row: int, max_pieces: int
 ) -> Iterator[Blank]:
-    """The places of those words that have few enough pieces, in all their masked occurrences."""
+    """Yield the places of words with at most `max_pieces` pieces at all masked occurrences."""
     sentences = list(dict.fromkeys(query.sentence for query in queries))
     encodings = dict(zip(sentences, mlm.encode(sentences), strict=True))
     pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
@@ -154,23 +152,23 @@ def _blanks(
 
 
 @dataclass(frozen=True, slots=True)
-class _Beginnings:
-    """The first pieces of words, each for one of the blanks."""
+class _Prefixes:
+    """Prefixes of words, each for one of the blanks."""
 
     blank: NDArray[np.int64]
     """[n]"""
     pieces: NDArray[np.int32]
     """[n, pieces so far]"""
     log_prob: NDArray[np.float32]
-    """[n] Of all of them, in nats."""
+    """[n] Sum over the pieces, in nats."""
 
-    def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> _Beginnings:
-        """Some of them, by number or by mask."""
-        return _Beginnings(self.blank[which], self.pieces[which], self.log_prob[which])
+    def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> _Prefixes:
+        """Select prefixes by number or by mask."""
+        return _Prefixes(self.blank[which], self.pieces[which], self.log_prob[which])
 
-    def most_probable(self, most: int) -> _Beginnings:
-        """Of each blank so many, in the order in which they are."""
-        # Those that are as probable as each other in the order of their ids.
+    def most_probable(self, most: int) -> _Prefixes:
+        """Keep the `most` most probable prefixes of each blank, in their present order."""
+        # Ties are broken by the ids of the pieces.
         order = np.lexsort((*self.pieces.T[::-1], -self.log_prob, self.blank))
         first = np.searchsorted(self.blank[order], self.blank[order])
         return self.take(np.sort(order[np.arange(len(order)) - first < most]))
@@ -185,21 +183,21 @@ class _Words:
     log_prob: NDArray[np.float32]
     """[n]"""
 
-    def with_others(
+    def merged_with(
         self, pieces: NDArray[np.int32], log_prob: NDArray[np.float32], k: int
     ) -> _Words:
-        """The `k` best of these and others."""
+        """Merge with other words, and keep the `k` most probable."""
         filled = np.full((len(pieces), self.pieces.shape[1]), -1, np.int32)
         filled[:, : pieces.shape[1]] = pieces
         every = np.concatenate([self.pieces, filled])
         of_every = np.concatenate([self.log_prob, log_prob])
-        # Words that are as probable as each other stand in the order of their ids.
+        # Ties are broken by the ids of the pieces.
         order = np.lexsort((*every.T[::-1], -of_every))[:k]
         return _Words(every[order], of_every[order])
 
 
 class _Search:
-    """The search for some blanks side by side."""
+    """Search words for some blanks side by side."""
 
     def __init__(
         self,
@@ -218,10 +216,10 @@ class _Search:
         )
 
     def write(self, scores: Scores) -> None:
-        """Put what is found where it belongs."""
-        own, words = self._singles()
+        """Search, and write the results into the rows of the questions."""
+        own, words = self._single_pieces()
         for length in range(2, self._max_pieces + 1):
-            words = self._with_longer(words, own, length)
+            words = self._add_longer(words, own, length)
         for blank, log_prob, found in zip(self._blanks, own, words, strict=True):
             row, original = blank.row, blank.original
             scores.original[row, : len(original)] = original
@@ -231,8 +229,8 @@ class _Search:
             longest = blank.input(0, (), [self._max_pieces] * len(blank.places), 0, self._mlm)
             scores.windowed[row] = longest.windowed
 
-    def _singles(self) -> tuple[NDArray[np.float32], list[_Words]]:
-        """How probable the originals are, and the words of one piece."""
+    def _single_pieces(self) -> tuple[NDArray[np.float32], list[_Words]]:
+        """Return the originals' log-probabilities, and the words of one piece."""
         n = len(self._blanks)
         inputs = [
             blank.input(row, (), [1] * len(blank.places), blank.original[0], self._mlm)
@@ -250,7 +248,7 @@ class _Search:
         return own, [_Words(*each) for each in zip(pieces, log_probs, strict=True)]
 
     def _originals(self, blanks: Sequence[Blank]) -> NDArray[np.float32]:
-        """[blanks] log P of the words that stand there, each occurrence in its own pieces."""
+        """Return [blanks] log P of the original words, each occurrence in its own pieces."""
         steps = [(row, step) for row, b in enumerate(blanks) for step in range(len(b.original))]
         inputs = []
         for number, (row, step) in enumerate(steps):
@@ -261,10 +259,10 @@ class _Search:
         np.add.at(sums, np.array([row for row, _ in steps], np.int64), log_probs)
         return sums
 
-    def _with_longer(
+    def _add_longer(
         self, words: list[_Words], own: NDArray[np.float32], length: int
     ) -> list[_Words]:
-        """The best words so far and those of `length` pieces that are better."""
+        """Merge the best words so far with better ones of `length` pieces."""
         floors = np.array(
             [
                 max(log_prob, found.log_prob[-1] if len(found.log_prob) == self._k else -np.inf)
@@ -273,47 +271,45 @@ class _Search:
             np.float32,
         )
         n = len(self._blanks)
-        begun = _Beginnings(np.arange(n), np.zeros((n, 0), np.int32), np.zeros(n, np.float32))
+        prefixes = _Prefixes(np.arange(n), np.zeros((n, 0), np.int32), np.zeros(n, np.float32))
         for _ in range(length):
-            begun = begun.most_probable(_MOST_BEGINNINGS)
-            begun = self._with_a_piece_more(begun, floors, length)
-        begun = self._sound(begun)
-        bounds = np.searchsorted(begun.blank, np.arange(n + 1))
+            prefixes = prefixes.most_probable(_MOST_PREFIXES)
+            prefixes = self._extend(prefixes, floors, length)
+        prefixes = self._drop_invalid(prefixes)
+        bounds = np.searchsorted(prefixes.blank, np.arange(n + 1))
         return [
-            found.with_others(begun.pieces[start:end], begun.log_prob[start:end], self._k)
+            found.merged_with(prefixes.pieces[start:end], prefixes.log_prob[start:end], self._k)
             for found, start, end in zip(words, bounds[:-1], bounds[1:], strict=True)
         ]
 
-    def _with_a_piece_more(
-        self, begun: _Beginnings, floors: NDArray[np.float32], length: int
-    ) -> _Beginnings:
-        """All beginnings, one piece longer, that are more probable than their blank's floor."""
+    def _extend(self, prefixes: _Prefixes, floors: NDArray[np.float32], length: int) -> _Prefixes:
+        """Extend prefixes by every piece with which they stay above their blank's floor."""
         inputs = [
             self._blanks[blank].input(
                 row, pieces, [length] * len(self._blanks[blank].places), 0, self._mlm
             )
             for row, (blank, pieces) in enumerate(
-                zip(begun.blank.tolist(), begun.pieces.tolist(), strict=True)
+                zip(prefixes.blank.tolist(), prefixes.pieces.tolist(), strict=True)
             )
         ]
-        is_first = begun.pieces.shape[1] == 0
+        is_first = prefixes.pieces.shape[1] == 0
         likely = self._mlm.likely(
             inputs,
-            floors=floors[begun.blank] - begun.log_prob,
+            floors=floors[prefixes.blank] - prefixes.log_prob,
             allowed=self._allowed,
-            which=self._begins[begun.blank] if is_first else np.full(len(inputs), _CONTINUES),
+            which=self._begins[prefixes.blank] if is_first else np.full(len(inputs), _CONTINUES),
             batch_tokens=self._batch_tokens,
         )
-        return _Beginnings(
-            begun.blank[likely.row],
-            np.column_stack([begun.pieces[likely.row], likely.token]).astype(np.int32),
-            begun.log_prob[likely.row] + likely.log_prob,
+        return _Prefixes(
+            prefixes.blank[likely.row],
+            np.column_stack([prefixes.pieces[likely.row], likely.token]).astype(np.int32),
+            prefixes.log_prob[likely.row] + likely.log_prob,
         )
 
-    def _sound(self, words: _Beginnings) -> _Beginnings:
-        """Without the originals, and words that the tokenizer cuts otherwise where they stand.
+    def _drop_invalid(self, words: _Prefixes) -> _Prefixes:
+        """Drop the originals, and words that the tokenizer would cut into other pieces.
 
-        "pl" + "aying" is no word of its own where the vocabulary holds "playing".
+        "pl" + "aying" is not a way to write "playing" if the vocabulary has "playing".
         """
         texts = self._mlm.vocabulary.texts
         put, expected, is_other = [], [], []

@@ -76,7 +76,7 @@ def test_words_are_those_of_an_enumeration(
     kind: str, template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of up to two pieces, in place of a word of two."""
-    monkeypatch.setattr(word_pieces, "_MOST_BEGINNINGS", 10**6)
+    monkeypatch.setattr(word_pieces, "_MOST_PREFIXES", 10**6)
     slow, mlm = slow_words(tiny_model(kind)), loaded(tiny_model(kind))
     k = mlm._model.config.vocab_size + 200
     sentence = two_pieces_in(template, slow)
@@ -141,7 +141,7 @@ def test_only_so_many_beginnings_are_gone_on_with(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most probable first pieces of each question, however many are probable enough."""
-    monkeypatch.setattr(word_pieces, "_MOST_BEGINNINGS", most)
+    monkeypatch.setattr(word_pieces, "_MOST_PREFIXES", most)
     path = few_pieces()
     slow, mlm = slow_words(path), loaded(path)
     questions = [query for query in QUESTIONS if slow.locate(query.sentence, query.span, 2)]
