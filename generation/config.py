@@ -1,4 +1,4 @@
-"""One frozen configuration: recipe, then ablation, then what the user says.
+"""Settings of the runs of the generation: recipe, then ablation, then what the user says.
 
 Recipes and ablations are small TOML files whose keys are the field names below.
 """
@@ -9,32 +9,182 @@ import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from generation.settings import (
-    ProblemSettings,
-    check_counts,
+from merge_dataset.schema import LABELS, NLI, WORD_CLASSES, ProblemFormat, check_source
+from merge_dataset.settings import (
+    Value,
     check_members,
-    check_settings,
-    first_field,
+    check_ranges,
+    check_types,
     from_mapping,
-    later_field,
+    parse_names,
+    parse_pairs,
     parse_toml,
-    to_toml,
-    values_of,
+    setting,
+    to_mapping,
 )
-from merge_dataset.schema import WORD_CLASSES
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 """Name of the masked LM that comes with this package."""
 
-_OF_THE_MACHINE: Final = frozenset(
-    {"data", "mlms", "device", "dtype", "batch_tokens", "workers", "tagger", "store", "run"}
-)
-"""Settings left out of `Config.what_is_made`: paths, and what the manifest records as it
-came out (model revisions, device, dtype, tagger)."""
+MACHINE: Final = "Machine"
+_PROBLEMS, _MODELS = "Problems", "Masked language models"
+_BEYOND = "Beyond the paper's limits"
+_SIGNALS = "Replacements by their signals: all below the limits are left out"
+"""Headings of the help."""
+
+
+def _problem_setting(default: Value, help: str, **more: Any) -> Value:
+    """Declare a setting of the problems: of all runs, unless `commands` says of which."""
+    return setting(default, help, panel=_PROBLEMS, **{"commands": "suggest paraphrase"} | more)
+
+
+def _beyond_the_paper(default: Value, help: str, **more: Any) -> Value:
+    """Declare a change beyond the paper's limits (beyond.md)."""
+    return setting(
+        default, help, commands="suggest build", panel=_BEYOND, omit_if_default=True, **more
+    )
+
+
+def _signal_filter(default: Value, help: str, **more: Any) -> Value:
+    """Declare a filter by signals (README, Signals), before eligibility."""
+    return setting(default, help, commands="build", panel=_SIGNALS, omit_if_default=True, **more)
+
+
+def _machine_setting(default: Value, help: str, **more: Any) -> Value:
+    """Declare a setting of the machine, which changes nothing of what is made."""
+    return setting(default, help, panel=MACHINE, affects_output=False, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemSettings:
+    """Where problems come from (D15), and how settings are read and written.
+
+    The base of the settings of every kind of run.
+    """
+
+    source: str = _problem_setting(
+        "snli", "snli, mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or a name for your own."
+    )
+    data: str | None = _problem_setting(
+        None, "A .jsonl, .csv, .tsv or .parquet file.", affects_output=False
+    )
+    """Otherwise the source's Hub dataset."""
+    dataset: str | None = _problem_setting(None, "A dataset on the Hub.")
+    dataset_config: str | None = _problem_setting(None, "Its configuration.")
+    split: str | None = _problem_setting(None, "Its split.")
+    revision: str | None = _problem_setting(None, "Its revision.")
+    premise_column: str | None = _problem_setting(None, "Column of the premise.")
+    hypothesis_column: str | None = _problem_setting(None, "Column of the hypothesis.")
+    label_column: str | None = _problem_setting(None, "Column of the label.")
+    id_column: str | None = _problem_setting(None, "Column of the id.")
+    label_map: Mapping[str, str] = _problem_setting(
+        {},
+        "Labels, as theirs=ours,…; ours empty for unlabelled.",
+        parse=lambda text: parse_pairs(text.split(","), "theirs=ours,…"),
+    )
+    limit: int | None = _problem_setting(None, "Only the first so many problems.", minimum=1)
+    """Problems without a label are not counted."""
+    fields: tuple[str, ...] = _problem_setting(
+        NLI.fields,
+        "Names of the texts of problems that are not of NLI, as context,question,answer.",
+        commands="suggest",
+        parse=parse_names,
+        omit_if_default=True,
+    )
+    labels: tuple[str, ...] = _problem_setting(
+        (), "Their labels, as yes,no.", commands="suggest", parse=parse_names, omit_if_default=True
+    )
+    shared_fields: tuple[str, ...] = _problem_setting(
+        (),
+        "The texts that have to share a word; by default all.",
+        commands="suggest",
+        parse=parse_names,
+        omit_if_default=True,
+    )
+    field_columns: Mapping[str, str] | None = _problem_setting(
+        None,
+        "Column of a text, as context=passage; may be repeated.",
+        commands="suggest",
+        option="--field-column",
+        parse=partial(parse_pairs, form="field=column"),
+        repeated=True,
+        omit_if_default=True,
+    )
+    """By default a column is called like its field."""
+
+    @property
+    def problem_format(self) -> ProblemFormat:
+        """The format of the problems.
+
+        Raises:
+            ValueError: they are not of NLI, and no labels are named.
+        """
+        is_nli = self.fields == NLI.fields
+        return ProblemFormat(self.fields, self.labels or (LABELS if is_nli else ()))
+
+    @property
+    def sharing(self) -> tuple[int, ...] | None:
+        """Numbers of the texts that have to share a word; None if all have to."""
+        numbers = tuple(n for n, field in enumerate(self.fields) if field in self.shared_fields)
+        return numbers if len(numbers) < len(self.fields) and numbers else None
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Make settings of fields by name, as read from TOML; lists become tuples.
+
+        Raises:
+            ValueError: a key is no field; the message names the nearest one.
+        """
+        return from_mapping(cls, values)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a `config.toml` as `to_toml` wrote it."""
+        return cls.from_mapping(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+
+    def to_toml(self) -> str:
+        """Write the settings as TOML in the order of the fields; unset ones are left out."""
+        import tomli_w
+
+        values = to_mapping(self)
+        values["label_map"] = dict(sorted(self.label_map.items()))
+        return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
+
+    def output_settings(self) -> dict[str, Any]:
+        """Settings that decide what a run makes: neither the machine's nor paths."""
+        return {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
+
+
+def check_problem_settings(settings: ProblemSettings) -> None:
+    """Check source, fields, labels and columns; labels may come to be named later.
+
+    Raises:
+        ValueError: a value cannot be right; field and remedy are named.
+    """
+    check_source(settings.source)
+    is_nli = settings.fields == NLI.fields
+    labels = settings.labels or LABELS
+    ProblemFormat(settings.fields, labels)  # checks its values itself
+    if settings.labels or is_nli:
+        check_members("label_map", [v for v in settings.label_map.values() if v], labels)
+    shared = settings.shared_fields
+    check_members("shared_fields", shared, settings.fields)
+    if shared and len(set(shared)) < 2:
+        raise ValueError(
+            f"shared_fields: expected two or more of {list(settings.fields)}, got {list(shared)}"
+        )
+    check_members("field_columns", settings.field_columns or (), settings.fields)
+    for name in ("premise_column", "hypothesis_column"):
+        if getattr(settings, name) is not None and not is_nli:
+            raise ValueError(
+                f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
+                f"{list(settings.fields)}; name columns with field_columns"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,86 +194,142 @@ class Config(ProblemSettings):
     Build one with `Config.from_recipe`, or directly. Validated on creation.
     """
 
-    recipe: str = first_field("custom")
-    """Where the settings come from; a name for the manifest, nothing more."""
-    ablation: str | None = first_field(None)
-    """Name of the ablation applied (D13), for the manifest."""
+    recipe: str = setting(
+        "custom", "Name of the settings' origin, for the manifest.", written_first=True
+    )
+    ablation: str | None = setting(
+        None, "Name of the ablation applied (D13), for the manifest.", written_first=True
+    )
 
     # Suggestions (D3–D5, D12)
-    mlms: tuple[str, ...] = ()
-    """Hub ids, optionally `id@revision`, or directories of masked LMs."""
-    without_mlms: tuple[str, ...] = later_field(())
-    """Masked LMs whose answers a build leaves alone, by their names in the provenance columns."""
-    suggestions_per_occurrence: int = 200
-    masking: Literal["single", "joint"] = "single"
-    max_pieces: int = later_field(1)
-    """Most word pieces of an original and of a suggestion."""
+    mlms: tuple[str, ...] = setting(
+        (),
+        "Hub id (optionally id@revision) or folder; may be repeated.",
+        commands="suggest",
+        option="--mlm",
+        panel=_MODELS,
+        affects_output=False,
+    )
+    without_mlms: tuple[str, ...] = setting(
+        (),
+        "Leave out the answers of this masked LM; may be repeated.",
+        commands="build",
+        option="--without-mlm",
+        omit_if_default=True,
+    )
+    """Names as in the provenance columns."""
+    suggestions_per_occurrence: int = setting(
+        200, "Suggestions of a masked LM for an occurrence.", minimum=1
+    )
+    masking: Literal["single", "joint"] = setting(
+        "single", "One occurrence at a time, or all.", commands="suggest", panel=_MODELS
+    )
+    max_pieces: int = setting(
+        1,
+        "Most word pieces of an original or a replacement; by default 1.",
+        commands="suggest",
+        panel=_MODELS,
+        minimum=1,
+        omit_if_default=True,
+    )
 
     # Filters (D5, D8, D11) and eq. 1
-    word_classes: tuple[str, ...] = ("noun", "verb", "adjective")
-    probability_filter: bool = True
-    """Condition (i): more probable than the original."""
-    class_filter: bool = True
-    """Condition (iii): the original's word class."""
-    tag_match: Literal["coarse", "fine"] = "coarse"
-    combine: Literal["intersection", "union"] = "intersection"
-    """How R(p, o) and R(h, o) meet in eq. 1."""
-    scramble: bool = False
-    """Shuffle the replacement's letters."""
+    word_classes: tuple[str, ...] = setting(
+        ("noun", "verb", "adjective"), "Classes of the words replaced.", members=WORD_CLASSES
+    )
+    probability_filter: bool = setting(True, "Condition (i): more probable than the original.")
+    class_filter: bool = setting(True, "Condition (iii): the original's word class.")
+    tag_match: Literal["coarse", "fine"] = setting(
+        "coarse", "Same word class, or same Penn tag.", commands="build"
+    )
+    combine: Literal["intersection", "union"] = setting(
+        "intersection", "How R(p, o) and R(h, o) meet in eq. 1."
+    )
+    scramble: bool = setting(False, "Shuffle the replacement's letters.")
 
-    # Beyond the paper's limits (beyond.md)
-    families: Literal["ignore", "reject", "inflect"] = later_field("ignore")
-    """What becomes of a word of which another form stands in the problem."""
-    words_at_once: int = later_field(1)
-    """How many shared words of a class a variant replaces."""
-    repair_articles: bool = later_field(False)
-    """Let "a" and "an" before a word that changes fit what stands there afterwards."""
+    # Beyond the paper's limits
+    families: Literal["ignore", "reject", "inflect"] = _beyond_the_paper(
+        "ignore",
+        "Other forms of a word: left alone, reason to leave the word out, or inflected like it.",
+    )
+    words_at_once: int = _beyond_the_paper(
+        1, "Shared words of a class that a variant replaces.", minimum=1
+    )
+    repair_articles: bool = _beyond_the_paper(
+        False, '"a" becomes "an" where the replacement wants it.'
+    )
 
-    # Filters by signals (README, Signals), before eligibility
-    min_log_odds: float | None = later_field(None)
-    """In nats, the smallest over models and occurrences."""
-    min_mlms: int | None = later_field(None)
-    """Masked LMs that validated the replacement."""
-    min_zipf_frequency: float | None = later_field(None)
-    min_pll_change: float | None = later_field(None)
-    """Of every text, in nats; wants `merge-nli signals` first."""
-    same_number: bool = later_field(False)
-    """Singular nouns stay singular, plural ones plural."""
-    same_tense: bool = later_field(False)
-    """Verbs keep their form."""
-    fitting_article: bool = later_field(False)
-    """No "a" before a word that wants "an", nor the other way round."""
+    # Filters by signals
+    min_log_odds: float | None = _signal_filter(
+        None, "More probable than the original by so many nats."
+    )
+    """The smallest over models and occurrences."""
+    min_mlms: int | None = _signal_filter(None, "Validated by so many masked LMs.", minimum=1)
+    min_zipf_frequency: float | None = _signal_filter(
+        None, "log10 of its occurrences in a billion words of English."
+    )
+    min_pll_change: float | None = _signal_filter(
+        None, "Of each text's pseudo-log-likelihood; after merge-nli signals."
+    )
+    """In nats."""
+    same_number: bool = _signal_filter(
+        False, "Nouns stay singular or plural.", option="--same-number"
+    )
+    same_tense: bool = _signal_filter(False, "Verbs keep their form.", option="--same-tense")
+    fitting_article: bool = _signal_filter(
+        False, '"a" and "an" stay right.', option="--fitting-article"
+    )
 
     # Eligibility and sampling (D9, D10)
-    min_replacements: int = 20
-    min_replacements_scope: Literal["class", "problem", "word"] = "class"
-    subsamples: int = 10
-    variants_per_class: int = 20
-    rng_seed: int = 0
+    min_replacements: int = setting(20, "For a seed to be eligible.", commands="build", minimum=1)
+    min_replacements_scope: Literal["class", "problem", "word"] = setting(
+        "class", "Over what they are counted.", commands="build", option="--scope"
+    )
+    subsamples: int = setting(10, "Draws of variants.", minimum=1)
+    variants_per_class: int = setting(20, "Variants drawn for a seed and class.", minimum=1)
+    rng_seed: int = setting(0, "Of the subsamples.", commands="build")
 
-    # Machine: none of these changes what is made
-    device: str = "auto"
-    """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    batch_tokens: int | None = None
-    """Tokens per forward pass; by default what suits the device."""
-    workers: int = 1
-    """Processes that work at a time: on blocks of problems in `build`, in `suggest` on tasks."""
-    tagger: str | None = None
-    """A spaCy model; by default en_core_web_sm under either of its names."""
-    store: str | None = None
-    """Folder of the suggestion store; by default `suggestions/` in the run folder."""
-    run: str = "runs/default"
+    # Machine, and where things lie
+    device: str = _machine_setting(
+        "auto", "auto, cpu, cuda, cuda:1, mps.", commands="suggest signals"
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = _machine_setting(
+        "float32", "float32 is the reference.", commands="suggest signals"
+    )
+    batch_tokens: int | None = _machine_setting(
+        None, "Tokens in a forward pass.", commands="suggest signals", minimum=1
+    )
+    """By default what suits the device."""
+    workers: int = _machine_setting(
+        1,
+        "Processes at a time: of build, and with --executor of suggest.",
+        commands="suggest build",
+        minimum=1,
+    )
+    tagger: str | None = setting(
+        None,
+        "A spaCy model; by default en_core_web_sm under either of its names.",
+        affects_output=False,
+    )
+    store: str | None = setting(
+        None,
+        "Suggestion store shared by runs; else in the run folder.",
+        commands="suggest",
+        affects_output=False,
+    )
+    run: str = setting(
+        "runs/default",
+        "Folder for settings, suggestions, replacements, variants and the manifest.",
+        affects_output=False,
+    )
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
-        check_settings(self)
-        check_members("word_classes", self.word_classes, WORD_CLASSES)
+        check_types(self)
+        check_problem_settings(self)
+        check_ranges(self)
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
-        counts = ("suggestions_per_occurrence", "min_replacements", "subsamples",
-                  "variants_per_class", "workers", "max_pieces", "words_at_once")  # fmt: skip
-        check_counts(self, *counts, optional=("batch_tokens", "min_mlms"))
         if self.max_pieces > 1 and not self.probability_filter:
             raise ValueError(
                 "max_pieces: words of several pieces are looked for among those that are more "
@@ -155,31 +361,13 @@ class Config(ProblemSettings):
         base = cls.from_mapping({"recipe": Path(recipe).stem, **_read_recipe(recipe)})
         return base.overlaid(ablation, settings)
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Fields by name, as read from TOML; lists become tuples.
-
-        Raises:
-            ValueError: a key is no field; the message names the nearest one.
-        """
-        return from_mapping(cls, values)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a `config.toml` as `to_toml` wrote it."""
-        return cls.from_mapping(parse_toml(path.read_text(encoding="utf-8"), str(path)))
-
-    def to_toml(self) -> str:
-        """The settings as TOML in the order above; unset ones left out."""
-        return to_toml(self)
-
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
-        """These settings, overlaid by an ablation (D13), overlaid by single fields.
+        """Overlay these settings by an ablation (D13), and that by single fields.
 
         Raises:
             ValueError: unknown ablation or key, or a value out of range.
         """
-        values = values_of(self)
+        values = to_mapping(self)
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
         return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})
@@ -190,30 +378,27 @@ class Config(ProblemSettings):
         return self.families != "ignore" or self.words_at_once > 1 or self.repair_articles
 
     def located(self) -> Self:
-        """The same with whole paths to models and store, for processes started elsewhere."""
+        """Make the paths to models and store whole, for processes started elsewhere."""
         mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in self.mlms)
         store = str(Path(self.store).resolve()) if self.store else None
         return dataclasses.replace(self, mlms=mlms, store=store)
 
-    def what_is_made(self) -> dict[str, Any]:
-        """The settings that decide what is made: neither the machine's nor the paths."""
-        values = values_of(self)
-        values["label_map"] = dict(self.label_map)
-        return {k: v for k, v in values.items() if k not in _OF_THE_MACHINE}
+
+# --- Recipes and ablations ---
 
 
 def recipe_names() -> list[str]:
-    """The bundled recipes."""
+    """Names of the bundled recipes."""
     return _bundled_names("recipes")
 
 
 def ablation_names() -> list[str]:
-    """The bundled ablations (D13)."""
+    """Names of the bundled ablations (D13)."""
     return _bundled_names("recipes/ablations")
 
 
 def bundled_path(name: str) -> Path:
-    """A file or folder shipped beside this module, such as `demo/problems.jsonl`."""
+    """Path of a file or folder shipped beside this module, such as `demo/problems.jsonl`."""
     return Path(str(resources.files("generation").joinpath(name)))
 
 

@@ -50,7 +50,7 @@ def manifest_of(
         eligible: Word class → eligible seeds.
         variants: How many were drawn.
     """
-    settings = config.what_is_made()
+    settings = config.output_settings()
     mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
     made_from = {
         "config": settings,

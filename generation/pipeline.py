@@ -28,7 +28,6 @@ from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery
 from generation.run_folder import RunFolder
 from generation.run_tables import EXCLUSIONS, exclusion_table, replacement_schema
-from generation.settings import check_members, parse_toml
 from generation.signals.signal_file import PllChanges, cure
 from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
 from generation.suggestions.questions import Questions, questions_about
@@ -50,6 +49,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.schema import arrow_schema
+from merge_dataset.settings import check_members, parse_toml
 
 log = logging.getLogger(__name__)
 

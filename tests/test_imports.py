@@ -20,7 +20,12 @@ SPACE = "merge_metric.seed_variant_accuracy"
 """The folder that is uploaded as it is."""
 
 ARROWS = {
-    "generation": ("merge_dataset.schema", "merge_dataset.files", "merge_metric.models"),
+    "generation": (
+        "merge_dataset.schema",
+        "merge_dataset.settings",
+        "merge_dataset.files",
+        "merge_metric.models",
+    ),
     "merge_metric": ("merge_dataset",),
     "merge_dataset": (),
 }

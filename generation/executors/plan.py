@@ -6,13 +6,18 @@ Imports nothing heavy: the command line and every worker read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from merge_dataset.files import read_json, write_json
+from merge_dataset.settings import check_ranges, parse_pairs, setting
 
 Executor = Literal["local", "ray", "slurm"]
+
+CLUSTER: Final = "Many processes, many machines"
+"""Heading of the help."""
 
 
 class ExecutorError(RuntimeError):
@@ -23,31 +28,50 @@ class ExecutorError(RuntimeError):
 class Resources:
     """Resources of a task; each executor ignores those that do not apply to it."""
 
-    cpus: int = 1
-    """Cores, and threads unless OMP_NUM_THREADS says otherwise."""
-    memory_gb: int | None = None
-    """Ray, Slurm: by default what the cluster gives."""
-    gpus: int = 0
-    time: str | None = None
-    """Slurm: limit per task, as `2:00:00` or `1-12:00:00`."""
-    partition: str | None = None
-    """Slurm."""
-    sbatch: Mapping[str, str] = field(default_factory=dict)
-    """Slurm: further options of sbatch, without their dashes: `{"gres": "gpu:a100:1"}`."""
-    setup: str = ""
-    """Slurm: shell commands before a task, such as `module load cuda`."""
-    address: str | None = None
-    """Ray: address of the cluster; by default RAY_ADDRESS, or the cluster on this machine."""
+    cpus: int = setting(
+        1, "Cores.", commands="suggest", option="--cpus-per-task", panel=CLUSTER, minimum=1
+    )
+    """Also threads, unless OMP_NUM_THREADS says otherwise."""
+    gpus: int = setting(
+        0, "GPUs.", commands="suggest", option="--gpus-per-task", panel=CLUSTER, minimum=0
+    )
+    memory_gb: int | None = setting(
+        None, "Memory of a task (ray, slurm).", commands="suggest", panel=CLUSTER, minimum=1
+    )
+    """By default what the cluster gives."""
+    time: str | None = setting(
+        None, "Limit of a task, as 2:00:00 (slurm).", commands="suggest", panel=CLUSTER
+    )
+    partition: str | None = setting(
+        None, "Its partition (slurm).", commands="suggest", panel=CLUSTER
+    )
+    sbatch: Mapping[str, str] = setting(
+        {},
+        "Other options of sbatch, as KEY=VALUE; may be repeated.",
+        commands="suggest",
+        panel=CLUSTER,
+        parse=partial(parse_pairs, form="KEY=VALUE"),
+        repeated=True,
+    )
+    """Without their dashes: `{"gres": "gpu:a100:1"}`."""
+    setup: str = setting(
+        "",
+        "Commands before a task, as 'module load cuda' (slurm).",
+        commands="suggest",
+        panel=CLUSTER,
+    )
+    address: str | None = setting(
+        None,
+        "Of the cluster; by default RAY_ADDRESS.",
+        commands="suggest",
+        option="--ray-address",
+        panel=CLUSTER,
+    )
+    """Or the cluster on this machine."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, value, least in (
-            ("cpus", self.cpus, 1),
-            ("memory_gb", self.memory_gb, 1),
-            ("gpus", self.gpus, 0),
-        ):
-            if value is not None and value < least:
-                raise ValueError(f"{name}: expected at least {least}, got {value}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,88 +1,127 @@
-"""The settings of a run that paraphrases hypotheses."""
+"""Settings of a run that paraphrases hypotheses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
+from generation.config import MACHINE, ProblemSettings, check_problem_settings
 from generation.paraphrases.candidates import Decoding
 from generation.paraphrases.prompts import INSTRUCTION, check_prompt
-from generation.settings import (
-    ProblemSettings,
-    check_counts,
-    check_settings,
-    from_mapping,
-    parse_toml,
-    to_toml,
-    values_of,
-)
 from merge_dataset.schema import NLI
+from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting
 
 GENERATOR: Final = "google/flan-t5-xl"
 """The generator of Arakelyan et al. (2024), section 4.1."""
 
+TEMPERATURES: Final = (0.3, 0.6)
+"""Smallest and greatest temperature of Arakelyan et al. (2024), section 4.1."""
+
 _DECODING: Final = Decoding()
 _FLOATS: Final = ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty")
-_OF_THE_MACHINE: Final = frozenset(
-    {"data", "generator", "gguf_file", "model", "model_kind", "model_revision", "label_order",
-     "device", "dtype", "run"}
-)  # fmt: skip
-"""Settings left out of `ParaphraseConfig.what_is_made`: paths, and what the manifest records
-as it came out (generator and NLI model with revision, device and dtype)."""
+_GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
+"""Headings of the help."""
+
+
+def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> Value:
+    return setting(default, help, commands="paraphrase", panel=panel, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParaphraseConfig(ProblemSettings):
     """Everything that determines a run; validated on creation."""
 
-    # Generator
-    generator: str = GENERATOR
-    """Hub id, optionally `id@revision`, folder, or .gguf file."""
-    gguf_file: str | None = None
-    """A GGUF file in that folder or repository."""
-    prompt: str = INSTRUCTION
-    """What it is asked, with `{hypothesis}` in it."""
+    generator: str = _paraphrase_setting(
+        GENERATOR,
+        "Seq2seq or chat model: Hub id (optionally id@revision), folder, or .gguf file.",
+        _GENERATOR,
+        affects_output=False,
+    )
+    gguf_file: str | None = _paraphrase_setting(
+        None, "A GGUF file in that folder or repository.", _GENERATOR, affects_output=False
+    )
+    prompt: str = _paraphrase_setting(
+        INSTRUCTION, "What it is asked, with {hypothesis} in it.", _GENERATOR
+    )
 
     # NLI model: answers the problems, and decides what is a paraphrase
-    model: str
-    """Hub id, folder, or .gguf file."""
-    model_kind: Literal["classifier", "lm"] | None = None
-    """By default found out."""
-    model_revision: str | None = None
-    label_order: str | None = None
-    """What a classifier's classes 0, 1, 2 mean, where its configuration does not say it."""
+    model: str = _paraphrase_setting(
+        REQUIRED,
+        "The model to be tested: folder, Hub id, or .gguf file.",
+        _MODEL,
+        affects_output=False,
+    )
+    model_kind: Literal["classifier", "lm"] | None = _paraphrase_setting(
+        None, "Default: found out.", _MODEL, affects_output=False
+    )
+    model_revision: str | None = _paraphrase_setting(
+        None, "On the Hub.", _MODEL, affects_output=False
+    )
+    label_order: str | None = _paraphrase_setting(
+        None,
+        "What a classifier's classes 0, 1, 2 mean, e.g. c,e,n; or seeds.",
+        _MODEL,
+        affects_output=False,
+    )
 
-    # Search
-    k: int = 10
-    """Paraphrases kept of a hypothesis."""
-    max_rounds: int = 5
-    """How often a hypothesis is rewritten at most, each time with a new temperature."""
-    temperature_min: float = 0.3
-    temperature_max: float = 0.6
-    num_beams: int = _DECODING.num_beams
-    """Candidates per round."""
-    num_beam_groups: int = _DECODING.num_beam_groups
-    diversity_penalty: float = _DECODING.diversity_penalty
-    sibling_penalty: float = _DECODING.sibling_penalty
-    max_new_tokens: int = _DECODING.max_new_tokens
-    rng_seed: int = 0
-    """Of the temperatures."""
+    k: int = _paraphrase_setting(10, "Paraphrases wanted of a hypothesis.", _SEARCH, minimum=1)
+    max_rounds: int = _paraphrase_setting(
+        5, "How often it is rewritten until there are k.", _SEARCH, minimum=1
+    )
+    """Each round has a new temperature."""
+    temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")
+    temperature_max: float = setting(TEMPERATURES[1], "Greatest temperature drawn.")
+    num_beams: int = _paraphrase_setting(
+        _DECODING.num_beams, "Candidates of a round.", _SEARCH, option="--beams", minimum=1
+    )
+    num_beam_groups: int = _paraphrase_setting(
+        _DECODING.num_beam_groups,
+        "Groups of beams, which avoid each other's words.",
+        _SEARCH,
+        option="--groups",
+        minimum=1,
+    )
+    diversity_penalty: float = _paraphrase_setting(
+        _DECODING.diversity_penalty,
+        "In nats, for a word of an earlier group.",
+        _SEARCH,
+        minimum=0,
+    )
+    sibling_penalty: float = _paraphrase_setting(
+        _DECODING.sibling_penalty,
+        "In nats, for each better continuation of a beam.",
+        _SEARCH,
+        minimum=0,
+    )
+    max_new_tokens: int = _paraphrase_setting(
+        _DECODING.max_new_tokens, "Longest candidate.", _SEARCH, minimum=1
+    )
+    rng_seed: int = _paraphrase_setting(0, "Of the temperatures.", _SEARCH)
 
-    # Machine
-    batch_size: int | None = None
-    """Hypotheses rewritten together; by default what suits the device. Their company decides
-    by rounding only, but may so decide between two words."""
-    device: str = "auto"
-    """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the generator; `auto` is what suits the device."""
-    run: str = "runs/paraphrases"
+    batch_size: int | None = _paraphrase_setting(
+        None, "Hypotheses rewritten at a time.", MACHINE, minimum=1
+    )
+    """By default what suits the device. Their company decides by rounding only, but may so
+    decide between two words."""
+    device: str = _paraphrase_setting(
+        "auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE, affects_output=False
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase_setting(
+        "auto",
+        "Of the generator; auto is bfloat16 on CUDA, else float32.",
+        MACHINE,
+        affects_output=False,
+    )
+    run: str = setting(
+        "runs/paraphrases",
+        "Folder of the run. Default: runs/SOURCE_paraphrases.",
+        affects_output=False,
+    )
 
     def __post_init__(self) -> None:
         """Check every value; raises ValueError or TypeError naming field and remedy."""
-        check_settings(self)
+        check_types(self)
+        check_problem_settings(self)
         if self.fields != NLI.fields or self.labels not in ((), NLI.labels):
             raise ValueError(
                 "fields, labels: expected problems of NLI, as it is their hypotheses that are "
@@ -94,35 +133,17 @@ class ParaphraseConfig(ProblemSettings):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected a Hub id or a folder, got nothing")
         check_prompt(self.prompt)
-        check_counts(self, "k", "max_rounds", optional=("batch_size",))
         if not 0 < self.temperature_min <= self.temperature_max < float("inf"):
             raise ValueError(
                 f"temperature: expected two numbers above 0, the smaller one first, got "
                 f"{self.temperature_min} and {self.temperature_max}"
             )
         _ = self.decoding  # checks its values itself
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Fields by name, as read from TOML.
-
-        Raises:
-            ValueError: a key is no field; the message names the nearest one.
-        """
-        return from_mapping(cls, values)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a `config.toml` as `to_toml` wrote it."""
-        return cls.from_mapping(parse_toml(path.read_text(encoding="utf-8"), str(path)))
-
-    def to_toml(self) -> str:
-        """The settings as TOML in the order above; unset ones left out."""
-        return to_toml(self)
+        check_ranges(self)
 
     @property
     def decoding(self) -> Decoding:
-        """How the generator searches."""
+        """How the generator searches for candidates."""
         return Decoding(
             num_beams=self.num_beams,
             num_beam_groups=self.num_beam_groups,
@@ -133,10 +154,5 @@ class ParaphraseConfig(ProblemSettings):
 
     @property
     def most_characters(self) -> int:
-        """Longest candidate that is looked at: a token has seldom ten characters."""
+        """Length of the longest candidate looked at: a token seldom has ten characters."""
         return 10 * self.max_new_tokens
-
-    def what_is_made(self) -> dict[str, Any]:
-        """The settings that decide what is made: neither the machine's nor the paths."""
-        values = {**values_of(self), "label_map": dict(self.label_map)}
-        return {k: v for k, v in values.items() if k not in _OF_THE_MACHINE}

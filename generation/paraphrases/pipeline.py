@@ -44,7 +44,6 @@ from generation.problems.sources import Problems, load_problems
 from generation.records import Exclusion, Seed
 from generation.run_folder import RunFolder
 from generation.run_tables import exclusion_table
-from generation.settings import parse_toml
 from generation.variants.exclusions import unlabelled
 from generation.variants.rows import seed_rows
 from merge_dataset.files import (
@@ -59,6 +58,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.schema import PARAPHRASE, arrow_schema
+from merge_dataset.settings import parse_toml
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ class _Work:
         """What was made, from what, with which counts."""
         run, config, problems = self.run, self.config, self.problems
         made_from = {
-            "config": config.what_is_made(),
+            "config": config.output_settings(),
             "source_data": {"description": problems.description, "sha256": problems.sha256},
             "generator": self.generator.description,
             "nli_model": self.judge.description,

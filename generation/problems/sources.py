@@ -17,9 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from generation.config import bundled_path
+from generation.config import ProblemSettings, bundled_path
 from generation.records import Seed
-from generation.settings import ProblemSettings
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
 Row = tuple[str, Mapping[str, Any]]

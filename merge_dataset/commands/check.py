@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from merge_dataset.commands.command_line import user_errors as user_errors
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
 
@@ -90,35 +88,6 @@ def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
     if problems := check(folder):
         raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
     return register(folder, cache_dir)
-
-
-def export_run(run: Path, out: Path, *, replace: bool = False) -> list[str]:
-    """`export.export`, for the command lines of other packages: imported when it is called."""
-    from merge_dataset.export import export
-
-    return export(run, out, replace=replace)
-
-
-@contextmanager
-def user_errors(*, extra: str | None = None) -> Iterator[None]:
-    """Log to stderr; turn an expected error into its message and exit code 2.
-
-    Args:
-        extra: The extra of this distribution that brings what a command imports.
-    """
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = f"merge-nli[{extra}]" if extra else "merge-nli"
-        typer.echo(
-            f"error: this command needs {error.name}; run: pip install '{package}'", err=True
-        )
-        raise typer.Exit(2) from error
-    except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
 
 
 def _write(output: OutputFormat, value: dict[str, object], lines: list[str]) -> None:

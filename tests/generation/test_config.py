@@ -400,7 +400,7 @@ LATER: dict[str, Any] = {
 def test_the_order_of_settings_in_files() -> None:
     """What a run is called comes first, then its problems; in the manifest as in TOML."""
     assert {field.name for field in dataclasses.fields(Config)} == {*ORDER, *LATER}
-    assert list(Config().what_is_made()) == [key for key in ORDER if key not in MACHINE]
+    assert list(Config().output_settings()) == [key for key in ORDER if key not in MACHINE]
     toml = Config(recipe="mine", ablation="union", limit=3, mlms=("a",)).to_toml()
     assert toml.startswith(
         'recipe = "mine"\nablation = "union"\nsource = "snli"\nlimit = 3\nmlms = [\n    "a",\n]\n'
@@ -416,7 +416,7 @@ def test_options_that_are_not_used_are_not_written(name: str) -> None:
     assert name in tomllib.loads(used.to_toml())
     assert Config.from_mapping(tomllib.loads(used.to_toml())) == used
     assert used.overlaid(None, {"rng_seed": 3}).overlaid(None, {"rng_seed": 0}) == used
-    assert used.what_is_made() != Config().what_is_made()
+    assert used.output_settings() != Config().output_settings()
 
 
 # --- What decides the outcome ---
@@ -435,9 +435,9 @@ MACHINE = {
 """Settings of the machine, each with a value that is not the default."""
 
 
-def test_what_is_made_does_not_depend_on_the_machine() -> None:
-    """Paths, device and workers leave `what_is_made` as it is."""
-    assert Config(**MACHINE).what_is_made() == Config().what_is_made()
+def test_output_settings_does_not_depend_on_the_machine() -> None:
+    """Paths, device and workers leave `output_settings` as it is."""
+    assert Config(**MACHINE).output_settings() == Config().output_settings()
 
 
 @pytest.mark.parametrize(
@@ -463,13 +463,13 @@ def test_what_is_made_does_not_depend_on_the_machine() -> None:
     ],
     ids=lambda setting: next(iter(setting)),
 )
-def test_what_is_made_tells_the_rest_apart(setting: dict[str, Any]) -> None:
-    """Every setting that decides what is made shows in `what_is_made`."""
-    assert Config(**setting).what_is_made() != Config().what_is_made()
+def test_output_settings_tells_the_rest_apart(setting: dict[str, Any]) -> None:
+    """Every setting that decides what is made shows in `output_settings`."""
+    assert Config(**setting).output_settings() != Config().output_settings()
 
 
 def test_every_setting_is_of_the_machine_or_decides() -> None:
-    """No field is forgotten: each is in `what_is_made` or in the list of the machine's."""
+    """No field is forgotten: each is in `output_settings` or in the list of the machine's."""
     fields = {field.name for field in dataclasses.fields(Config)}
-    assert fields == set(Config(**LATER).what_is_made()) | set(MACHINE)
-    assert not set(Config().what_is_made()) & set(MACHINE)
+    assert fields == set(Config(**LATER).output_settings()) | set(MACHINE)
+    assert not set(Config().output_settings()) & set(MACHINE)

@@ -182,14 +182,14 @@ OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}
 """Settings of problems that can be of other formats, which have no hypothesis to paraphrase."""
 
 
-def test_what_is_made_does_not_depend_on_the_machine() -> None:
-    """Paths and device leave `what_is_made` as it is."""
-    assert config(**RECORDED).what_is_made() == config().what_is_made()
+def test_output_settings_does_not_depend_on_the_machine() -> None:
+    """Paths and device leave `output_settings` as it is."""
+    assert config(**RECORDED).output_settings() == config().output_settings()
 
 
 def test_every_setting_is_recorded_or_decides() -> None:
-    """No field is forgotten: each is in `what_is_made` or in the list above."""
+    """No field is forgotten: each is in `output_settings` or in the list above."""
     fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
-    assert fields == set(config().what_is_made()) | set(RECORDED) | OF_NLI
-    assert not set(config().what_is_made()) & set(RECORDED)
-    assert {"prompt", "k", "max_rounds", "rng_seed", "limit"} <= set(config().what_is_made())
+    assert fields == set(config().output_settings()) | set(RECORDED) | OF_NLI
+    assert not set(config().output_settings()) & set(RECORDED)
+    assert {"prompt", "k", "max_rounds", "rng_seed", "limit"} <= set(config().output_settings())

@@ -1,0 +1,313 @@
+"""The commands of the masked LMs' runs: demo, generate, suggest, build, signals and diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from generation.config import Config
+from generation.executors.plan import CLUSTER, Executor, ExecutorError, Resources
+from merge_dataset.commands.command_line import (
+    Format,
+    Given,
+    OutputFormat,
+    option,
+    option_of,
+    options_of,
+    parse_assignments,
+    user_errors,
+    with_settings,
+    write_result,
+)
+from merge_dataset.schema import DEMO_SOURCE
+
+Run = Annotated[str, option_of(Config, "run")]
+Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
+Recipe = Annotated[str, option("paper-v2, paper-v1, poster, demo, or a .toml file.")]
+Assignments = Annotated[
+    list[str] | None,
+    option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
+]
+ExecutorName = Annotated[
+    Executor | None,
+    option("Deal suggest to tasks there; by default one process.", panel=CLUSTER),
+]
+Tasks = Annotated[
+    int | None, option("How many tasks; by default as many as workers.", panel=CLUSTER, min=1)
+]
+SuggestSettings = Annotated[Given, options_of(Config, "suggest")]
+ResourceSettings = Annotated[Given, options_of(Resources, "suggest", defaults=True)]
+
+
+@user_errors(extra="generation")
+def demo_command(
+    run: Run = "runs/demo",
+    out: Out = Path("merge-nli"),
+    register: Annotated[bool, option("Also make the bare names load from any directory.")] = True,
+) -> None:
+    """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
+
+    All of it offline, in about a minute. The model's figures are printed, and a report
+    for the browser is written into the run folder.
+
+    \b
+    Examples:
+      merge-nli demo
+
+    \b
+      merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
+    """
+    from generation.pipeline import generate
+    from merge_metric.demo import evaluate
+
+    folder = generate(Config.from_recipe("demo", run=run))
+    _export(folder.path, out, "text", register=register)
+    try:
+        typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
+    except ModuleNotFoundError as error:
+        needed = "to run a model too: pip install 'merge-nli[predict,report]'"
+        typer.echo(f"{error.name} is not installed; {needed}", err=True)
+
+
+@user_errors(extra="generation", failures=ExecutorError)
+@with_settings
+def generate_command(
+    *,
+    recipe: Recipe = "paper-v2",
+    given: SuggestSettings,
+    settings: Assignments = None,
+    run: Run = "runs/default",
+    executor: ExecutorName = None,
+    tasks: Tasks = None,
+    resources: ResourceSettings,
+    out: Out = Path("merge-nli"),
+    output: Format = "text",
+) -> None:
+    """Make variants of problems, of NLI or others, and a dataset of them: suggest, then build.
+
+    An interrupted run goes on where it stopped when given the same command again.
+
+    \b
+    Examples:
+      merge-nli generate --source snli --data snli_1.0_test.jsonl --recipe paper-v2
+        --run runs/snli --out merge-nli
+
+    \b
+      merge-nli generate --source snli --mlm google-bert/bert-base-cased --mlm ./my-mlm
+        --limit 300 --device cuda
+
+    \b
+      merge-nli generate --source rte --data rte.tsv --label-map
+        "not_entailment=neutral" --premise-column sentence1 --hypothesis-column sentence2
+
+    \b
+      merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
+        --labels no,yes --label-column answer --label-map "True=yes,False=no"
+    """
+    from generation.pipeline import generate
+
+    config = _config(recipe, settings, given, run)
+    folder = generate(config, **_distribution(executor, tasks, resources))
+    _export(folder.path, out, output)
+
+
+@user_errors(extra="generation", failures=ExecutorError)
+@with_settings
+def suggest_command(
+    *,
+    recipe: Recipe = "paper-v2",
+    given: SuggestSettings,
+    settings: Assignments = None,
+    run: Run = "runs/default",
+    executor: ExecutorName = None,
+    tasks: Tasks = None,
+    resources: ResourceSettings,
+    output: Format = "text",
+) -> None:
+    """Ask the masked LMs what could stand in place of each shared word.
+
+    The slow half of generate. What the store in the run folder already holds is not asked
+    again.
+
+    \b
+    Examples:
+      merge-nli suggest --source mnli-m --data multinli_1.0_dev_matched.jsonl
+        --run runs/mnli-m --device cuda
+
+    \b
+      merge-nli suggest --source snli --set suggestions_per_occurrence=50
+
+    \b
+      merge-nli suggest --source snli --mlm ./my-mlm --max-pieces 2 --masking joint
+
+    \b
+      merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
+        --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
+    """
+    from generation.pipeline import suggest
+    from merge_dataset.files import read_json
+
+    config = _config(recipe, settings, given, run)
+    folder = suggest(config, **_distribution(executor, tasks, resources))
+    record = read_json(folder.suggested)
+    lines = [f"{record['questions']:,} occurrences asked about, answers in {folder.path}:"]
+    lines += [
+        f"  {mlm['name']}: {mlm['not_in_vocabulary']:,} not in its vocabulary, "
+        f"{mlm['windowed']:,} in sentences longer than its limit"
+        for mlm in record["mlms"]
+    ]
+    write_result(output, record, *lines, f"Next: merge-nli build --run {folder.path}")
+
+
+@user_errors(extra="generation")
+@with_settings
+def build_command(
+    *,
+    run: Run = "runs/default",
+    out: Annotated[
+        Path | None, option("Dataset folder; by default merge-nli, or merge-nli-NAME.")
+    ] = None,
+    into: Annotated[
+        str | None,
+        option("NAME of a folder inside the run's for this build; the run's own stays."),
+    ] = None,
+    ablation: Annotated[
+        str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
+    ] = None,
+    given: Annotated[Given, options_of(Config, "build")],
+    settings: Assignments = None,
+    output: Format = "text",
+) -> None:
+    """Filter the suggestions of a run, sample variants and write the dataset.
+
+    The quick half of generate; runs no masked LM. An ablation keeps the seeds of the
+    run's own build and goes into a folder of its name inside the run's. merge-nli diff
+    says what another build changes.
+
+    \b
+    Examples:
+      merge-nli build --run runs/snli
+
+    \b
+      merge-nli build --run runs/snli --ablation union --out merge-nli-union
+
+    \b
+      merge-nli build --run runs/snli --tag-match fine --set subsamples=5 --into fine
+
+    \b
+      merge-nli build --run runs/snli --without-mlm google-bert/bert-base-cased
+
+    \b
+      merge-nli build --run runs/snli --families inflect --repair-articles --into grammar
+
+    \b
+      merge-nli build --run runs/snli --min-mlms 2 --min-zipf-frequency 3 --same-number
+        --fitting-article --into strict
+    """
+    from generation.pipeline import build
+
+    changed = parse_assignments(settings) | given
+    folder = build(run, ablation=ablation, into=into, **changed)
+    name = into or ablation
+    target = out or Path("merge-nli" + (f"-{name}" if name else ""))
+    _export(folder.path, target, output)
+
+
+@user_errors(extra="generation")
+@with_settings
+def signals_command(
+    *,
+    mlm: Annotated[str, option("Hub id (optionally id@revision) or folder of a masked LM.")],
+    run: Run = "runs/default",
+    of: Annotated[
+        str | None, option("NAME of a build inside the run's folder; else the run's own.")
+    ] = None,
+    given: Annotated[Given, options_of(Config, "signals")],
+    output: Format = "text",
+) -> None:
+    """How likely texts are with each replacement: pseudo-log-likelihoods by a masked LM.
+
+    After build, for all replacements that it found. The next build has the changes
+    in the dataset and can filter by them. All other signals cost nothing and are
+    there without this command.
+
+    Each distinct text is scored once, all of its tokens: ten to a hundred times as
+    many questions as suggest asks. An interrupted run goes on where it stopped.
+
+    \b
+    Examples:
+      merge-nli signals --run runs/snli --mlm google-bert/bert-base-cased --device cuda
+      merge-nli build --run runs/snli --min-pll-change -5
+
+    \b
+      merge-nli signals --run runs/snli --of union --mlm ./my-mlm
+    """
+    from generation.signals.pll_changes import write_pll_changes
+
+    made = write_pll_changes(run, mlm, of=of, **given)
+    into = f" --into {of}, with the settings it has" if of else ""
+    write_result(
+        output,
+        made,
+        f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
+        f"{made['mlm']['name']}; {made['windowed']:,} longer than its limit, within windows",
+        f"Next: merge-nli build --run {run}{into}",
+    )
+
+
+@user_errors(extra="generation")
+def diff_command(
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder after build.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another.")],
+    examples: Annotated[int, option("Variants to show that only one can have.", min=0)] = 10,
+    rng_seed: Annotated[int, option("Of the examples.")] = 0,
+    output: Format = "text",
+) -> None:
+    """Compare two builds: replacements and eligible seeds that only one has, with examples.
+
+    For what an option, a threshold or a masked LM changes on your problems. An
+    ablation is a folder of its name inside a run's.
+
+    \b
+    Examples:
+      merge-nli diff runs/snli runs/snli/fine
+
+    \b
+      merge-nli diff runs/snli runs/snli/union --examples 30
+    """
+    from generation.diff import difference
+
+    found = difference(first, second, examples=examples, rng_seed=rng_seed)
+    typer.echo(found.to_json() if output == "json" else found.to_text())
+
+
+def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) -> Config:
+    """Overlay a recipe by `--set`, and that by the options that were given."""
+    values = parse_assignments(assignments) | given | {"run": run}
+    return Config.from_recipe(recipe).overlaid(None, values)
+
+
+def _distribution(executor: Executor | None, tasks: int | None, resources: Given) -> dict[str, Any]:
+    """Arguments of `suggest` for where it works; none for this process."""
+    if executor is None:
+        if tasks is not None:
+            raise ValueError("--tasks: expected --executor with it: local, ray or slurm")
+        return {}
+    return {"executor": executor, "tasks": tasks, "resources": Resources(**resources)}
+
+
+def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
+    """Turn a run folder into a dataset folder and say what was made."""
+    from generation.summary import summarise
+    from merge_dataset.export import export
+
+    configs = export(run, out)
+    if register:
+        from merge_dataset.commands.check import register_folder
+        from merge_metric.register import register as register_metric
+
+        register_folder(out)
+        register_metric()
+    typer.echo(summarise(run, out, configs, registered=register, as_json=output == "json"))

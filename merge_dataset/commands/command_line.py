@@ -1,0 +1,236 @@
+"""What the commands of all packages share: options, messages for users, and results.
+
+Options of a settings class (`merge_dataset.settings`) are made here from its declarations.
+Options of single commands are declared where the command is; those that several have, here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from merge_dataset.settings import Setting, declared_settings, parse_toml, types_of
+
+OutputFormat = Literal["text", "json"]
+
+Given = dict[str, Any]
+"""Settings by name that were given on the command line."""
+
+
+def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Declare an option, with a name of its own or that of the parameter.
+
+    Args:
+        help: Sentence for the help.
+        names: Such as `--format`, or `--yes/--no`.
+        panel: Heading under which the help shows it.
+        more: As `typer.Option` has it.
+    """
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
+DatasetFolder = Annotated[Path, option("The dataset folder.", "--dataset")]
+DatasetArgument = Annotated[
+    Path,
+    typer.Argument(
+        exists=True, file_okay=False, help="The dataset folder, for example ./merge-nli."
+    ),
+]
+Configs = Annotated[
+    list[str] | None,
+    option("Configuration, e.g. snli_nouns; may be repeated.", "--config"),
+]
+AllowMissing = Annotated[bool, option("Leave out seeds that lack a prediction.", "--allow-missing")]
+BootstrapSeed = Annotated[int, option("Of the bootstrap.", "--rng-seed", min=0)]
+
+
+# --- Options of settings classes ---
+
+
+@dataclass(frozen=True, slots=True)
+class _OptionsOf:
+    """Stands in the annotation of a parameter for the options of a settings class."""
+
+    settings: type
+    command: str
+    defaults: bool
+
+    @property
+    def declared(self) -> dict[Field[Any], Setting]:
+        """Settings that the command offers; those that have to be given come first."""
+        offered = {
+            field: setting
+            for field, setting in declared_settings(self.settings).items()
+            if self.command in setting.commands
+        }
+        return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Make a parameter for each of them, as Typer reads it."""
+        return [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=self._default(field, setting),
+                annotation=Annotated[self._type(field, setting), _option(setting)],
+            )
+            for field, setting in self.declared.items()
+        ]
+
+    def take(self, values: dict[str, Any]) -> Given:
+        """Take the settings that were given out of a command's values.
+
+        Raises:
+            ValueError: a value is not written as it should be; the option is named.
+        """
+        given = {}
+        for field, setting in self.declared.items():
+            value = values.pop(field.name)
+            if value is None or value == []:
+                continue
+            if setting.parse is not None:
+                try:
+                    value = setting.parse(value)
+                except ValueError as error:
+                    name = setting.option or f"--{field.name.replace('_', '-')}"
+                    raise ValueError(f"{name}: {error}") from None
+            given[field.name] = tuple(value) if isinstance(value, list) else value
+        return given
+
+    def _type(self, field: Field[Any], setting: Setting) -> Any:
+        hint = types_of(self.settings)[field.name]
+        if setting.parse is not None:
+            hint = list[str] if setting.repeated else str
+        elif get_origin(hint) is tuple:
+            hint = list[str]
+        return hint if self._default(field, setting) is not None else hint | None
+
+    def _default(self, field: Field[Any], setting: Setting) -> Any:
+        if _is_required(field):
+            return inspect.Parameter.empty
+        plain = setting.parse is None and not isinstance(field.default, tuple)
+        return field.default if self.defaults and plain else None
+
+
+def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
+    """Stand for all options that a settings class has for a command.
+
+    `given: Annotated[Given, options_of(Config, "build")]` is a parameter of a command under
+    `with_settings`, which then gets the settings that were given by their names.
+
+    Args:
+        settings: A dataclass whose fields are declared with `setting`.
+        command: One of the names that the fields have in `commands`.
+        defaults: Show the defaults of the fields, and give them too.
+    """
+    return _OptionsOf(settings, command, defaults)
+
+
+def option_of(settings: type, name: str) -> Any:
+    """Make the option of one setting, for a parameter of a command's own."""
+    return _option(next(s for f, s in declared_settings(settings).items() if f.name == name))
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that its parameters with `options_of` stand for."""
+    own = inspect.signature(command, eval_str=True).parameters
+    groups = {name: each for name, p in own.items() if (each := _options_in(p.annotation))}
+
+    @functools.wraps(command)
+    def with_options(**values: Any) -> None:
+        command(**{name: group.take(values) for name, group in groups.items()}, **values)
+
+    parameters = [
+        each
+        for name, p in own.items()
+        for each in (groups[name].parameters() if name in groups else [p])
+    ]
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+    )
+    return with_options
+
+
+def _options_in(annotation: Any) -> _OptionsOf | None:
+    return next((each for each in get_args(annotation) if isinstance(each, _OptionsOf)), None)
+
+
+def _option(setting: Setting) -> Any:
+    names = (setting.option,) if setting.option else ()
+    return option(
+        setting.help, *names, panel=setting.panel, metavar=setting.metavar, min=setting.minimum
+    )
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
+    """Read what `--set` says: settings as KEY=VALUE in TOML; a value that is none is a string.
+
+    Raises:
+        ValueError: there is no equals sign.
+    """
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        try:
+            values |= parse_toml(text, "--set")
+        except ValueError:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise ValueError(f"--set: expected KEY=VALUE, got {text!r}") from None
+            values[key.strip()] = value.strip()
+    return values
+
+
+# --- Messages and results ---
+
+
+@contextmanager
+def user_errors(
+    *, extra: str | None = None, failures: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Log to stderr; turn an expected error into its message and an exit code.
+
+    Also a decorator of a command.
+
+    Args:
+        extra: The extra of this distribution that brings what a command imports.
+        failures: Errors with exit code 1: the command was used as it should be. All others
+            have exit code 2.
+    """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = f"merge-nli[{extra}]" if extra else "merge-nli"
+        typer.echo(
+            f"error: this command needs {error.name}; run: pip install '{package}'", err=True
+        )
+        raise typer.Exit(2) from error
+    except failures as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except (ValueError, TypeError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:
+    """Write a command's result to stdout: an object as JSON, or lines of text."""
+    as_json = output == "json"
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))

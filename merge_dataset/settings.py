@@ -1,0 +1,271 @@
+"""Settings, each declared once: as a field of a frozen dataclass.
+
+`setting` gives a field its default, its help, what is checked and its command-line option.
+Reading and writing TOML and the checks are here; `commands.command_line` makes the options.
+A field's name is its key in TOML.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+Settings = TypeVar("Settings")
+Value = TypeVar("Value")
+
+REQUIRED: Final[Any] = dataclasses.MISSING
+"""In place of a default: the setting has to be given."""
+
+_KEY: Final = "setting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is known of a field beside its name, type and default; see `setting`."""
+
+    help: str
+    commands: tuple[str, ...] = ()
+    option: str | None = None
+    panel: str | None = None
+    metavar: str | None = None
+    minimum: float | None = None
+    members: tuple[str, ...] | None = None
+    parse: Callable[[Any], Any] | None = None
+    repeated: bool = False
+    affects_output: bool = True
+    omit_if_default: bool = False
+    written_first: bool = False
+
+
+def setting(
+    default: Value,
+    help: str,
+    *,
+    commands: str = "",
+    option: str | None = None,
+    panel: str | None = None,
+    metavar: str | None = None,
+    minimum: float | None = None,
+    members: tuple[str, ...] | None = None,
+    parse: Callable[[Any], Any] | None = None,
+    repeated: bool = False,
+    affects_output: bool = True,
+    omit_if_default: bool = False,
+    written_first: bool = False,
+) -> Value:
+    """Declare a field of a settings class.
+
+    What values it takes is said by its type: `Literal` for a choice, `tuple[str, ...]` for an
+    option that may be repeated, `| None` where it may be left out.
+
+    Args:
+        default: Value where nothing is said, or `REQUIRED`; a dict is copied.
+        help: Sentence for the help of the command line.
+        commands: Names of the commands that have an option for it, with spaces between.
+        option: Name of the option, or `--yes/--no`; by default made of the field's name.
+        panel: Heading under which the help shows it.
+        metavar: What the help shows for the value; by default its type.
+        minimum: Smallest number taken.
+        members: Strings that a tuple may hold.
+        parse: Makes the value of what the command line has, where that is not the value;
+            raises ValueError with what was expected, without the option's name.
+        repeated: Whether the option may be repeated, and `parse` takes a list.
+        affects_output: Whether runs that differ in it make different things. Paths and the
+            machine do not, nor what a manifest records as it came out.
+        omit_if_default: Leave it out where it is written, unless it is used: so that runs from
+            before it was there keep their bytes and their fingerprint.
+        written_first: Write it before the fields of the class's base.
+    """
+    declared = Setting(
+        help=help,
+        commands=tuple(commands.split()),
+        option=option,
+        panel=panel,
+        metavar=metavar,
+        minimum=minimum,
+        members=members,
+        parse=parse,
+        repeated=repeated,
+        affects_output=affects_output,
+        omit_if_default=omit_if_default,
+        written_first=written_first,
+    )
+    metadata = {_KEY: declared}
+    if isinstance(default, dict):
+        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
+    else:
+        field = dataclasses.field(default=default, metadata=metadata)
+    return field  # type: ignore[no-any-return]  # for type checkers it is the default
+
+
+def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
+    """Fields of a settings class and what is declared of each, in their order."""
+    return {f: f.metadata[_KEY] for f in dataclasses.fields(cls) if _KEY in f.metadata}
+
+
+def types_of(cls: type) -> dict[str, Any]:
+    """Types of the fields of a settings class, by name."""
+    return get_type_hints(cls)
+
+
+# --- Checks ---
+
+
+def check_settings(settings: Any) -> None:
+    """Check types, choices, ranges and members of all fields.
+
+    Raises:
+        ValueError, TypeError: a value cannot be right; field and remedy are named.
+    """
+    check_types(settings)
+    check_ranges(settings)
+
+
+def check_types(settings: Any) -> None:
+    """Check types and choices of all fields.
+
+    Raises:
+        ValueError, TypeError: a value is of another type, or none of its choices.
+    """
+    hints = types_of(type(settings))
+    for field in dataclasses.fields(settings):
+        _check_type(field.name, getattr(settings, field.name), hints[field.name])
+
+
+def check_ranges(settings: Any) -> None:
+    """Check smallest numbers and members of all fields that declare them.
+
+    Raises:
+        ValueError: a number is too small, or a member none of those allowed.
+    """
+    hints = types_of(type(settings))
+    for field, declared in declared_settings(type(settings)).items():
+        value, least = getattr(settings, field.name), declared.minimum
+        if least is not None and value is not None and value < least:
+            wanted = f"at least {least}" + (
+                " or nothing" if _is_optional(hints[field.name]) else ""
+            )
+            raise ValueError(f"{field.name}: expected {wanted}, got {value}")
+        if declared.members is not None:
+            check_members(field.name, value, declared.members)
+
+
+def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) -> None:
+    """Raise ValueError where one of a field's values is not allowed; the nearest is named."""
+    for value in values:
+        if value not in allowed:
+            hint = _did_you_mean(value, allowed)
+            raise ValueError(f"{name}: expected members of {list(allowed)}, got {value!r}{hint}")
+
+
+def _did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
+    near = difflib.get_close_matches(value, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
+
+
+def _is_optional(hint: Any) -> bool:
+    return type(None) in get_args(hint)
+
+
+def _check_type(name: str, value: Any, hint: Any) -> None:
+    members = get_args(hint) if _is_optional(hint) else (hint,)
+    if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
+        if value not in choices and (value is not None or not _is_optional(hint)):
+            near = _did_you_mean(str(value), choices)
+            raise ValueError(f"{name}: expected one of {list(choices)}, got {value!r}{near}")
+        return
+    allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
+    # As for type checkers, an int is a float, and a bool is no int.
+    taken = (*allowed, int) if float in allowed else allowed
+    if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
+        expected = " or ".join(t.__name__ for t in allowed)
+        raise TypeError(f"{name}: expected {expected}, got {value!r}")
+    if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
+        raise TypeError(f"{name}: expected a list of strings, got {value!r}")
+    if isinstance(value, Mapping) and not all(
+        isinstance(item, str) for pair in value.items() for item in pair
+    ):
+        raise TypeError(f"{name}: expected a table of strings, got {value!r}")
+
+
+# --- Reading and writing ---
+
+
+def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Make settings of fields by name, as read from TOML; lists become tuples.
+
+    Raises:
+        ValueError: a key is no field; the message names the nearest one.
+    """
+    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            hint = _did_you_mean(key, known, f"; known keys: {sorted(known)}")
+            raise ValueError(f"unknown setting {key!r}{hint}")
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
+    """Fields by name, in the order in which they are written.
+
+    Args:
+        settings: Of a settings class; fields with `omit_if_default` are there if used.
+        affects_output: Only those that decide what a run makes.
+    """
+    declared = declared_settings(type(settings))
+    values = {
+        field.name: getattr(settings, field.name)
+        for field in sorted(declared, key=lambda field: not declared[field].written_first)
+        if not affects_output or declared[field].affects_output
+    }
+    unused = {f.name for f, s in declared.items() if s.omit_if_default
+              and values.get(f.name) == f.default}  # fmt: skip
+    return {name: value for name, value in values.items() if name not in unused}
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: it is none; the message begins with `where`.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{where}: expected TOML, got an error: {error}") from error
+
+
+# --- Values as a command line has them ---
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Split names at their commas.
+
+    >>> parse_names("context, question")
+    ('context', 'question')
+    """
+    return tuple(name.strip() for name in text.split(","))
+
+
+def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
+    """Split pairs at their equals signs.
+
+    Args:
+        pairs: For example `["context=passage"]`.
+        form: What a pair should look like, for the message.
+
+    Raises:
+        ValueError: there is no equals sign.
+
+    >>> parse_pairs(["context=passage"], "field=column")
+    {'context': 'passage'}
+    """
+    split = [pair.partition("=") for pair in pairs]
+    for key, equals, _ in split:
+        if not equals:
+            raise ValueError(f"expected {form}, got {key!r}")
+    return {key.strip(): value.strip() for key, _, value in split}
