@@ -25,76 +25,49 @@ _KEY: Final = "setting"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is known of a field beside its name, type and default; see `setting`."""
+    """What is declared of a field beside its name, type and default."""
 
     help: str
-    commands: tuple[str, ...] = ()
+    """Sentence for the help of the command line."""
+    commands: str = ""
+    """Names of the commands that have an option for it, with spaces between."""
     option: str | None = None
+    """Name of the option, or `--yes/--no`; by default made of the field's name."""
     panel: str | None = None
+    """Heading under which the help shows it."""
     metavar: str | None = None
+    """What the help shows for the value; by default its type."""
     minimum: float | None = None
+    """Smallest number taken."""
     members: tuple[str, ...] | None = None
+    """Strings that a tuple may hold."""
     parse: Callable[[Any], Any] | None = None
+    """Makes the value of what the command line has, where that is not the value; raises
+    ValueError with what was expected, without the option's name."""
     repeated: bool = False
+    """Whether the option may be repeated, so that `parse` takes a list."""
     affects_output: bool = True
+    """Whether runs that differ in it make different things. Paths and the machine do not, nor
+    what a manifest records as it came out."""
     omit_if_default: bool = False
+    """Leave it out where settings are written, unless it is used: so that runs from before it
+    was there keep their bytes and their fingerprint."""
     written_first: bool = False
+    """Write it before the fields of the class's base."""
 
 
-def setting(
-    default: Value,
-    help: str,
-    *,
-    commands: str = "",
-    option: str | None = None,
-    panel: str | None = None,
-    metavar: str | None = None,
-    minimum: float | None = None,
-    members: tuple[str, ...] | None = None,
-    parse: Callable[[Any], Any] | None = None,
-    repeated: bool = False,
-    affects_output: bool = True,
-    omit_if_default: bool = False,
-    written_first: bool = False,
-) -> Value:
+def setting(default: Value, help: str, **declared: Any) -> Value:
     """Declare a field of a settings class.
 
-    What values it takes is said by its type: `Literal` for a choice, `tuple[str, ...]` for an
-    option that may be repeated, `| None` where it may be left out.
+    Its type says what values it takes: `Literal` for a choice, `tuple[str, ...]` for an option
+    that may be repeated, `| None` where it may be left out.
 
     Args:
         default: Value where nothing is said, or `REQUIRED`; a dict is copied.
         help: Sentence for the help of the command line.
-        commands: Names of the commands that have an option for it, with spaces between.
-        option: Name of the option, or `--yes/--no`; by default made of the field's name.
-        panel: Heading under which the help shows it.
-        metavar: What the help shows for the value; by default its type.
-        minimum: Smallest number taken.
-        members: Strings that a tuple may hold.
-        parse: Makes the value of what the command line has, where that is not the value;
-            raises ValueError with what was expected, without the option's name.
-        repeated: Whether the option may be repeated, and `parse` takes a list.
-        affects_output: Whether runs that differ in it make different things. Paths and the
-            machine do not, nor what a manifest records as it came out.
-        omit_if_default: Leave it out where it is written, unless it is used: so that runs from
-            before it was there keep their bytes and their fingerprint.
-        written_first: Write it before the fields of the class's base.
+        declared: The other fields of `Setting`.
     """
-    declared = Setting(
-        help=help,
-        commands=tuple(commands.split()),
-        option=option,
-        panel=panel,
-        metavar=metavar,
-        minimum=minimum,
-        members=members,
-        parse=parse,
-        repeated=repeated,
-        affects_output=affects_output,
-        omit_if_default=omit_if_default,
-        written_first=written_first,
-    )
-    metadata = {_KEY: declared}
+    metadata = {_KEY: Setting(help=help, **declared)}
     if isinstance(default, dict):
         field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
     else:
@@ -222,9 +195,18 @@ def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]
         for field in sorted(declared, key=lambda field: not declared[field].written_first)
         if not affects_output or declared[field].affects_output
     }
-    unused = {f.name for f, s in declared.items() if s.omit_if_default
-              and values.get(f.name) == f.default}  # fmt: skip
-    return {name: value for name, value in values.items() if name not in unused}
+    optional = {field.name: field for field, each in declared.items() if each.omit_if_default}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in optional or value != _default_of(optional[name])
+    }
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:

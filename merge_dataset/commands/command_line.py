@@ -72,7 +72,7 @@ class _OptionsOf:
         offered = {
             field: setting
             for field, setting in declared_settings(self.settings).items()
-            if self.command in setting.commands
+            if self.command in setting.commands.split()
         }
         return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
 

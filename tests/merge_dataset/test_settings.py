@@ -1,0 +1,231 @@
+"""Settings that are declared once: their checks, TOML, options and help."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from generation.config import Config
+from merge_dataset.commands.command_line import (
+    Format,
+    Given,
+    option_of,
+    options_of,
+    parse_assignments,
+    user_errors,
+    with_settings,
+    write_result,
+)
+from merge_dataset.settings import (
+    REQUIRED,
+    check_settings,
+    from_mapping,
+    parse_pairs,
+    setting,
+    to_mapping,
+)
+
+runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """One setting of each kind."""
+
+    width: int = setting(80, "Columns.", commands="draw print", panel="Paper", minimum=10)
+    colour: Literal["none", "all"] | None = setting(None, "Which colours.", commands="draw")
+    margin: float = setting(0.5, "Inches.", commands="draw", option="--edge")
+    grid: bool = setting(False, "Draw lines.", commands="draw", option="--grid")
+    frame: bool = setting(True, "Draw a frame.", commands="draw")
+    fonts: tuple[str, ...] = setting(
+        (), "A font; may be repeated.", commands="draw", option="--font", members=("serif", "mono")
+    )
+    names: Mapping[str, str] = setting(
+        {},
+        "Other names.",
+        commands="draw",
+        option="--name",
+        parse=partial(parse_pairs, form="old=new"),
+        repeated=True,
+        omit_if_default=True,
+    )
+    title: str = setting(REQUIRED, "On top.", commands="draw", metavar="TEXT")
+    dpi: int | None = setting(None, "Only in files.", minimum=1, affects_output=False)
+    kind: str = setting("plain", "Of the drawing.", written_first=True)
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check_settings(self)
+
+
+def app_of(annotation: Any) -> typer.Typer:
+    """An app whose only command writes the settings that it was given."""
+    app = typer.Typer(rich_markup_mode="rich")
+
+    def command(*, given: Given, output: Format = "json") -> None:
+        write_result(output, given, *map(str, given))
+
+    command.__annotations__["given"] = annotation
+    app.command()(user_errors()(with_settings(command)))
+    return app
+
+
+DRAW = app_of(Annotated[Given, options_of(Drawing, "draw")])
+DRAW_WITH_DEFAULTS = app_of(Annotated[Given, options_of(Drawing, "draw", defaults=True)])
+
+
+def given(app: typer.Typer, arguments: str) -> dict[str, Any]:
+    result = runner.invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
+
+
+def test_options_give_what_was_said_and_no_more() -> None:
+    """Each kind of value, and nothing for what is left out."""
+    assert given(DRAW, "--title t") == {"title": "t"}
+    arguments = "--title t --width 90 --colour all --edge 0 --grid --no-frame --font serif"
+    assert given(DRAW, f"{arguments} --font mono --name a=b --name c=") == {
+        "title": "t", "width": 90, "colour": "all", "margin": 0.0, "grid": True, "frame": False,
+        "fonts": ["serif", "mono"], "names": {"a": "b", "c": ""},
+    }  # fmt: skip
+
+
+def test_options_with_defaults_give_them_too() -> None:
+    """What a class has, and nothing where that is nothing."""
+    assert given(DRAW_WITH_DEFAULTS, "--title t --width 90") == {
+        "title": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
+    }  # fmt: skip
+
+
+def test_only_the_settings_of_a_command_are_its_options() -> None:
+    """Others are in TOML alone."""
+    app = app_of(Annotated[Given, options_of(Drawing, "print")])
+    assert given(app, "--width 12") == {"width": 12}
+    assert runner.invoke(app, ["--edge", "1"]).exit_code == 2
+    assert runner.invoke(DRAW, ["--title", "t", "--dpi", "100"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "Missing option '--title'"),
+        ("--title t --width 9", "Invalid value for '--width'"),
+        ("--title t --colour some", "'some' is not one of 'none', 'all'"),
+        ("--title t --name ab", "error: --name: expected old=new, got 'ab'"),
+        ("--title t --no-grid", "No such option: --no-grid"),
+    ],
+)
+def test_wrong_options(arguments: str, message: str) -> None:
+    """The option is named, exit code 2."""
+    result = runner.invoke(DRAW, arguments.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_help_shows_what_is_declared() -> None:
+    """Names, kinds, ranges, headings and help; defaults where they are given; required first."""
+    shown = " ".join(runner.invoke(DRAW, ["--help"]).stdout.split())
+    for text in ("Paper", "--width <int range> [x>=10] Columns.", "--edge <float> Inches.",
+                 "--grid <bool> Draw lines.", "--frame --no-frame", "<none|all> Which colours.",
+                 "--title TEXT On top. [required]"):  # fmt: skip
+        assert text in shown
+    assert "Columns. [default" not in shown
+    assert shown.index("--title") < shown.index("--edge") < shown.index("--font")
+    shown = " ".join(runner.invoke(DRAW_WITH_DEFAULTS, ["--help"]).stdout.split())
+    assert "Columns. [default: 80]" in shown
+    assert "Inches. [default: 0.5]" in shown
+
+
+def test_option_of_one_setting() -> None:
+    """For a parameter with a default of the command's own."""
+    app = typer.Typer()
+
+    @app.command()
+    def command(width: Annotated[int, option_of(Drawing, "width")] = 50) -> None:
+        typer.echo(width)
+
+    assert runner.invoke(app, []).stdout == "50\n"
+    assert runner.invoke(app, ["--width", "9"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"width": 9}, ValueError, "width: expected at least 10, got 9"),
+        ({"dpi": 0}, ValueError, "dpi: expected at least 1 or nothing, got 0"),
+        ({"width": "9"}, TypeError, "width: expected int, got '9'"),
+        ({"colour": "non"}, ValueError, r"colour: expected one of .*; did you mean 'none'\?"),
+        ({"fonts": ("sans",)}, ValueError, "fonts: expected members of .*, got 'sans'"),
+        ({"fonts": (1,)}, TypeError, "fonts: expected a list of strings"),
+        ({"names": {"a": 1}}, TypeError, "names: expected a table of strings"),
+        ({"widht": 9}, ValueError, r"unknown setting 'widht'; did you mean 'width'\?"),
+    ],
+)
+def test_wrong_values(values: dict[str, Any], error: type[Exception], message: str) -> None:
+    """The message has the setting, what is expected and what came."""
+    with pytest.raises(error, match=f"^{message}"):
+        from_mapping(Drawing, {"title": "t", **values})
+
+
+def test_settings_as_they_are_written() -> None:
+    """In their order but for those written first; unused ones, if so declared, left out."""
+    plain = Drawing(title="t")
+    assert list(to_mapping(plain)) == ["kind", "width", "colour", "margin", "grid", "frame",
+                                       "fonts", "title", "dpi"]  # fmt: skip
+    assert "dpi" not in to_mapping(plain, affects_output=True)
+    used = Drawing(title="t", names={"a": "b"}, fonts=("mono",))
+    assert to_mapping(used)["names"] == {"a": "b"}
+    assert from_mapping(Drawing, {**to_mapping(used), "fonts": ["mono"]}) == used
+
+
+def test_a_dict_is_copied() -> None:
+    """Two objects do not share their default."""
+    assert Drawing(title="t").names is not Drawing(title="t").names
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=3", 3), ("a = [1, 2]", [1, 2]), ("a=some words", "some words"), ("a='b'", "b")],
+)
+def test_assignments(text: str, value: Any) -> None:
+    """Values as in TOML, and strings without quotes."""
+    assert parse_assignments([text, "b=true"]) == {"a": value, "b": True}
+
+
+def test_how_to_add_a_setting() -> None:
+    """As CONTRIBUTING has it: one declaration gives key, default, check, option and help."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Longer(Config):
+        """The settings of the generation, and one more."""
+
+        min_letters: int = setting(
+            1, "Letters of a replacement.", commands="build", minimum=1, omit_if_default=True
+        )
+
+        __post_init__ = check_settings
+
+    assert Longer().min_letters == 1
+    assert Longer().to_toml() == Config().to_toml()
+    used = Longer(min_letters=3)
+    assert tomllib.loads(used.to_toml())["min_letters"] == 3
+    assert Longer.from_mapping(tomllib.loads(used.to_toml())) == used
+    assert used.output_settings() != Longer().output_settings()
+    with pytest.raises(ValueError, match=r"^min_letters: expected at least 1, got 0$"):
+        Longer(min_letters=0)
+
+    build = app_of(Annotated[Given, options_of(Longer, "build")])
+    assert given(build, "--min-letters 3 --min-mlms 2") == {"min_mlms": 2, "min_letters": 3}
+    assert runner.invoke(build, ["--min-letters", "0"]).exit_code == 2
+    shown = " ".join(runner.invoke(build, ["--help"]).stdout.split())
+    assert "--min-letters <int range> [x>=1] Letters of a replacement." in shown
+    suggest = app_of(Annotated[Given, options_of(Longer, "suggest")])
+    assert runner.invoke(suggest, ["--min-letters", "3"]).exit_code == 2
