@@ -21,7 +21,7 @@ from merge_dataset.hub.dataset_card import BENCHMARK_THRESHOLD
 from merge_dataset.hub.difference import Difference, File, compare, make_file
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.repository import Hub, Repository, parse_repository
-from merge_metric.runs.metadata import read_metadata
+from merge_metric.runs.predictions import read_metadata
 from merge_metric.score import score_file
 
 log = logging.getLogger(__name__)

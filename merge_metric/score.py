@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from merge_metric.runs.join import Joined, join, label_columns, probability_table
+from merge_metric.runs.join import label_columns, probability_table
 from merge_metric.runs.predictions import PROBABILITIES, labels_of, read_predictions
+from merge_metric.runs.run import Run, make_model, make_run, runs_of
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.groups import count_all_groups
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
-from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE, check_threshold
-from merge_metric.seed_variant_accuracy.scoring import score
+from merge_metric.seed_variant_accuracy.options import (
+    SUM_TOLERANCE,
+    check_opposites,
+    check_settings,
+)
+from merge_metric.seed_variant_accuracy.scoring import score_counts
 
 log = logging.getLogger(__name__)
 
 ALL_ROWS: Final = "all rows"
-"""What results are called that are not of a configuration but of a whole file."""
+"""Name of the results of a whole file, without configurations."""
+
+SCORED: Final = ("probabilities", "seed_probabilities")
+"""Columns that runs keep to be scored."""
 
 
 def score_file(
@@ -42,7 +52,7 @@ def score_file(
         dataset: The dataset folder, which knows the subsamples and word classes. Without
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
-            for (see `coverage.choose`).
+            for (see `join.choose`).
         by: Further columns of the dataset to group variants by (see `join.groupings`).
         allow_missing: Score the seeds of which no prediction is missing.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
@@ -57,25 +67,56 @@ def score_file(
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
-    check_threshold(correctness_threshold)
+    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     path = Path(path)
     predictions = read_predictions(path, None if dataset is None else Path(dataset))
     _warn_of_other_order(predictions, path)
     if dataset is None:
         _refuse_without_dataset(configs=configs, by=by, allow_missing=allow_missing)
-        joined = [_whole_file(predictions, path)]
+        runs = [_whole_file(predictions, path)]
     else:
-        joined = join(predictions, Path(dataset), configs, by=by, allow_missing=allow_missing)
-    return {
-        each.config: score(
-            **each.columns,
-            correctness_threshold=correctness_threshold,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        | {"n_seeds_left_out": each.n_seeds_left_out}
-        for each in joined
-    }
+        model = make_model("", [path], predictions, Path(dataset))
+        runs = list(runs_of(model, configs, by=by, keep=SCORED, allow_missing=allow_missing))
+    return {run.config: score_run(run, None, **settings) for run in runs}
+
+
+def score_run(
+    run: Run,
+    groups: Mapping[str, Mapping[str, SeedCounts]] | None = None,
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> dict[str, Any]:
+    """Score a run that kept the columns `SCORED`.
+
+    Args:
+        run: A model on one configuration.
+        groups: Its groups, counted; by default they are counted here.
+        correctness_threshold: As `score_file` takes it.
+        n_bootstrap: As `score_file` takes it.
+        rng_seed: As `score_file` takes it.
+
+    Returns:
+        The result of `scoring.score` and `n_seeds_left_out`.
+    """
+    result = score_counts(
+        run.rows,
+        run.counts,
+        (groups or count_run_groups(run)) if run.groups else None,
+        opposites=check_opposites(None, run.rows.labels),
+        probabilities=run.kept.get("probabilities"),
+        seed_probabilities=run.kept.get("seed_probabilities"),
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
+    return result | {"n_seeds_left_out": run.n_seeds_left_out}
+
+
+def count_run_groups(run: Run) -> dict[str, dict[str, SeedCounts]]:
+    """Count a run's rows by the values of each of its groups."""
+    return count_all_groups(run.rows, run.groups, check_opposites(None, run.rows.labels))
 
 
 def _refuse_without_dataset(**options: object) -> None:
@@ -88,8 +129,8 @@ def _refuse_without_dataset(**options: object) -> None:
             )
 
 
-def _whole_file(predictions: pa.Table, path: Path) -> Joined:
-    """The columns of `scoring.score` from the file alone."""
+def _whole_file(predictions: pa.Table, path: Path) -> Run:
+    """Make the run of all rows of a file, without a dataset."""
     has_probabilities = PROBABILITIES in predictions.column_names
     try:
         columns = split_predictions(
@@ -105,11 +146,11 @@ def _whole_file(predictions: pa.Table, path: Path) -> Joined:
         "Every variant in the file counts once. With --dataset FOLDER figures are averages over "
         "the dataset's subsamples, which differ from these, and also given per word class."
     )
-    return Joined(ALL_ROWS, columns | label_columns(predictions), n_seeds_left_out=0)
+    return make_run("", ALL_ROWS, columns | label_columns(predictions), keep=SCORED)
 
 
 def _warn_of_other_order(predictions: pa.Table, path: Path) -> None:
-    """Probabilities that favour other labels than were predicted are in another order."""
+    """Warn of probabilities that favour other labels than were predicted."""
     if PROBABILITIES not in predictions.column_names:
         return
     table = probability_table(predictions)

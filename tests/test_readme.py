@@ -16,7 +16,7 @@ from helpers.publishing import desk_at_a_hub
 from helpers.tiny_classifiers import tiny_classifier
 
 from generation.config import Config
-from merge_metric.runs.metadata import with_metadata
+from merge_metric.runs.predictions import with_metadata
 
 pytestmark = pytest.mark.xdist_group("readme")  # one demo for all of them
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import measures
-from merge_metric.runs.coverage import some
+from merge_metric.runs.join import preview
 from merge_metric.runs.run import Run
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
@@ -97,7 +97,7 @@ def _beside_test(run: Run, test: Right, n_subsamples: int, rng_seed: int) -> dic
         raise ValueError(
             f"{run.model}, {run.config}: expected the seeds among the test problems, with ids "
             f"such as {seeds[0]!r}, got {len(ids):,} test problems of {source!r} without "
-            f"{len(missing):,} of {len(seeds):,} seeds: {some(pa.array(missing))}"
+            f"{len(missing):,} of {len(seeds):,} seeds: {preview(pa.array(missing))}"
         )
     own = run.counts.right
     if differ := int((np.array([test[seed] for seed in seeds]) != own).sum()):

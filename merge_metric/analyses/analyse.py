@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.layout import collections, format_in, require_dataset, split_files
 from merge_metric.analyses.catalogue import ANALYSES
-from merge_metric.runs.coverage import check_configurations, read_columns
+from merge_metric.runs.join import check_configurations, read_columns
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, Source, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.options import check_threshold

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.contrasts import contrast_rows, contrast_table
-from merge_metric.runs.coverage import some
+from merge_metric.runs.join import preview
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.tables import Table
@@ -130,8 +130,8 @@ def merge_rows(first: Rows, second: Rows, where: str) -> tuple[Rows, NDArray[np.
             seeds = pa.array([str(ids[n]) for n in np.flatnonzero(differs)])
             raise ValueError(
                 f"{where}: expected the same {what} of the seeds that both have, got others for "
-                f"{len(seeds):,} of {len(ids):,} seeds: {some(seeds)}; are both files of the same "
-                f"model, in the same precision?"
+                f"{len(seeds):,} of {len(ids):,} seeds: {preview(seeds)}; are both files of the "
+                f"same model, in the same precision?"
             )
     a, b = _in_as_many_subsamples(parts, where)
     n_first = len(a.seed)

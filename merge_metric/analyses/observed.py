@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import Answer, good, read_answers
 from merge_dataset.layout import split_files
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,7 @@ from merge_dataset.schema import NLI
 from merge_metric.analyses.averages import over_models, per_config
 from merge_metric.analyses.distances import Encode, cosine_distances, histogram_divergence
 from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
-from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import config_bars, panels, percent_axis

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_metric.analyses.measures import FOOLING, fooling
-from merge_metric.runs.metadata import read_metadata
+from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import Run, Source
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import PALETTE, distinct, legend_below, panels, percent_axis

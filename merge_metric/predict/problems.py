@@ -23,7 +23,7 @@ from merge_dataset.schema import (
     format_of,
     parse_config_name,
 )
-from merge_metric.runs.metadata import metadata_of, with_metadata
+from merge_metric.runs.predictions import metadata_of, with_metadata
 
 Pair = tuple[str, str]
 

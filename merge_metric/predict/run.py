@@ -21,8 +21,14 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
 from merge_metric.predict.journal import Journal, open_journal
 from merge_metric.predict.problems import Pair, format_of_problems, pairs_of
-from merge_metric.runs.metadata import metadata_of, read_metadata, with_metadata
-from merge_metric.runs.predictions import labelled, suffix_of, write_predictions
+from merge_metric.runs.predictions import (
+    labelled,
+    metadata_of,
+    read_metadata,
+    suffix_of,
+    with_metadata,
+    write_predictions,
+)
 
 log = logging.getLogger(__name__)
 

@@ -6,16 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from merge_dataset.schema import PARAPHRASE, VARIANT_CLASSES, parse_config_name
 from merge_metric.analyses.contrasts import difference
 from merge_metric.comparison import FIGURES
 from merge_metric.report.columns import MATCHING, SEED, Result
-from merge_metric.runs.run import Run
+from merge_metric.runs.run import shared_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.groups import count_groups
-from merge_metric.seed_variant_accuracy.options import check_opposites
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Kind, Table
 
@@ -63,13 +59,12 @@ class Classes:
         return (self.table, *self.contrasts)
 
 
-def variants_per_seed(run: Run) -> dict[str, float]:
-    """Variants of a seed in a subsample that has some, on average: all, and by word class."""
-    counts = {WORDS: run.counts}
-    if word_classes := run.groups.get("word_class"):
-        opposites = check_opposites(None, run.rows.labels)
-        counts |= count_groups(run.rows, "word_class", word_classes, opposites)
-    return {name: _per_seed(each) for name, each in counts.items()}
+def variants_per_seed(
+    counts: SeedCounts, groups: Mapping[str, Mapping[str, SeedCounts]]
+) -> dict[str, float]:
+    """Average a seed's variants in a subsample that has some: of all, and by word class."""
+    parts = {WORDS: counts, **groups.get("word_class", {})}
+    return {name: _per_seed(each) for name, each in parts.items()}
 
 
 def _per_seed(counts: SeedCounts) -> float:
@@ -155,7 +150,7 @@ def _contrast(
     for model, first in scored[replacements].items():
         if not (second := scored[paraphrases].get(model)):
             continue
-        counts = _on_shared_seeds(first.counts, second.counts)
+        counts = shared_seeds([first.counts, second.counts])
         if not counts[0].seed_ids:
             continue
         options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
@@ -179,11 +174,6 @@ def _contrast(
             "accuracy does not.",
         ),
     )
-
-
-def _on_shared_seeds(*counts: SeedCounts) -> list[SeedCounts]:
-    shared = set.intersection(*(set(each.seed_ids) for each in counts))
-    return [each.take(np.array([i in shared for i in each.seed_ids], bool)) for each in counts]
 
 
 def _columns(key: str, heading: str) -> tuple[Column, ...]:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,16 @@ from merge_metric.compare import compare_models
 from merge_metric.comparison import Comparison
 from merge_metric.report.classes import Classes, Scored, classes_of, variants_per_seed
 from merge_metric.report.columns import Result
-from merge_metric.report.models import Model, read_models
-from merge_metric.runs.coverage import check_configurations, choose
-from merge_metric.runs.join import join
-from merge_metric.runs.run import run_of
-from merge_metric.seed_variant_accuracy.scoring import score
+from merge_metric.runs.join import check_configurations, choose
+from merge_metric.runs.run import (
+    Model,
+    Source,
+    parse_source,
+    read_models,
+    runs_of,
+    same_labels,
+)
+from merge_metric.score import SCORED, count_run_groups, score_run
 
 log = logging.getLogger(__name__)
 
@@ -172,21 +178,17 @@ def gather(
             was asked for.
     """
     require_dataset(folder)
-    models = read_models(files, folder)
-    chosen = check_configurations(folder, configs) or _chosen(models)
-    _require_same_labels(folder, chosen)
-    scored = {
-        (config, position): _score(
-            models[position],
-            config,
-            allow_missing=allow_missing,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        for config, position in tqdm(
-            list(_pairs(chosen, models, required=bool(configs))), desc="scoring", unit="result"
-        )
-    }
+    models = list(read_models(map(_source, files), folder))
+    meant = [choose(model.coverage) for model in models]
+    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
+    same_labels((config, format_in(folder, config).labels) for config in chosen)
+    scored = _score_all(
+        models,
+        _pairs(chosen, models, meant, required=bool(configs)),
+        allow_missing=allow_missing,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
     configurations = tuple(
         _configuration(
             config,
@@ -230,48 +232,55 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     return value
 
 
-def _chosen(models: Sequence[Model]) -> list[str]:
-    """What any of the files is for, in the order of the first that is."""
-    return list(dict.fromkeys(config for model in models for config in choose(model.coverage)))
+def _source(argument: str) -> Source:
+    source = parse_source(argument)
+    if source.dataset is not None:
+        raise ValueError(
+            f"expected FILE or NAME=FILE, got {argument!r}: a report is about one dataset folder"
+        )
+    return source
 
 
 def _pairs(
-    configs: Sequence[str], models: Sequence[Model], *, required: bool
-) -> Iterator[tuple[str, int]]:
-    """Configurations and models to score on them: all if required, else where meant."""
-    meant = [choose(model.coverage) for model in models]
+    configs: Sequence[str],
+    models: Sequence[Model],
+    meant: Sequence[Sequence[str]],
+    *,
+    required: bool,
+) -> list[tuple[str, int]]:
+    """List configurations and models to score on them: all if required, else where meant."""
+    pairs = []
     for config in configs:
         for i, model in enumerate(models):
             if required or config in meant[i] or model.coverage.is_complete(config):
-                yield config, i
+                pairs.append((config, i))
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
+    return pairs
 
 
-def _score(
-    model: Model, config: str, *, allow_missing: bool, n_bootstrap: int, rng_seed: int
-) -> Scored:
-    (joined,) = join(
-        model.predictions, model.coverage.folder, [config], allow_missing=allow_missing
-    )
-    result = score(**joined.columns, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    run = run_of(model.name, config, joined.columns)
-    return Scored(
-        result | {"n_seeds_left_out": joined.n_seeds_left_out},
-        run.counts,
-        variants_per_seed(run),
-    )
-
-
-def _require_same_labels(folder: Path, configs: Sequence[str]) -> None:
-    """Answers to different labels do not fit into the same tables."""
-    found = {format_in(folder, config).labels: config for config in configs}
-    if len(found) > 1:
-        parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
-        raise ValueError(
-            f"a report: expected problems with the same labels, got {parts}; name configurations "
-            f"of one kind by --config"
-        )
+def _score_all(
+    models: Sequence[Model],
+    pairs: Sequence[tuple[str, int]],
+    *,
+    allow_missing: bool,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> dict[tuple[str, int], Scored]:
+    """Score models on configurations: each pair is read, joined and counted once."""
+    scored = {}
+    with tqdm(total=len(pairs), desc="scoring", unit="result") as progress:
+        for position, model in enumerate(models):
+            configs = [config for config, i in pairs if i == position]
+            if not configs:
+                continue
+            for run in runs_of(model, configs, keep=SCORED, allow_missing=allow_missing):
+                groups = count_run_groups(run)
+                result = score_run(run, groups, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+                per_seed = variants_per_seed(run.counts, groups)
+                scored[run.config, position] = Scored(result, run.counts, per_seed)
+                progress.update()
+    return scored
 
 
 def _configuration(

@@ -1,1 +1,1 @@
-"""From predictions files and datasets to runs, which all figures start from."""
+"""Predictions files and datasets → runs, which all figures start from."""

@@ -1,9 +1,9 @@
-"""A predictions table and a dataset folder → the columns of `scoring.score`."""
+"""Predictions beside a dataset: what a file answers, what that is for, the columns to score."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,33 +11,32 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.layout import (
     all_configurations,
     collections,
+    configurations,
     format_in,
     require_dataset,
+    sources,
     split_files,
 )
-from merge_dataset.schema import LABELS, NLI, SPLITS, ProblemFormat, parse_config_name
-from merge_metric.runs.coverage import (
-    Coverage,
-    check_configurations,
-    choose,
-    cover,
-    read_columns,
-    some,
+from merge_dataset.schema import (
+    LABELS,
+    NLI,
+    PARAPHRASE,
+    SPLITS,
+    ProblemFormat,
+    collection_name,
+    parse_config_name,
 )
 from merge_metric.runs.predictions import PROBABILITIES, labels_of
 
 log = logging.getLogger(__name__)
 
-
-def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """Columns of the dataset by whose values variants can be grouped."""
-    return "word_class", "mlms", *problem_format.mlms, "original", "replacement"
-
+_EXAMPLES: Final = 3
 
 _MANY_GROUPS: Final = 100
 """More make the bootstrap take minutes."""
@@ -45,9 +44,164 @@ _MANY_GROUPS: Final = 100
 _IDENTITY: Final = ("variant_id", "seed_id", "label")
 
 
+# --- Coverage ---
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coverage:
+    """The dataset's problems in a predictions file."""
+
+    folder: Path
+    rows: Mapping[str, NDArray[np.int64]]
+    """File of the dataset → for each of its rows the row of the predictions, or -1."""
+
+    def of(self, config: str, split: str) -> NDArray[np.int64]:
+        """Find each problem of a split: its row in the predictions, or -1."""
+        files = split_files(self.folder, config)[split]
+        return np.concatenate([self.rows[file] for file in files] or [np.empty(0, np.int64)])
+
+    def n_missing(self, config: str, split: str) -> int:
+        """Count the problems of a split that have no prediction."""
+        return int((self.of(config, split) < 0).sum())
+
+    def is_complete(self, config: str) -> bool:
+        """Whether every problem of a configuration has its prediction."""
+        return not any(self.n_missing(config, split) for split in SPLITS)
+
+    def describe_missing(self, config: str) -> str:
+        """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
+        return " and ".join(
+            f"{self.n_missing(config, split):,} of {len(self.of(config, split)):,} {split}"
+            for split in SPLITS
+        )
+
+
+def cover(predictions: pa.Table, folder: Path) -> Coverage:
+    """Find every problem of a dataset folder in a predictions table.
+
+    Raises:
+        NotADirectoryError, ValueError: `folder` is no dataset folder, or there are
+            predictions for problems that it does not hold.
+    """
+    require_dataset(folder)
+    files = dict.fromkeys(
+        file
+        for config in all_configurations(folder)
+        for split in SPLITS
+        for file in split_files(folder, config)[split]
+    )
+    ids = [read_columns(folder, [file], ["variant_id"])["variant_id"] for file in files]
+    every = pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())
+    found = pc.index_in(every, value_set=predictions["variant_id"].combine_chunks())
+    rows = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    _require_known(predictions, rows, folder)
+    ends = np.cumsum([len(column) for column in ids])
+    return Coverage(folder, dict(zip(files, np.split(rows, ends[:-1]), strict=True)))
+
+
+def choose(coverage: Coverage) -> list[str]:
+    """Choose the configurations that a predictions file is meant for.
+
+    For each source that it mentions: all word classes, where every prediction is there or
+    some of every class; else the classes of which it has variants, complete or not, so
+    that a file cut short is noticed. Also the paraphrases, where it has some: their seeds
+    alone, which replacements may share, do not mean them.
+    """
+    chosen = []
+    for source in sources(coverage.folder):
+        names = (collection_name(source), collection_name(source, PARAPHRASE))
+        of_source = [
+            configurations(coverage.folder, name)
+            for name in collections(coverage.folder)
+            if name in names
+        ]
+        begun = [config for configs in of_source for config in _begun(coverage, configs)]
+        # A file with nothing but seeds was cut short, too.
+        chosen += begun or [
+            everything
+            for everything, *_ in of_source
+            if (coverage.of(everything, "seeds") >= 0).any()
+        ]
+    return chosen
+
+
+def _begun(coverage: Coverage, configs: Sequence[str]) -> list[str]:
+    """Choose among a collection's configurations, the whole one first, those predicted."""
+    everything, *classes = configs
+    parts = classes or [everything]
+    begun = [config for config in parts if (coverage.of(config, "variants") >= 0).any()]
+    return [everything] if coverage.is_complete(everything) or begun == parts else begun
+
+
+def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
+    """Check the configurations asked for; each once.
+
+    Raises:
+        ValueError: the folder has no such configuration.
+    """
+    known = all_configurations(folder)
+    if unknown := [config for config in configs if config not in known]:
+        raise ValueError(
+            f"{folder}: expected configurations out of {', '.join(known)}, "
+            f"got {', '.join(map(repr, unknown))}"
+        )
+    return list(dict.fromkeys(configs))
+
+
+def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """Read some columns of some files of a dataset folder, one after the other.
+
+    Raises:
+        ValueError: a file cannot be read, or lacks a column.
+    """
+    tables = []
+    for file in files:
+        try:
+            # Not pq.read_table: it would take a parent folder called a=b for a partition column.
+            with pq.ParquetFile(folder / file) as parquet:
+                tables.append(parquet.read(columns=list(names)).select(names))
+        except (pa.ArrowException, KeyError, OSError) as error:
+            raise ValueError(
+                f"{folder / file}: expected Parquet with the columns {', '.join(names)}, got an "
+                f"error: {error}; `merge-nli check {folder}` says more"
+            ) from error
+    return pa.concat_tables(tables)
+
+
+def preview(values: Any) -> str:
+    """Show the first few values of a column, and that there are more.
+
+    >>> preview(pa.array(["a", "b", "c", "d"]))
+    "'a', 'b', 'c', …"
+    """
+    shown = ", ".join(repr(value.as_py()) for value in values[:_EXAMPLES])
+    return f"{shown}, …" if len(values) > _EXAMPLES else shown
+
+
+def _require_known(predictions: pa.Table, rows: NDArray[np.int64], folder: Path) -> None:
+    unknown = np.ones(len(predictions), bool)
+    unknown[rows[rows >= 0]] = False
+    if not unknown.any():
+        return
+    ids = predictions["variant_id"].filter(pa.array(unknown))
+    raise ValueError(
+        f"expected predictions for problems of the dataset {folder}, got {len(ids):,} of "
+        f"{len(predictions):,} for ids that none of its configurations holds: {preview(ids)}; "
+        f"give the dataset that the model was run on"
+    )
+
+
+# --- Joining ---
+
+
+def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
+    """List the columns of the dataset by whose values variants can be grouped."""
+    return "word_class", "mlms", *problem_format.mlms, "original", "replacement"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """What `scoring.score` needs of one configuration."""
+    """One configuration's columns for `scoring.score`."""
 
     config: str
     columns: dict[str, Any]
@@ -58,32 +212,31 @@ class Joined:
 
 def join(
     predictions: pa.Table,
-    folder: Path,
+    coverage: Coverage,
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
     allow_missing: bool = False,
-) -> list[Joined]:
+) -> Iterator[Joined]:
     """Put predictions beside what the dataset knows of their problems.
 
     Args:
         predictions: From `predictions.read_predictions`.
-        folder: The dataset folder.
-        configs: Configurations to score; by default those of `coverage.choose`.
+        coverage: Of these predictions.
+        configs: Configurations to score; by default those of `choose`.
         by: Columns out of `groupings` to group variants by; word classes always are where
             a configuration has all.
         allow_missing: Leave out seeds of which a prediction, their own or that of a
             variant, is missing.
 
-    Returns:
+    Yields:
         One per configuration, variants in the order of the dataset.
 
     Raises:
-        NotADirectoryError, ValueError: no dataset folder, unknown configurations or
-            columns, predictions for other problems, other gold labels than the dataset's,
+        ValueError: unknown configurations or columns, other gold labels than the dataset's,
             or predictions missing.
     """
-    require_dataset(folder)
+    folder = coverage.folder
     formats = dict.fromkeys(format_in(folder, name) for name in collections(folder))
     known = dict.fromkeys(name for each in formats for name in groupings(each))
     if unknown := [name for name in by if name not in known]:
@@ -91,13 +244,10 @@ def join(
             f"expected columns to group by out of {', '.join(known)}, "
             f"got {', '.join(map(repr, unknown))}"
         )
-    coverage = cover(predictions, folder)
     chosen = check_configurations(folder, configs) or choose(coverage)
-    joined = [
-        _join(predictions, coverage, config, by, allow_missing=allow_missing) for config in chosen
-    ]
+    for config in chosen:
+        yield _join(predictions, coverage, config, by, allow_missing=allow_missing)
     _tell_unscored(predictions, coverage, chosen)
-    return joined
 
 
 def _join(
@@ -137,7 +287,7 @@ def _join(
 
 
 def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:
-    """What `scoring.score` needs of the dataset."""
+    """Columns for `scoring.score` from the dataset."""
     columns: dict[str, Any] = {
         "references": variants["label"].to_numpy(),
         "seed_ids": variants["seed_id"].to_pylist(),
@@ -158,7 +308,7 @@ def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, An
 def _answers(
     predictions: pa.Table, rows: NDArray[np.int64], own_rows: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """What `scoring.score` needs of the model: rows of the variants and of their seeds."""
+    """Columns for `scoring.score` from the model: rows of the variants and of their seeds."""
     prediction = predictions["prediction"].to_numpy()
     columns = {"predictions": prediction[rows], "seed_predictions": prediction[own_rows]}
     columns |= label_columns(predictions)
@@ -169,7 +319,7 @@ def _answers(
 
 
 def label_columns(predictions: pa.Table) -> dict[str, Any]:
-    """The labels, where `scoring.score` has to be told them."""
+    """Keyword `labels` of `scoring.score`, where it has to be told them."""
     labels = labels_of(predictions)
     return {} if labels == LABELS else {"labels": labels}
 
@@ -189,14 +339,14 @@ def _seeds_of(variants: pa.Table, seeds: pa.Table, config: str) -> NDArray[np.in
         ids = variants["seed_id"].filter(pc.is_null(found)).unique()
         raise ValueError(
             f"{config}: expected the seed of every variant in the dataset, got none for "
-            f"{some(ids)}; the dataset is damaged, see `merge-nli check`"
+            f"{preview(ids)}; the dataset is damaged, see `merge-nli check`"
         )
     seed: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     if (bare := np.bincount(seed, minlength=len(seeds)) == 0).any():
         ids = seeds["seed_id"].filter(pa.array(bare))
         raise ValueError(
             f"{config}: expected variants of every seed in the dataset, got none of "
-            f"{some(ids)}; the dataset is damaged, see `merge-nli check`"
+            f"{preview(ids)}; the dataset is damaged, see `merge-nli check`"
         )
     return seed
 
@@ -219,7 +369,8 @@ def _require_same_identity(
             theirs, ours = labels[theirs], labels[ours]
         raise ValueError(
             f"{config}: expected the {what} that the dataset has in the column {name}, got "
-            f"another for {len(given):,} of {there.sum():,} problems: {some(given['variant_id'])}; "
+            f"another for {len(given):,} of {there.sum():,} problems: "
+            f"{preview(given['variant_id'])}; "
             f"for {first!r} expected {ours!r}, got {theirs!r}: is this the dataset that the "
             f"model was run on, and are the labels {', '.join(labels)} in this order?"
         )
@@ -258,7 +409,7 @@ def _judge_missing(
     if coverage.n_missing(config, "seeds") == len(seeds):
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
     raise ValueError(
-        f"{config}: {missing}: {some(ids)}; {advice}{_less_incomplete(coverage, config)}"
+        f"{config}: {missing}: {preview(ids)}; {advice}{_less_incomplete(coverage, config)}"
     )
 
 

@@ -9,9 +9,10 @@ that order). Of NLI the labels are `LABELS`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,8 @@ from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
+log = logging.getLogger(__name__)
+
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
 REQUIRED: Final = (*IDS, *ANSWERS)
@@ -32,6 +35,8 @@ PROBABILITIES: Final = "probabilities"
 _LABELS: Final = b"labels"
 """Key of a table's metadata under which `labelled` notes labels."""
 SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
+METADATA_KEY: Final = b"merge_nli"
+"""In the Parquet metadata: a JSON object that describes how a file was made."""
 
 _JSON_TYPES: Final = {
     **dict.fromkeys(IDS, (pa.string(),)),
@@ -331,3 +336,51 @@ def _read_parquet(path: Path) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: expected a Parquet file, got an error: {error}") from error
     return table
+
+
+# --- Metadata ---
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Read a Parquet file's description of how it was made.
+
+    Returns:
+        A JSON object; empty where there is no file, or it has none.
+    """
+    if path.suffix != ".parquet" or not path.is_file():
+        return {}
+    try:
+        return metadata_of(pq.read_schema(path))
+    except (pa.ArrowException, OSError):
+        return {}  # reading the file itself will say what is wrong
+    except ValueError:
+        log.warning("%s: expected a JSON object in its metadata %r", path, METADATA_KEY.decode())
+        return {}
+
+
+def metadata_of(schema: pa.Schema) -> dict[str, Any]:
+    """Read the description of how a table was made from its schema.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {value!r}")
+    return value
+
+
+def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:
+    """Give a table a description of how it was made, as its only metadata."""
+    return table.replace_schema_metadata({METADATA_KEY: json.dumps(value, ensure_ascii=False)})
+
+
+def model_name(path: Path) -> str:
+    """Name a model: as the predictions file's metadata does, else like the file."""
+    stem = path.name
+    for suffix in SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    metadata = read_metadata(path)
+    name = str(metadata.get("short_name") or metadata.get("name") or "").rstrip("/\\")
+    # Where it is a folder of someone's machine, its last part.
+    return (Path(name).name if Path(name).is_absolute() else name) or stem

@@ -107,7 +107,7 @@ def factorize_together(first: Column, second: Column) -> tuple[list[Any], tuple[
     return values, (codes[: len(first)], codes[len(first) :])
 
 
-def some(values: Sequence[Any]) -> str:
+def preview(values: Sequence[Any]) -> str:
     """The first few values, and how many more there are."""
     shown = ", ".join(map(repr, values[:_EXAMPLES]))
     more = len(values) - _EXAMPLES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,6 +11,22 @@ import numpy as np
 from .columns import Ints
 from .counts import SeedCounts, count
 from .inputs import Rows
+
+
+def count_all_groups(
+    rows: Rows, groups: Mapping[str, Sequence[Any]], opposites: tuple[tuple[str, str], ...]
+) -> dict[str, dict[str, SeedCounts]]:
+    """Counts per value of several columns, see `count_groups`: name → value → counts.
+
+    Raises:
+        ValueError: no mapping, or not one entry per row.
+    """
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
+    return {
+        str(name): count_groups(rows, str(name), values, opposites)
+        for name, values in groups.items()
+    }
 
 
 def count_groups(

@@ -18,7 +18,7 @@ from .columns import (
     check_ids,
     factorize,
     factorize_together,
-    some,
+    preview,
 )
 from .options import label_names
 
@@ -143,7 +143,7 @@ def split_predictions(
         wrong = [names[code] for code in variant[rows[differs]].tolist()]
         raise ValueError(
             f"label: expected the gold label of its seed for every variant, got another for "
-            f"{some(wrong)}"
+            f"{preview(wrong)}"
         )
     table = None if probabilities is None else _table(probabilities, len(variant))
     return {
@@ -169,7 +169,7 @@ def _label_codes(name: str, column: Column, labels: tuple[str, ...]) -> Ints:
         found = sorted({column[row] for row in rows[:10_000].tolist()})
         found = [value if isinstance(value, str) else int(value) for value in found]
         raise ValueError(
-            f"{name}: expected labels out of {known}, got {some(found)} "
+            f"{name}: expected labels out of {known}, got {preview(found)} "
             f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
             "rows without a gold label must be left out"
         )
@@ -286,7 +286,7 @@ def _require_unique_variants(
         (ids[pair % len(ids)], names[pair // len(ids)]) for pair in distinct[times > 1].tolist()
     ]
     raise ValueError(
-        f"expected each variant once per seed, got duplicate (seed, variant): {some(twice)}; "
+        f"expected each variant once per seed, got duplicate (seed, variant): {preview(twice)}; "
         "drop the repeated rows"
     )
 
@@ -296,7 +296,7 @@ def _require_distinct(variant: Ints, names: Sequence[Any]) -> None:
     if len(distinct) < len(variant):
         twice = [names[code] for code in distinct[times > 1].tolist()]
         raise ValueError(
-            f"variant_id: expected one row per id, got duplicates of {some(twice)}: "
+            f"variant_id: expected one row per id, got duplicates of {preview(twice)}: "
             "drop the repeated rows"
         )
 
@@ -315,7 +315,7 @@ def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tu
         (without_variants, "variants"),
     ):
         if len(lacking):
-            found = some([names[code] for code in lacking.tolist()])
+            found = preview([names[code] for code in lacking.tolist()])
             raise ValueError(
                 f"expected every seed to have {what}, got a seed with no such rows: {found}; "
                 "complete the predictions or leave the seed out"

@@ -82,6 +82,19 @@ def check_count(name: str, value: Any) -> int:
     return operator.index(value)
 
 
+def check_settings(correctness_threshold: Any, n_bootstrap: Any, rng_seed: Any) -> dict[str, int]:
+    """The settings of a score, checked, by their names.
+
+    Raises:
+        ValueError: one is no integer, or out of range.
+    """
+    return {
+        "correctness_threshold": check_threshold(correctness_threshold),
+        "n_bootstrap": check_count("n_bootstrap", n_bootstrap),
+        "rng_seed": check_count("rng_seed", rng_seed),
+    }
+
+
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Label probabilities, one row per variant, scaled to sum to exactly 1.
 

@@ -17,9 +17,9 @@ import numpy as np
 from .counts import SeedCounts, count
 from .divergence import distribution_shift
 from .figures import THRESHOLDS, figures
-from .groups import count_groups
+from .groups import count_all_groups
 from .inputs import Rows, read_rows
-from .options import check_count, check_opposites, check_probabilities, check_threshold
+from .options import check_opposites, check_probabilities, check_settings
 from .resampling import CONFIDENCE, bootstrap, interval
 from .signature import render, signature
 
@@ -74,9 +74,7 @@ def score(
     Raises:
         ValueError: an input is unusable; the message says what was expected.
     """
-    threshold = check_threshold(correctness_threshold)
-    replicates = check_count("n_bootstrap", n_bootstrap)
-    generator_seed = check_count("rng_seed", rng_seed)
+    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     rows = read_rows(
         predictions=predictions,
         references=references,
@@ -87,12 +85,50 @@ def score(
         variant_ids=variant_ids,
     )
     pairs = check_opposites(opposites, rows.labels)
-    counts = count(rows, pairs)
+    return score_counts(
+        rows,
+        count(rows, pairs),
+        None if groups is None else count_all_groups(rows, groups, pairs),
+        opposites=pairs,
+        probabilities=probabilities,
+        seed_probabilities=seed_probabilities,
+        **settings,
+    )
+
+
+def score_counts(
+    rows: Rows,
+    counts: SeedCounts,
+    groups: Mapping[str, Mapping[str, SeedCounts]] | None = None,
+    *,
+    opposites: tuple[tuple[str, str], ...],
+    probabilities: Any = None,
+    seed_probabilities: Any = None,
+    correctness_threshold: int,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> dict[str, Any]:
+    """`score` from rows that are read and counted already.
+
+    Args:
+        rows: n rows.
+        counts: Of all of them.
+        groups: Name → value → counts of the rows with that value.
+        opposites: By which they were counted.
+        probabilities: As `score` takes them.
+        seed_probabilities: As `score` takes them.
+        correctness_threshold: Like the other settings from `options.check_settings`.
+        n_bootstrap: Replicates; 0 leaves intervals out.
+        rng_seed: Of the bootstrap.
+
+    Raises:
+        ValueError: the probabilities are unusable.
+    """
     summary = partial(
         summarise,
-        correctness_threshold=threshold,
-        n_bootstrap=replicates,
-        rng_seed=generator_seed,
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
     )
     result = summary(counts)
     result["by_label"] = {
@@ -100,23 +136,18 @@ def score(
         for code in np.unique(counts.gold).tolist()
     }
     if groups is not None:
-        if not isinstance(groups, Mapping):
-            raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
         result["by_group"] = {
-            str(name): {
-                value: summary(part)
-                for value, part in count_groups(rows, str(name), values, pairs).items()
-            }
-            for name, values in groups.items()
+            name: {value: summary(part) for value, part in parts.items()}
+            for name, parts in groups.items()
         }
     if probabilities is not None or seed_probabilities is not None:
         result |= label_shift(rows, probabilities, seed_probabilities)
     parts = signature(
         counts,
-        correctness_threshold=threshold,
-        opposites=pairs,
-        n_bootstrap=replicates,
-        rng_seed=generator_seed,
+        correctness_threshold=correctness_threshold,
+        opposites=opposites,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
         confidence=CONFIDENCE,
     )
     return result | {"signature": render(parts), "signature_short": render(parts, short=True)}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from helpers.metric_oracle import LABELS, Row, columns
 from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
-from merge_metric.runs.run import Run, run_of
+from merge_metric.runs.run import Run, make_run
 
 MLMS = ("bert", "bert-large", "roberta", "albert")
 
@@ -60,7 +60,7 @@ def run(
             "word_class": [group["word"][0] for group in groups],
             "mlms": [list(group["mlm"]) for group in groups],
         }
-    return run_of(model, config, given, dataset=dataset)
+    return make_run(model, config, given, dataset=dataset)
 
 
 def text_of(seed: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from helpers.metric_oracle import Row
 from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, arrow_schema
-from merge_metric.runs.run import Run, run_of
+from merge_metric.runs.run import Run, make_run
 
 LETTERS = "ENC"
 
@@ -119,4 +119,4 @@ def run_with_probabilities(
     before = [distribution(labels.index(r.own), f"{model}{r.seed_id}") for r in rows]
     given = {**columns, "probabilities": after, "seed_probabilities": before}
     keep = ("probabilities", "seed_probabilities")
-    return run_of(model, config, given, keep=keep), after, before
+    return make_run(model, config, given, keep=keep), after, before

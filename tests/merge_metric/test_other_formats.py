@@ -30,8 +30,13 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import as_pairs
-from merge_metric.runs.metadata import with_metadata
-from merge_metric.runs.predictions import labelled, labels_of, read_predictions, write_predictions
+from merge_metric.runs.predictions import (
+    labelled,
+    labels_of,
+    read_predictions,
+    with_metadata,
+    write_predictions,
+)
 from merge_metric.runs.run import common_labels, parse_source, read_runs
 from merge_metric.score import ALL_ROWS, score_file
 
@@ -307,7 +312,7 @@ def test_a_report_on_different_labels(folder: Path, tmp_path: Path) -> None:
     """Is refused."""
     paths = [write(tmp_path / "p.parquet", OF_PAIRS), write(tmp_path / "r.parquet", OF_READING)]
     said = run_cli("report", *paths, "--dataset", folder, "--out", tmp_path / "r.html", code=2)
-    assert "a report: expected problems with the same labels, got pairs: other, same" in said
+    assert "error: expected problems with the same labels, got pairs: other, same" in said
 
 
 def test_texts_as_pairs() -> None:

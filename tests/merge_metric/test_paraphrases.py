@@ -16,7 +16,7 @@ from merge_metric.compare import compare_files
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
-from merge_metric.runs.coverage import choose, cover
+from merge_metric.runs.join import choose, cover
 from merge_metric.score import score_file
 from merge_metric.tables.score_text import render
 

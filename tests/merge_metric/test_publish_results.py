@@ -14,7 +14,7 @@ from helpers.loopback_hub import Entry, Repo
 from helpers.publishing import STRANGER, TOKEN, Desk, Result, desk_at_a_hub
 from helpers.scored_folder import predicted, without, write_folder, write_rows
 
-from merge_metric.runs.metadata import with_metadata
+from merge_metric.runs.predictions import with_metadata
 
 pytestmark = pytest.mark.xdist_group("publish-results")  # one process for all commands
 

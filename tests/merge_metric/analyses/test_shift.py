@@ -13,7 +13,7 @@ from helpers.sensitivity_data import run_with_probabilities
 
 from merge_metric.analyses.confidence import confidence
 from merge_metric.analyses.shift import shift
-from merge_metric.runs.run import Run, run_of
+from merge_metric.runs.run import Run, make_run
 
 Exact = dict[str, float | None]
 
@@ -91,7 +91,7 @@ def test_by_hand() -> None:
     given: dict[str, Any] = columns(rows)
     given["seed_probabilities"] = [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
     given["probabilities"] = [[0.5, 0.5, 0], [1, 0, 0], [0, 1, 0]]
-    one = run_of("m", "snli", given, keep=("probabilities", "seed_probabilities"))
+    one = make_run("m", "snli", given, keep=("probabilities", "seed_probabilities"))
     (row,) = shift([one]).rows
     assert (row["n_unchanged"], row["n_changed"]) == (1, 1)
     assert row["jsd_unchanged"] == pytest.approx(0.311278124459)  # of (1, 0) and (.5, .5)

@@ -26,8 +26,7 @@ from merge_metric.models.classifier import Classifier
 from merge_metric.predict.journal import open_journal
 from merge_metric.predict.problems import Pair, read_problems, seeds_of
 from merge_metric.predict.run import predict, run
-from merge_metric.runs.metadata import METADATA_KEY, read_metadata
-from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.predictions import METADATA_KEY, read_metadata, read_predictions
 
 ROOT = Path(__file__).parents[3]
 

@@ -190,14 +190,15 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
 
 def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
     """Against `score` of the rows of these seeds, and a bootstrap spelt out."""
-    evidence, folder, files = mixed
+    evidence, _folder, files = mixed
     (contrast,) = evidence.classes[0].contrasts
     assert [(row["model"], row["config"]) for row in contrast.rows] == [
         (model, config) for model in files for config in ("snli", "snli_paraphrases")
     ]
     for row in contrast.rows:
         model = evidence.models[evidence.names.index(row["model"])]
-        both = [join(model.predictions, folder, [c])[0] for c in ("snli", "snli_paraphrases")]
+        configs = ("snli", "snli_paraphrases")
+        both = list(join(model.predictions, model.coverage, configs))
         shared = set.intersection(*(set(each.columns["seed_ids"]) for each in both))
         columns = next(each.columns for each in both if each.config == row["config"])
         keep = [i for i, seed in enumerate(columns["seed_ids"]) if seed in shared]

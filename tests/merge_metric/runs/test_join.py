@@ -21,7 +21,7 @@ from helpers.scored_folder import (
     write_rows,
 )
 
-from merge_metric.runs.join import Joined, join
+from merge_metric.runs.join import Joined, cover, join
 from merge_metric.runs.predictions import validate
 
 
@@ -36,7 +36,8 @@ def table(rows: Rows) -> pa.Table:
 
 
 def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Joined]:
-    return join(table(rows), folder, configs, **options)
+    predictions = table(rows)
+    return list(join(predictions, cover(predictions, folder), configs, **options))
 
 
 def plain(columns: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""The one road: what commands read, join and count, and how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.report_data import paraphrased, problems, write_predictions
+
+from merge_metric.analyses.analyse import analyse
+from merge_metric.compare import compare_files
+from merge_metric.report.evidence import gather
+from merge_metric.runs import run as runs_module
+from merge_metric.score import score_file
+
+STEPS = ("read_predictions", "cover", "read_rows", "count")
+"""From a file to counts."""
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Three models on replacements and paraphrases; of the last a file for each half."""
+    place = tmp_path_factory.mktemp("road")
+    made = paraphrased(problems(8))
+    folder = made.write(place / "merge-nli")
+    files = []
+    for name in ("a", "b"):
+        files.append(write_predictions(place / f"{name}.parquet", made.predictions(0.6, name)))
+    rows = made.predictions(0.8, "c")
+    half = len(rows) // 2
+    for number, part in enumerate((rows[:half], rows[half:])):
+        files.append(write_predictions(place / f"c{number}.parquet", part))
+    return folder, [f"{path.stem[0]}={path}" for path in files]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each step is taken, wherever it is called from."""
+    calls: Counter[str] = Counter()
+
+    def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments, **options)
+
+        return call
+
+    for name in STEPS:
+        original = getattr(runs_module, name)
+        for module in ("runs.run", "score", "seed_variant_accuracy.scoring"):
+            target = f"merge_metric.{module}.{name}"
+            monkeypatch.setattr(target, counting(name, original), raising=False)
+    return calls
+
+
+def test_report_counts_each_model_and_configuration_once(
+    case: tuple[Path, list[str]], counted: Counter[str]
+) -> None:
+    """Four files of three models on two configurations."""
+    folder, files = case
+    evidence = gather(files, folder, n_bootstrap=0)
+    assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]
+    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+
+
+def test_compare_counts_each_model_and_configuration_once(
+    case: tuple[Path, list[str]], counted: Counter[str]
+) -> None:
+    """The same as of a report."""
+    folder, files = case
+    found = compare_files(files, folder, n_bootstrap=10)
+    assert [(each.config, len(each.models.rows)) for each in found] == [
+        ("snli", 3),
+        ("snli_paraphrases", 3),
+    ]
+    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+
+
+def test_analyse_counts_each_model_and_configuration_once(
+    case: tuple[Path, list[str]], counted: Counter[str]
+) -> None:
+    """Parts of a model's answers are joined here too."""
+    folder, files = case
+    table, _ = analyse("matching", files, folder)
+    assert [row["model"] for row in table.rows] == ["a", "b", "c"]
+    assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
+
+
+def test_score_counts_each_configuration_once(
+    case: tuple[Path, list[str]], counted: Counter[str]
+) -> None:
+    """One file, two configurations; groups are counted apart."""
+    folder, files = case
+    results = score_file(files[0].partition("=")[2], folder, n_bootstrap=0)
+    assert list(results) == ["snli", "snli_paraphrases"]
+    assert counted == {"read_predictions": 1, "cover": 1, "read_rows": 2, "count": 2}
+
+
+def test_parts_of_a_model_are_one_model_everywhere(case: tuple[Path, list[str]]) -> None:
+    """Figures of the halves together are those of the report on the same files."""
+    folder, files = case
+    found = compare_files(files, folder, n_bootstrap=10)
+    evidence = gather(files, folder, n_bootstrap=10)
+    for comparison, configuration in zip(found, evidence.configurations, strict=True):
+        assert configuration.comparison is not None
+        assert comparison.as_dict() == configuration.comparison.as_dict()
