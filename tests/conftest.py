@@ -1,24 +1,54 @@
-"""Shared fixtures: everything runs offline, in an empty home of its own."""
+"""Shared fixtures and the two tiers: everything runs offline, in an empty home of its own."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "shared"
 """Real data and models; absent in most checkouts."""
+
+OF_THEIR_OWN = ("benchmarks", "harnesses", "legacy")
+"""Folders with targets of their own, read only where they are named: their imports take seconds."""
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+# Examples of a property: few in the first tier, many in the second. A busy machine is no failure.
+for name, examples in (("fast", 20), ("full", 200)):
+    hypothesis.settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile("fast")
 
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out folders that no argument names."""
+    if collection_path.parent != TESTS or collection_path.name not in OF_THEIR_OWN:
+        return None
+    asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
+    named = any(path.resolve().is_relative_to(collection_path) for path in asked)
+    return None if named else True
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs real data, and put cases named by `slow(but=…)` into the first tier."""
     for item in items:
         if "real" in item.keywords and not SHARED.is_dir():
             item.add_marker(pytest.mark.skip(reason=f"needs {SHARED}"))
+        slow = item.get_closest_marker("slow")
+        case = item.callspec.id if hasattr(item, "callspec") else None
+        if slow and case in slow.kwargs.get("but", ()):
+            item.own_markers.remove(slow)
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def test_make_targets_are_those_of_the_readme() -> None:
     assert "merge-nli demo" in makefile
 
 
+@pytest.mark.slow
 def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str]) -> None:
     """Funnel, eligible seeds, folders, and lines to load it stand in the output."""
     cwd, _, output = demo
@@ -75,6 +76,7 @@ def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str])
     assert (cwd / "merge-nli/README.md").is_file()
 
 
+@pytest.mark.slow
 def test_demo_runs_a_model(demo: tuple[Path, Path, str]) -> None:
     """The bundled classifier, scored and reported on."""
     cwd, _, output = demo
@@ -87,6 +89,7 @@ def test_demo_runs_a_model(demo: tuple[Path, Path, str]) -> None:
     assert "<html" in (cwd / "runs/demo/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     """All Python blocks, in order, in the directory where the demo ran."""
     cwd, home, _ = demo
@@ -95,6 +98,7 @@ def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     assert (cwd / "runs/mine/union/variants.parquet").is_file()
 
 
+@pytest.mark.slow
 def test_lines_that_demo_prints_load_from_anywhere(
     demo: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
@@ -107,6 +111,7 @@ def test_lines_that_demo_prints_load_from_anywhere(
     assert "variants: Dataset" in run([sys.executable, "-c", code], tmp_path, home)
 
 
+@pytest.mark.slow
 def test_score_command_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     """Predictions that are all gold, over the demo's dataset: everything is 100 %."""
     cwd, home, _ = demo
@@ -122,6 +127,7 @@ def test_score_command_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
     assert re.search(r"172 / 21,341", output)
 
 
+@pytest.mark.slow
 def test_model_commands_of_the_readme_run(demo: tuple[Path, Path, str]) -> None:
     """A random model in place of the README's, against one that is always right."""
     cwd, home, _ = demo
@@ -137,6 +143,7 @@ def test_model_commands_of_the_readme_run(demo: tuple[Path, Path, str]) -> None:
     assert "<html" in (cwd / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_generate_command_of_the_readme_runs(tmp_path: Path) -> None:
     """The README's command, with a small file in SNLI's format and the bundled model."""
     problems = (ROOT / "generation/demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
@@ -171,6 +178,7 @@ def test_ablation_command_of_the_readme_is_known() -> None:
         assert option in help_text
 
 
+@pytest.mark.slow
 def test_export_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
     """On the demo's dataset; what runs the tasks is tested with the harnesses."""
     cwd, home, _ = demo
@@ -184,6 +192,7 @@ def test_export_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_pat
     assert (tmp_path / "merge-nli/croissant.json").is_file()
 
 
+@pytest.mark.slow
 def test_publish_commands_of_the_readme_run(demo: tuple[Path, Path, str], tmp_path: Path) -> None:
     """Against a Hub on loopback; dataset and metric are loaded back from there."""
     cwd, _, _ = demo

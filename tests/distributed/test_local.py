@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 from helpers import namespaces
+from helpers.processes import PATIENCE, running
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
 from generation.executors.plan import Plan, Resources
 from generation.executors.run import run_units
+
+pytestmark = pytest.mark.slow  # workers are processes, which import much
 
 
 def run(folder: Path, names: list[str], **options: Any) -> None:
@@ -154,16 +157,18 @@ def test_a_long_list_of_failures_is_cut(tmp_path: Path, monkeypatch: pytest.Monk
 def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
     """However it ends: otherwise two would write the same files when it is resumed."""
     code = f"""
+import signal
 from pathlib import Path
 from generation.executors.run import run_units
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"], executor="local",
           tasks=2, workers=2)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
+    with running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         pids = tmp_path / "pids"
         eventually(lambda: pids.is_dir() and len(outputs_of(pids)) == 2)
         process.send_signal(how)
-        process.wait()
+        process.wait(PATIENCE)
     eventually(lambda: not any(map(is_alive, outputs_of(pids))))
 
 

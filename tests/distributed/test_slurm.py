@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from helpers import slurm_cluster
+from helpers import processes, slurm_cluster
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
@@ -90,7 +90,7 @@ def test_a_cancelled_job(cluster: SlurmCluster, tmp_path: Path) -> None:
     """Someone else's scancel ends the wait."""
     cancel = f"until [ -e {tmp_path}/pids/sleep-0 ]; do sleep 0.2; done; scancel --user=root"
     with (
-        subprocess.Popen(["bash", "-c", cancel]),
+        processes.running(["bash", "-c", cancel]),
         pytest.raises(RuntimeError, match="task 0: CANCELLED, "),
     ):
         run(tmp_path, ["sleep-0"], 1)
@@ -105,14 +105,14 @@ from generation.executors.run import run_units
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+    with processes.running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         while not (tmp_path / "pids" / "sleep-0").exists():
             assert process.poll() is None
             time.sleep(0.2)
         with pytest.raises(RuntimeError, match="found 1 tasks of an earlier command"):
             run(tmp_path, ["fine-0"], 1)
         process.send_signal(signal.SIGINT)
-        process.wait()
+        process.wait(processes.PATIENCE)
     assert process.returncode != 0
     while cluster.ask("squeue", "--noheader"):
         time.sleep(0.2)

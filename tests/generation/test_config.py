@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import BUNDLED_MLM, Config, ablation_names, bundled_path, recipe_names
 from merge_dataset.schema import LABELS, WORD_CLASSES
-
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 PAPER_MLMS = (
     "google-bert/bert-base-cased",
@@ -330,7 +327,6 @@ _SETTINGS = st.fixed_dictionaries(
 )
 
 
-@modest
 @given(_SETTINGS)
 def test_toml_round_trip(settings: dict[str, Any]) -> None:
     """What is written as TOML reads back as the same configuration."""

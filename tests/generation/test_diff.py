@@ -37,6 +37,7 @@ def eligible(folder: Path, *names: str) -> set[tuple[str, ...]]:
     return {tuple(row[name] for name in names) for row in rows}
 
 
+@pytest.mark.slow(but=("union",))
 @pytest.mark.parametrize("name", ["fine", "union"])
 def test_counts_are_those_of_sets(run: RunFolder, name: str) -> None:
     """By class and over all, a seed of two classes counted once over all."""

@@ -15,7 +15,7 @@ import pytest
 from helpers import set_algebra
 from helpers.reference import Expected, reference
 from helpers.tiny_models import tiny_model
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config
@@ -43,9 +43,6 @@ from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat, arrow_schema,
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
-modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
-
 
 # --- Equation 1 over n texts ---
 
@@ -65,7 +62,6 @@ def sets_by_text(draw: st.DrawFn) -> tuple[int, list[dict[int, set[str]]]]:
     return texts, words
 
 
-@modest
 @given(sets_by_text(), st.sampled_from(["intersection", "union"]))
 def test_equation_1_over_any_texts(
     case: tuple[int, list[dict[int, set[str]]]], combine: str
@@ -341,6 +337,7 @@ def config_of(tmp_path: Path, **changes: Any) -> Config:
     return Config(**{**values, **changes})
 
 
+@pytest.mark.slow
 def test_three_texts_against_the_reference(tmp_path: Path) -> None:
     """Two masked LMs on problems of three texts find what the slow reference finds."""
     models = {kind: tiny_model(kind) for kind in ("bert-uncased", "roberta")}

@@ -140,6 +140,7 @@ def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens
     assert bytes_made(other) == bytes_made(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_blocks_and_workers_change_no_byte(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -156,6 +157,7 @@ def test_blocks_and_workers_change_no_byte(
     assert read_json(other.manifest)["funnel"] == read_json(run.manifest)["funnel"]
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ def pieces_config(run: Path, **settings: object) -> Config:
     return demo_config(run, max_pieces=2, **settings).overlaid(None, {"limit": 6})
 
 
+@pytest.mark.slow
 def test_words_of_several_pieces_are_among_the_replacements(
     run: RunFolder, run_of_pieces: RunFolder
 ) -> None:
@@ -254,6 +257,7 @@ def test_words_of_several_pieces_are_among_the_replacements(
     assert "max_pieces" not in run.manifest.read_text()
 
 
+@pytest.mark.slow
 def test_words_of_several_pieces_make_the_same_bytes(
     run_of_pieces: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ def test_the_reference_knows_the_named_cases() -> None:
     assert not keeps_class("He is playing.", "playing", "took", "fine")
 
 
+@pytest.mark.slow(but=("roberta",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
     """With a single MLM of any kind the pipeline finds what the reference finds."""
@@ -221,6 +222,7 @@ def test_one_mlm_of_every_kind(kind: str, seeds: list[Seed], tmp_path: Path) -> 
     assert_equal(run_pipeline(tmp_path / "run", seeds, models), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-cased", "modernbert"])
 def test_the_whole_vocabulary(kind: str, seeds: list[Seed], tmp_path: Path) -> None:
     """More suggestions than there are tokens leave the whole vocabulary to choose from."""
@@ -241,6 +243,7 @@ def together(seeds: list[Seed], tagger: Tagger, tmp_path_factory: pytest.TempPat
     return run
 
 
+@pytest.mark.slow
 def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) -> None:
     """A replacement validated by different MLMs in p and in h counts; each is on record."""
     expected = expected_of_three(seeds)
@@ -251,6 +254,7 @@ def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) 
     assert_equal(rebuild(together, tmp_path), expected)
 
 
+@pytest.mark.slow(but=("tag_match=fine", "class_filter=False", "word_classes=('adjective',)"))
 @pytest.mark.parametrize(
     "options",
     [
@@ -331,6 +335,7 @@ class OfPieces:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masking", ["single", "joint"])
 @pytest.mark.parametrize("k", [15, 1000])
 def test_words_of_several_pieces(

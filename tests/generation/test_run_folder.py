@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.replacement_tables import Replacement, replacements_in, table_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.problems.on_disk import read_block
@@ -27,11 +27,7 @@ from generation.run_tables import (
 )
 from merge_dataset.files import write_table
 
-modest = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
-
-@modest
 @given(st.text(max_size=30))
 def test_a_slug_is_a_file_name(text: str) -> None:
     """Letters, digits, dots and hyphens; what is one already stays."""
@@ -95,7 +91,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tables") / "t.parquet"
 
 
-@modest
 @given(seeds=st.lists(SEEDS, max_size=5))
 def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
     """As they were, whatever is in them."""
@@ -105,7 +100,6 @@ def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
     assert (read_block(file, 0) if seeds else []) == seeds
 
 
-@modest
 @given(replacements=st.lists(REPLACED, max_size=5))
 def test_replacements_read_back_sorted(file: Path, replacements: list[Replacement]) -> None:
     """All of them, log-odds to the bit, by seed, class, word and replacement."""
@@ -120,7 +114,6 @@ def test_replacements_read_back_sorted(file: Path, replacements: list[Replacemen
     assert sorted(map(repr, read)) == sorted(map(repr, replacements))
 
 
-@modest
 @given(st.lists(EXCLUDED, max_size=5))
 def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
     """By seed, class and word, those without a class or word first; none is lost."""
@@ -132,7 +125,6 @@ def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
     assert sorted(map(repr, read)) == sorted(map(repr, exclusions))
 
 
-@modest
 @given(st.lists(REPLACED, max_size=5, unique_by=lambda r: (r.seed_id, r.word, r.replacement)))
 def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> None:
     """The same replacements in another order make the same table."""

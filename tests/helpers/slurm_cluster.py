@@ -140,7 +140,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        process.wait(10)
 
 
 def _wait_for(condition: Callable[[], bool], folder: Path, seconds: float = 30) -> None:

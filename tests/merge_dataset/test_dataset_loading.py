@@ -36,6 +36,7 @@ def stored(*files: Path) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
+@pytest.mark.slow
 def test_by_name_from_the_working_directory(dataset: Path, python: Python) -> None:
     """The folder in the working directory loads by its bare name, streamed or not."""
     loaded = python(
@@ -79,6 +80,7 @@ print(json.dumps([list(data["variants"]["log_odds"]), data["seeds"].features["la
                   list(datasets.load_dataset("merge-nli", "anli-r1")["variants"]["source"])]))"""
 
 
+@pytest.mark.slow
 def test_registered_by_name_from_anywhere(
     make_run: Callable[..., Path],
     dataset: Path,
@@ -110,6 +112,7 @@ def test_registered_by_name_from_anywhere(
     assert python(ANYWHERE, elsewhere) == first
 
 
+@pytest.mark.slow
 def test_folder_exported_anew_loads_anew(
     dataset: Path, python: Python, edit: Callable[..., None], tmp_path: Path
 ) -> None:

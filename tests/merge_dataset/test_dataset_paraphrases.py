@@ -406,6 +406,7 @@ def test_card_of_anli(tmp_path: Path) -> None:
 # --- Loading ---
 
 
+@pytest.mark.slow
 def test_loads_by_name_and_registered(
     both: Path, python: Callable[[str, Path], Any], tmp_path: Path
 ) -> None:

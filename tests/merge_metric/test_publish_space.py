@@ -56,6 +56,7 @@ def test_dry_run(desk: Desk) -> None:
     assert desk.hub.repos == {}
 
 
+@pytest.mark.slow
 def test_publishing_and_again(desk: Desk) -> None:
     """The folder as it is, loaded by `evaluate` from the private Space; then nothing changes."""
     arguments = ("metric", "--repo", NAME, "--private", "--yes", "--format", "json")
@@ -84,6 +85,7 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
     assert set(repo.at()) == {"logo.png", *local()}
 
 
+@pytest.mark.slow
 def test_space_that_does_not_load(desk: Desk) -> None:
     """What `evaluate` says is told."""
     desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"

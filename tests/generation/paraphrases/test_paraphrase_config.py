@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.paraphrases.candidates import Decoding
 from generation.paraphrases.config import ParaphraseConfig
 from merge_dataset.schema import LABELS
-
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 
 def config(**changes: Any) -> ParaphraseConfig:
@@ -67,7 +64,6 @@ _SETTINGS = st.fixed_dictionaries(
 )
 
 
-@modest
 @given(_SETTINGS)
 def test_toml_round_trip(values: dict[str, Any]) -> None:
     """What is written as TOML reads back as the same configuration."""

@@ -36,6 +36,7 @@ def write(request: Any) -> list[Any]:
     return [candidate(hypothesis), candidate(""), candidate(swapped), candidate("Nobody.")]
 
 
+@pytest.mark.slow
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From problems to fooling rates of two models, each with paraphrases of its own."""
     monkeypatch.chdir(tmp_path)

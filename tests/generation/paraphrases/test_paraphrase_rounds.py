@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.paraphrasing import INSTRUCTION, candidate
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.paraphrases.candidates import Candidate, Request
@@ -24,9 +24,6 @@ from generation.paraphrases.rounds import (
     run_rounds,
     temperature_of,
 )
-
-modest = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 GIRL = "A girl jumps."
 
@@ -265,7 +262,6 @@ def slowly_normalised(text: str) -> str:
     return " ".join(words)
 
 
-@modest
 @given(st.text(max_size=40))
 def test_normalised_as_an_oracle_has_it(text: str) -> None:
     """And what is normalised stays as it is."""

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.problems.shared_words import coarse_class, shared_words
 from generation.records import Sentence, SharedWord, Token
 from merge_dataset.schema import WORD_CLASSES
-
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 
 def sentence(tagged: str) -> Sentence:
@@ -170,7 +167,6 @@ TOKENS = st.lists(
 ).map(" ".join)
 
 
-@modest
 @given(TOKENS, TOKENS)
 def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> None:
     """D1 and D2 in nested loops give the same words; swapping the sentences swaps sides."""

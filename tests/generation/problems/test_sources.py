@@ -14,16 +14,13 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
 from generation.problems.sources import _UniqueIds, load_problems
 from generation.records import Seed
 from merge_dataset.schema import ANLI_SOURCES, DEMO_SOURCE, PAPER_SOURCES
-
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 Row = Mapping[str, Any]
 
@@ -366,7 +363,6 @@ def test_repeated_ids_get_a_number(
     assert [s.seed_id for s in load(path).seeds] == [f"snli:{i}" for i in expected]
 
 
-@modest
 @given(st.lists(st.sampled_from(["x", "y", "x~2", "x~3", "x~2~2", "y~2"]), max_size=12))
 def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
     """No two ids are equal, the first of a name keeps it, and a second reading agrees."""

@@ -417,6 +417,7 @@ def test_a_missing_model_says_what_to_install() -> None:
         Tagger.load("xx_not_there")
 
 
+@pytest.mark.slow
 def test_torch_can_be_spared() -> None:
     """In a process of our own the default tagger runs without torch, which stays importable."""
     code = """

@@ -126,6 +126,7 @@ def test_a_build_joins_them(run: RunFolder) -> None:
     assert before["variants"] == after["variants"]
 
 
+@pytest.mark.slow
 def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
     """Provenance and card have the model; the folder is sound."""
     build(run.path)
@@ -150,6 +151,7 @@ def test_filtering_by_them(run: RunFolder) -> None:
     assert any(row.get("less_likely_sentence") for row in read_json(built.manifest)["funnel"])
 
 
+@pytest.mark.slow
 def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     """An ablation has more replacements: of those the run knows nothing, until they are scored."""
     union = build(run.path, ablation="union")
@@ -178,6 +180,7 @@ def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
     }
 
 
+@pytest.mark.slow
 def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
     """Whether or not there are signals of the shuffled ones, which are of other texts."""
     limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
@@ -201,6 +204,7 @@ def two_problems(folder: Path) -> dict[str, Any]:
     return {"source": "two", "data": str(data), "min_replacements": 1}
 
 
+@pytest.mark.slow
 def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
     """The same with articles and families; signals of shuffled ones are refused."""
     given = two_problems(tmp_path)
@@ -220,6 +224,7 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
         write_pll_changes(run.path, model, of="scrambled")
 
 
+@pytest.mark.slow
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     """Texts with articles repaired are scored as they stand; of other signals the rarest counts."""
     given = two_problems(tmp_path)
@@ -249,6 +254,7 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     assert all(min(row[name] for name in CHANGES) >= limit for row in kept)
 
 
+@pytest.mark.slow
 def test_nothing_is_scored_twice(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +281,7 @@ def test_nothing_is_scored_twice(
     assert run.signals.read_bytes() == signals
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_no_half_of_it(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +320,7 @@ def blocks_of(run: RunFolder) -> pq.ParquetWriter:
     return pq.ParquetWriter(run.problems, pq.read_schema(run.problems))
 
 
+@pytest.mark.slow
 def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
     """Where the settings name a store, likelihoods lie there too."""
     settings = run.config.read_text()
@@ -321,6 +329,7 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
     assert list((tmp_path / "store/likelihoods").glob("roberta-*/parts/*.parquet"))
 
 
+@pytest.mark.slow
 def test_the_command(run: RunFolder, model: str) -> None:
     """What it says, as text and as JSON."""
     arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
@@ -348,6 +357,7 @@ def test_the_command(run: RunFolder, model: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written, one after the other."""
     monkeypatch.chdir(tmp_path)

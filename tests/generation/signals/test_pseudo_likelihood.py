@@ -85,6 +85,7 @@ def test_every_token_the_slow_way(kind: str) -> None:
     assert found.pll.tolist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-cased", "roberta", "albert"])
 def test_long_texts_are_scored_in_windows(kind: str) -> None:
     """Token by token, as wide as the model allows; others are left as they are."""
@@ -120,6 +121,7 @@ def test_words_end_where_letters_do(kind: str) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow(but=("bert-uncased",))
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
 def test_company_does_not_matter(kind: str) -> None:
     """To the bit: alone, all together, in another order, in other batches."""

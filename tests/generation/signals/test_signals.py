@@ -219,6 +219,7 @@ def test_variants_have_the_signals_of_their_replacements(run: RunFolder, rows: l
     assert check(run.path.parent / "dataset") == []
 
 
+@pytest.mark.slow
 def test_without_the_class_filter_tags_are_not_known(run: RunFolder) -> None:
     """D13: what is not tagged has no number and no form; the rest is there."""
     for row in rows_in(build(run.path, ablation="none").replacements)[::50]:
@@ -227,6 +228,7 @@ def test_without_the_class_filter_tags_are_not_known(run: RunFolder) -> None:
         assert row["mlm_count"] > 0
 
 
+@pytest.mark.slow
 def test_letters_that_are_shuffled(run: RunFolder, rows: list[Row]) -> None:
     """D13: no word agrees with anything; what suggested it stays, its frequency is its own."""
     scrambled = rows_in(build(run.path, ablation="scrambled").replacements)
@@ -319,6 +321,7 @@ def test_nothing_is_rejected_unless_asked() -> None:
     assert rejections(table.slice(0, 0), Config(**LIMITS)).tolist() == []
 
 
+@pytest.mark.slow
 def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
     """Replacements are those a filter over rows leaves; every rejection is counted."""
     strict = build(run.path, into="strict", min_replacements=5, **LIMITS)
@@ -354,6 +357,7 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
     assert "less likely sentence" not in text
 
 
+@pytest.mark.slow
 def test_words_without_a_replacement_left(run: RunFolder, rows: list[Row]) -> None:
     """Their exclusions say how many were rejected; seeds below the minimum how many are left."""
     strict = build(run.path, into="stricter", min_replacements=5, **LIMITS)
@@ -369,6 +373,7 @@ def test_words_without_a_replacement_left(run: RunFolder, rows: list[Row]) -> No
     assert all(row["replacements"] < 5 for row in few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

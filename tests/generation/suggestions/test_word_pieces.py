@@ -63,6 +63,7 @@ def long_words(scores: Scores) -> int:
     return int((scores.tokens[:, :, 1] >= 0).sum())
 
 
+@pytest.mark.slow(but=("bert-uncased-{} sees a dog.",))
 @pytest.mark.parametrize(
     ("kind", "template"),
     [
@@ -111,6 +112,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 @pytest.mark.parametrize("max_pieces", [2, 3])
 @pytest.mark.parametrize("k", [5, 20, 5000])
@@ -230,6 +232,7 @@ def test_one_piece_scores_as_without_all_this(kind: str) -> None:
         assert len(found) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta"])
 def test_words_do_not_depend_on_their_company(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither on the size of a batch, nor on the order, nor on how many are searched together."""

@@ -85,6 +85,7 @@ def random_variations(tagger: Tagger, count: int) -> list[Variation]:
     return found
 
 
+@pytest.mark.slow(but=("coarse",))
 @pytest.mark.parametrize("tag_match", ["coarse", "fine"])
 def test_fates_against_whole_sentences(tagger: Tagger, tag_match: str) -> None:
     """Any words anywhere, side by side and in one chunk: the same as tagging it all."""

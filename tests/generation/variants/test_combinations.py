@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from itertools import combinations, islice, product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from generation.variants.combinations import Combinations, Walk, Walks, shuffled
-
-modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 
 def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
@@ -27,7 +24,6 @@ def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
     ]
 
 
-@modest
 @given(st.lists(st.integers(0, 4), max_size=5), st.integers(1, 4))
 def test_ranks_are_all_combinations(sizes: list[int], k: int) -> None:
     """In order, each rank another one."""
@@ -44,7 +40,6 @@ def test_more_than_can_be_listed() -> None:
     assert found.at(found.total - 1) == tuple((n, 49) for n in range(24, 30))
 
 
-@modest
 @given(st.integers(0, 50), st.text(max_size=5))
 def test_shuffled_has_each_number_once(n: int, key: str) -> None:
     """The same for the same key, and the beginning is that of the whole."""
@@ -75,7 +70,6 @@ def walked(total: int, wanted: int, good: set[int], key: str) -> list[int]:
     return walk.found
 
 
-@modest
 @given(st.integers(0, 30), st.integers(1, 10), st.sets(st.integers(0, 29)), st.text(max_size=3))
 def test_a_walk_takes_the_first_good_ones(
     total: int, wanted: int, good: set[int], key: str

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.set_algebra import class_verdict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.ragged import pairs
@@ -29,9 +29,6 @@ from generation.variants.filters import (
     match_case,
     not_in_problem,
 )
-
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 # --- A vocabulary and scores by hand ---
 
@@ -270,7 +267,6 @@ def by_row(survivors: Survivors) -> list[tuple[list[tuple[int, float]], dict[str
     ]
 
 
-@modest
 @given(random_case(), st.booleans())
 def test_cheap_filters_against_a_loop(
     case: tuple[Scores, Vocabulary], probability_filter: bool
@@ -281,7 +277,6 @@ def test_cheap_filters_against_a_loop(
     assert by_row(survivors) == slow_filters(made, words, probability_filter)
 
 
-@modest
 @given(random_case(), st.booleans())
 def test_every_suggestion_ends_once(
     case: tuple[Scores, Vocabulary], probability_filter: bool
@@ -295,7 +290,6 @@ def test_every_suggestion_ends_once(
     assert survivors.rejected.min(initial=0) >= 0
 
 
-@modest
 @given(random_case())
 def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) -> None:
     """With the probability filter each row's words are some of those without."""
@@ -309,7 +303,6 @@ def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) ->
         assert {words.lowered[t] for t, _ in strict} <= {words.lowered[t] for t, _ in lax}
 
 
-@modest
 @given(random_case(), st.booleans())
 def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filter: bool) -> None:
     """A row has the same outcome alone as among others, in whatever order."""
@@ -341,7 +334,6 @@ def test_words_of_the_problem_are_left_out() -> None:
 KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 
 
-@modest
 @given(KEYS, KEYS)
 def test_not_in_problem_is_set_difference(
     candidates: list[tuple[int, int]], words: list[tuple[int, int]]
@@ -392,7 +384,6 @@ def test_class_verdict(
 TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
 
 
-@modest
 @given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
 def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
     """What passes with the same tag passes with the same class."""
@@ -430,7 +421,6 @@ LETTERS = st.text("abcdefghijklmnopqrstuvwxyzàéîöüñç", min_size=1, max_si
 MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
 
 
-@modest
 @given(LETTERS, MIXED)
 def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -> None:
     """Only the case changes, doing it twice is doing it once, a word has its own shape."""
@@ -441,7 +431,6 @@ def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -
     assert match_case(word, word) == word
 
 
-@modest
 @given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
 def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
     """The predicates that say a text is lower, Title or UPPER hold of both."""

@@ -72,6 +72,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, name: str) -> None:
     """Ids, spans, pairs: every seed can be restored from every variant."""
@@ -169,6 +170,7 @@ def run_with_all(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ablation", ["union", "prob", "none", "scrambled"])
 def test_ablations(run_with_all: Path, tmp_path: Path, ablation: str) -> None:
     """With all options they make datasets that pass the check too."""

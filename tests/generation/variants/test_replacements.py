@@ -12,7 +12,7 @@ import pytest
 from helpers import set_algebra
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.set_algebra import Evidence, Odds, class_verdict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config
@@ -46,9 +46,6 @@ from generation.variants.set_algebra import (
 )
 from generation.variants.validation import find_replacements
 from merge_dataset.schema import WORD_CLASSES
-
-modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 WORDS = st.sampled_from(["girl", "man", "dog", "kid", "cat"])
 ODDS = st.dictionaries(WORDS, st.integers(-9, 9).map(lambda n: n / 2), max_size=5)
@@ -95,7 +92,6 @@ def without_empty(sets: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
 # --- ∩ over occurrences ---
 
 
-@modest
 @given(SIDES)
 def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
     """On each side the words of all its sets, each with the smallest of its log-odds."""
@@ -103,7 +99,6 @@ def test_over_occurrences_is_the_intersection(sides: list[list[Odds]]) -> None:
     assert intersected(sides) == without_empty(expected)
 
 
-@modest
 @given(st.lists(ODDS, min_size=1, max_size=4), ODDS)
 def test_another_occurrence_never_adds_a_word(sets: list[Odds], another: Odds) -> None:
     """An occurrence more can take words away and lower log-odds, nothing else."""
@@ -113,7 +108,6 @@ def test_another_occurrence_never_adds_a_word(sets: list[Odds], another: Odds) -
     assert all(after[word] <= before[word] for word in after)
 
 
-@modest
 @given(st.lists(ODDS, min_size=1, max_size=4), st.randoms())
 def test_the_order_of_occurrences_does_not_matter(sets: list[Odds], rng: Any) -> None:
     """The intersection of shuffled sets is the same."""
@@ -155,7 +149,6 @@ BY_MLM = st.dictionaries(
 )
 
 
-@modest
 @given(BY_MLM)
 def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, list[Odds]]) -> None:
     """Every word of any set, with all MLMs that have it and the smallest log-odds (D14)."""
@@ -166,7 +159,6 @@ def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, list[Odds]
     assert united(sets) == without_empty(expected)
 
 
-@modest
 @given(BY_MLM, ODDS)
 def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: Odds) -> None:
     """An MLM more can add words and validate more, and nothing is lost."""
@@ -198,7 +190,6 @@ def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
     return {shared: sorted(words) for shared, words in result.items()}
 
 
-@modest
 @given(st.lists(ODDS, max_size=8).filter(lambda sides: len(sides) % 2 == 0))
 def test_over_sentences(sides: list[Odds]) -> None:
     """Equation 1 and its ablation; the intersection lies within the union, p and h are alike."""
@@ -788,7 +779,6 @@ CONFIGS = st.builds(
 )
 
 
-@modest
 @given(random_cases(), CONFIGS)
 def test_replacements_against_the_definition(case: Case, config: Config) -> None:
     """Words, provenance and log-odds are those of the definition, sorted by word."""
@@ -797,7 +787,6 @@ def test_replacements_against_the_definition(case: Case, config: Config) -> None
     assert [r.replacement for r in replacements] == sorted(r.replacement for r in replacements)
 
 
-@modest
 @given(random_cases(), CONFIGS)
 def test_the_funnel_adds_up(case: Case, config: Config) -> None:
     """Suggestions = Σ reasons + kept, per MLM, and they are as many as went in."""
@@ -821,7 +810,6 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
         )
 
 
-@modest
 @given(random_cases(), CONFIGS)
 def test_fewer_mlms_never_find_more(case: Case, config: Config) -> None:
     """Taking an MLM away leaves a subset of the replacements."""
@@ -833,7 +821,6 @@ def test_fewer_mlms_never_find_more(case: Case, config: Config) -> None:
             assert set(as_dict(found_in(fewer, config)[0])) <= everything
 
 
-@modest
 @given(random_cases())
 def test_stricter_settings_never_find_more(case: Case) -> None:
     """Fine ⊆ coarse ⊆ no class filter, and ∩ ⊆ ∪, one step at a time."""

@@ -9,15 +9,12 @@ from itertools import pairwise
 
 import pytest
 from helpers.replacement_tables import Replacement, Variant, replacements_in, table_of, variants_in
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.records import Exclusion
 from generation.variants.sampling import TOO_FEW, draw, eligible_pairs, of_pairs
 from generation.variants.sampling import eligible as eligible_columns
-
-modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 
 def replacement(seed_id: str, word_class: str, word: str, text: str) -> Replacement:
@@ -142,7 +139,6 @@ def test_an_unknown_scope() -> None:
         eligible(PROBLEM, minimum=1, scope="seed")
 
 
-@modest
 @given(
     st.lists(st.tuples(st.sampled_from("12"), st.sampled_from(["noun", "verb"]),
                        st.sampled_from("ab"), st.integers(0, 5)), unique=True, max_size=30),
@@ -244,7 +240,6 @@ POOLS = st.lists(
 )
 
 
-@modest
 @given(POOLS, st.randoms(), st.integers(-5, 5))
 def test_a_draw_depends_on_its_group_alone(
     keys: list[tuple[str, str, int]], rng: random.Random, rng_seed: int

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from helpers.replacement_tables import Replacement, Variant, variant_table
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.records import Seed, Sentence, SharedWord, Span, Token
@@ -24,9 +24,6 @@ from generation.variants.rows import (
 from generation.variants.rows import variant_rows as variant_columns
 from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
-modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
-
 # --- Substitution ---
 
 
@@ -39,7 +36,6 @@ def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
     return text, spans
 
 
-@modest
 @given(texts_with_spans(), st.text(max_size=6))
 def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], word: str) -> None:
     """The same as cutting and pasting from right to left, and the spans show the word."""
@@ -54,7 +50,6 @@ def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], 
     assert list(new_spans) == sorted(new_spans)
 
 
-@modest
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=6), st.text(max_size=6), st.text())
 def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
     """Putting the original back at the new spans gives the original text and spans."""
@@ -91,7 +86,6 @@ def test_substitute_several_words() -> None:
 WORDS = st.text("abcdefgé", min_size=1, max_size=10)
 
 
-@modest
 @given(WORDS, st.text(max_size=5))
 def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
     """The same letters, another order wherever there is one, the same for the same key."""
@@ -280,7 +274,6 @@ def random_variants(draw: st.DrawFn) -> tuple[list[Variant], dict[str, Seed], An
     return variants, seeds, spans
 
 
-@modest
 @given(random_variants())
 def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed], Any]) -> None:
     """Every span holds the replacement; with the original there, the row is its seed."""

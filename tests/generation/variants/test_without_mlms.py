@@ -45,6 +45,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return generate(config(tmp_path_factory.mktemp("run") / "alone", BUNDLED_MLM))
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_a_run_without_it(
     both: RunFolder, alone: RunFolder, other: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other
     assert without == expected
 
 
+@pytest.mark.slow
 def test_without_the_option_nothing_says_so(both: RunFolder) -> None:
     """Runs that leave nobody out keep their bytes."""
     assert "without_mlms" not in read_json(both.manifest)["config"]
@@ -92,6 +94,7 @@ def test_names_have_to_be_there_and_leave_one(
     assert both.manifest.is_file()
 
 
+@pytest.mark.slow
 def test_command_runs_no_masked_lm(
     both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

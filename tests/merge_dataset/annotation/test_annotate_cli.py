@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.annotating import MAIN, Client
+from helpers.processes import PATIENCE, running
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
@@ -101,11 +102,12 @@ def test_the_page_is_opened(session: Session, monkeypatch: pytest.MonkeyPatch) -
     assert len(opened) == 1
 
 
+@pytest.mark.slow
 def test_as_a_process(session: Session) -> None:
     """It says its address at once, serves, and ends well at Ctrl+C."""
     words = ["annotate", "--out", str(session.folder), "--annotator", "ann", "--no-browser"]
     command = [sys.executable, "-c", MAIN, *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with running(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         answer = {"variant_id": "snli:1/noun/dog/cat", "fluency": 5, "reasoning": 5}
@@ -115,7 +117,7 @@ def test_as_a_process(session: Session) -> None:
         assert "expected ann to annotate in one place at a time" in second.stderr
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().endswith("\n1 of 11 variants answered.\n")
-    assert process.returncode == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_progress_is_readable() -> None:

@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import pytest
 from helpers.annotating import MAIN, Client
 from helpers.browser import chromium, console_errors, outside, requests
+from helpers.processes import PATIENCE, running
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -345,18 +347,10 @@ def test_a_reload_goes_on_with_what_was_not_saved(opened: Chrome, session: Sessi
 def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`merge-nli annotate` in a process of its own, and the address that it prints."""
     words = ["annotate", "--out", str(folder), "--annotator", "ann", "--no-browser"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    started = [sys.executable, "-c", MAIN, *words]
+    with running(started, stdout=PIPE, stderr=DEVNULL, text=True) as process:
         assert process.stdout is not None
         yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> None:
@@ -368,7 +362,7 @@ def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> Non
         for _ in range(3):
             press(browser, "5", "4", Keys.ENTER)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(PATIENCE)
     assert list(saved(session)) == ids[:3]
     press(browser, "2", "3")
     ActionChains(browser).send_keys(Keys.ENTER).perform()
@@ -385,7 +379,7 @@ def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> Non
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         said = process.stdout.read()
-        assert process.wait() == 0
+        assert process.wait(PATIENCE) == 0
         assert said.endswith("5 of 11 variants answered.\n")
     assert len(read_events(answers_path(session.folder, "ann"))) == 5
     console_errors(browser)  # of requests that nobody answered
@@ -397,7 +391,7 @@ def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
         open_page(browser, url)
         press(browser, Keys.ESCAPE, "5", "4")
         process.kill()
-        process.wait()
+        process.wait(PATIENCE)
     ActionChains(browser).send_keys(Keys.ENTER).perform()
     until(browser, lambda: visible(browser, "#trouble"))
     browser.switch_to.new_window("tab")

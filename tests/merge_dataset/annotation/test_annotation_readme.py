@@ -46,6 +46,7 @@ def as_label_studio(tasks: Path, path: Path) -> None:
     path.write_text(json.dumps([task]), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All commands in order, in the directory of a dataset, and the code after them."""
     for line in "".join(blocks("sh")).splitlines():

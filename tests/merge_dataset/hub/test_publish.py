@@ -497,6 +497,7 @@ def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path: Path) -> None:
     """By the token that is stored; main is as it was, and the next command goes on from there."""
     (tmp_path / "home").mkdir()
@@ -581,6 +582,7 @@ def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None
     assert "merge-nli.py" in repo.at("script")
 
 
+@pytest.mark.slow
 def test_what_is_uploaded_does_not_load(desk: Desk, small: Path) -> None:
     """The loader's own error is told, and nothing is tagged; put right, it is."""
     desk.hub.tampered["snli/seeds.parquet"] = b"no Parquet"

@@ -143,6 +143,7 @@ def test_the_command_names_a_build_that_can_be_made() -> None:
     assert RunFolder(Path("runs")).named(into).path == Path("runs", into)
 
 
+@pytest.mark.slow
 def test_plots_are_drawn(ask: Ask, tmp_path: Path) -> None:
     """Each as PNG, of some size and not blank, and as SVG; the files are named on stderr."""
     folder = tmp_path / "plots"

@@ -24,6 +24,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a session of the dataset; the table is what is shown, the plots are those named."""
     write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli"))
@@ -41,6 +42,7 @@ def test_answers_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(list((tmp_path / "plots").glob("*.png"))) == 4
 
 
+@pytest.mark.slow
 def test_builds_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The build and the comparison, where the run has a masked LM to leave out."""
     from helpers.tiny_models import tiny_model

@@ -154,6 +154,7 @@ def test_wilson_by_its_formula(n_good: int, n: int) -> None:
     assert wilson(n_good, n) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
     """In some 95 of 100 samples, of classes of different shares and unequal chances."""
     rng = np.random.default_rng(5)

@@ -75,6 +75,7 @@ SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "kinds"}
 """Analyses with a module of tests of their own, test_sensitivity_cli."""
 
 
+@pytest.mark.slow(but=("accuracy", "matching"))
 @pytest.mark.parametrize("name", [name for name in ANALYSES if name not in SENSITIVITY])
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
     """From files, in every format; the text is that of the same rows."""

@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run(folder: Path) -> None:
     """Each makes its table, and its figure where one is asked for."""
     assert len(commands()) == 5

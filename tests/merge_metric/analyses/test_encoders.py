@@ -48,6 +48,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_other_encoders_are_averaged_over_tokens() -> None:
     """Padding counts nowhere: each sentence as if run alone."""
     folder = tiny_model("bert-uncased")
@@ -58,6 +59,7 @@ def test_other_encoders_are_averaged_over_tokens() -> None:
     assert np.array_equal(found[-1], found[-3])
 
 
+@pytest.mark.slow
 def test_the_model_says_how_it_pools(saved: Path) -> None:
     """By its folder's own settings, not by an average."""
     found = load_encoder(str(saved))(TEXTS)

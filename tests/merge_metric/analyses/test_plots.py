@@ -238,6 +238,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
 # --- Readable ---
 
 
+@pytest.mark.slow
 def test_legends_stay_inside_the_figure() -> None:
     """Also with 19 models of long names, and with one panel or three."""
     rng = random.Random(4)
@@ -316,6 +317,7 @@ def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_no_pyplot_and_no_settings_are_touched() -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """

@@ -65,6 +65,7 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
     return list(json.loads(result.stdout)["rows"])
 
 
+@pytest.mark.slow(but=("sizes",))
 @pytest.mark.parametrize("name", NAMES)
 def test_every_analysis_makes_its_table_and_its_plots(
     name: str, analyse: Callable[..., Result], tmp_path: Path

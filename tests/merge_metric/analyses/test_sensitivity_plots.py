@@ -163,6 +163,7 @@ def some_pairs(with_predictions: bool) -> list[Pairs]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_overlap_is_drawn_over_sources() -> None:
     """Rounds of ANLI apart, as in the table; distances where they are known."""
 

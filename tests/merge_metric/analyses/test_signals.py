@@ -307,6 +307,7 @@ def test_without_annotations(analyse: Callable[..., Result]) -> None:
         "Changes of pseudo-log-likelihood are computed by merge-nli signals." in text  # fmt: skip
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run(
     analyse: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -347,6 +348,7 @@ def test_commands_of_the_readme_run(
     assert Path("signals.svg").is_file()
 
 
+@pytest.mark.slow
 def test_two_configurations(analyse: Callable[..., Result]) -> None:
     """Each by itself, and drawn side by side."""
     arguments = ("--config", "s_nouns", "--config", "s_verbs", "--n-bootstrap", "5")

@@ -117,6 +117,7 @@ def test_no_dataset(command: str, tmp_path: Path) -> None:
     assert "nowhere: expected a dataset folder, found no folder there" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_printed_command_of_flat_files_runs() -> None:
     """As it stands."""
     command = json.loads(export("jsonl", "--format", "json").stdout)["next"]

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -279,17 +278,15 @@ def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_ends_the_run_soon() -> None:
-    """Threads that wait for another attempt are not waited for."""
+    """Threads that wait for another attempt, for an hour, are not waited for."""
 
     def some(request: Request, number: int) -> Reply:
         if number == 0:
             return good(request)
         return Reply({}, 404) if number == 6 else Reply({}, 500)
 
-    started = time.monotonic()
-    error, server = outcome(some, retries=9, backoff=60.0, concurrency=6)
+    error, server = outcome(some, retries=9, backoff=3600.0, concurrency=6)
     assert isinstance(error, ValueError)
-    assert time.monotonic() - started < 20
     assert len(server.requests) < 12
 
 

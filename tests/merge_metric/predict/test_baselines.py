@@ -77,6 +77,7 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
     assert found.sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process() -> None:
     """To the last bit: trained twice, here and in another process with another hash seed."""
     pairs = [("", text) for text in ("A cat is tall.", "Nobody is outside.", "Words.")]

@@ -184,6 +184,7 @@ def test_formats() -> None:
         format_of(Path("report.pdf"))
 
 
+@pytest.mark.slow
 def test_command(case: Any, tmp_path: Path, run: Any) -> None:
     """Writes the report and the plots, and says where."""
     out, plots = tmp_path / "report.html", tmp_path / "plots"

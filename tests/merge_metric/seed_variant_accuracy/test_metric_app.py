@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.browser import chromium, console_errors, outside, requests
+from helpers.processes import PATIENCE, running
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -500,7 +501,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = home / "stderr"
     with (
         log.open("wb") as errors,
-        subprocess.Popen(
+        running(
             [sys.executable, "app.py"],
             cwd=folder,
             env=environment,
@@ -513,7 +514,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield _address(server, log)
         finally:
             server.terminate()
-            server.wait()
+            server.wait(PATIENCE)
     assert "Traceback" not in log.read_text(encoding="utf-8"), log.read_text(encoding="utf-8")
 
 

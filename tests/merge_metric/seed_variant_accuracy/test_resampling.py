@@ -235,6 +235,7 @@ def simulated(rng: np.random.Generator, p: np.ndarray) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     """About 95 % of simulations; an interval over rows would do so far less often."""
     mean = expectation(lambda p: p)
@@ -478,6 +479,7 @@ def test_comparison_checks_its_options(two_models: Models, options: dict[str, An
         compare(a, b, **options)
 
 
+@pytest.mark.slow
 def test_p_values_are_calibrated_where_models_are_alike() -> None:
     """Two models of one kind differ at the 5 % level in about 5 % of simulations."""
     rng = np.random.default_rng(3)
@@ -511,6 +513,7 @@ def test_mcnemar_against_statsmodels_and_scipy() -> None:
     assert mcnemar(5, 5) == 1.0
 
 
+@pytest.mark.slow
 def test_holm_against_statsmodels() -> None:
     """Any order, with ties, up to 1; in the order given."""
     rng = random.Random(0)

@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.metric_oracle import LABELS, Row, columns
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_metric.seed_variant_accuracy.scoring import score
-
-modest = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Examples enough to find what is wrong; a busy machine is no failure."""
 
 LABEL = st.sampled_from(LABELS)
 SEEDS = st.lists(
@@ -55,7 +52,6 @@ def without_signature(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if not key.startswith("signature")}
 
 
-@modest
 @given(SEEDS)
 def test_the_curve_never_rises(seeds: list[tuple[str, str, list[str]]]) -> None:
     """A stricter threshold is met by no more seeds."""
@@ -65,7 +61,6 @@ def test_the_curve_never_rises(seeds: list[tuple[str, str, list[str]]]) -> None:
     assert all(0 <= value <= 1 for value in curve)
 
 
-@modest
 @given(SEEDS)
 def test_the_ends_of_the_curve(seeds: list[tuple[str, str, list[str]]]) -> None:
     """At 100 all variants must be right; at 1, of fewer than 100 variants, one must be."""
@@ -75,7 +70,6 @@ def test_the_ends_of_the_curve(seeds: list[tuple[str, str, list[str]]]) -> None:
     assert curve[0] == sum(map(any, right)) / len(seeds)
 
 
-@modest
 @given(SEEDS, st.integers(1, 100))
 def test_accuracy_at_the_threshold_is_on_the_curve(
     seeds: list[tuple[str, str, list[str]]], threshold: int
@@ -85,7 +79,6 @@ def test_accuracy_at_the_threshold_is_on_the_curve(
     assert result["seed_variant_accuracy"] == result["sv_curve"]["accuracy"][threshold - 1]
 
 
-@modest
 @given(
     st.sampled_from([1, 2, 4, 5, 10, 20]).flatmap(
         lambda n: st.lists(
@@ -104,7 +97,6 @@ def test_the_area_under_the_curve_is_variant_accuracy(
     assert mean == pytest.approx(result["variant_accuracy"], abs=1e-12)
 
 
-@modest
 @given(subsampled(), st.randoms(use_true_random=False), st.booleans())
 def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several: bool) -> None:
     """Not one digit, intervals and signature included, with or without subsamples."""
@@ -121,7 +113,6 @@ def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several:
     assert first == second
 
 
-@modest
 @given(subsampled(), st.permutations(range(9)), st.booleans())
 def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], several: bool) -> None:
     """Neither other strings in another order nor ints; intervals included."""
@@ -134,7 +125,6 @@ def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], seve
     assert first == second == third
 
 
-@modest
 @given(SEEDS, st.integers(2, 4))
 def test_duplicating_all_variants_changes_nothing(
     seeds: list[tuple[str, str, list[str]]], times: int
@@ -151,7 +141,6 @@ def test_duplicating_all_variants_changes_nothing(
     assert often == once
 
 
-@modest
 @given(st.lists(st.tuples(LABEL, LABEL, LABEL), min_size=1, max_size=12))
 def test_one_variant_per_seed(seeds: list[tuple[str, str, str]]) -> None:
     """SV accuracy is then variant accuracy at every threshold."""
@@ -159,7 +148,6 @@ def test_one_variant_per_seed(seeds: list[tuple[str, str, str]]) -> None:
     assert result["sv_curve"]["accuracy"] == [result["variant_accuracy"]] * 100
 
 
-@modest
 @given(subsampled(), st.booleans())
 def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
     """0 ≤ r_s ≤ r_r ≤ 1, or both None; for labels too; equal for neutral seeds."""
@@ -174,7 +162,6 @@ def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
         assert neutral["relaxed_fooling_rate"] == neutral["strict_fooling_rate"]
 
 
-@modest
 @given(SEEDS)
 def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
     seeds: list[tuple[str, str, list[str]]],
@@ -191,7 +178,6 @@ def test_the_interval_holds_exactly_the_thresholds_of_least_gap(
     assert result["matching_gap"] == pytest.approx(float(min(gaps)), abs=1e-15)
 
 
-@modest
 @given(SEEDS)
 def test_the_holding_threshold_is_the_last_that_holds(
     seeds: list[tuple[str, str, list[str]]],
@@ -206,7 +192,6 @@ def test_the_holding_threshold_is_the_last_that_holds(
         assert result["matching_threshold_high"] <= holding
 
 
-@modest
 @given(subsampled())
 def test_subsamples_that_hold_everything_are_the_whole(rows: list[Row]) -> None:
     """The same figures as without subsamples, and no spread."""
@@ -226,7 +211,6 @@ def test_subsamples_that_hold_everything_are_the_whole(rows: list[Row]) -> None:
     assert result["matching_gap_of_mean_curve"] == pytest.approx(expected["matching_gap"])
 
 
-@modest
 @given(subsampled())
 def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
     """Subsamples 7, 40 and 3 score as 0, 1 and 2 do."""
@@ -241,7 +225,6 @@ def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
         assert first[f"{key}_std"] == pytest.approx(second[f"{key}_std"], abs=1e-12), key
 
 
-@modest
 @given(SEEDS)
 def test_a_label_column_as_group_is_by_label(seeds: list[tuple[str, str, list[str]]]) -> None:
     """Grouping by gold label gives what `by_label` gives, intervals included."""
@@ -250,7 +233,6 @@ def test_a_label_column_as_group_is_by_label(seeds: list[tuple[str, str, list[st
     assert result["by_group"] == {"gold": result["by_label"]}
 
 
-@modest
 @given(SEEDS)
 def test_labels_average_to_the_whole(seeds: list[tuple[str, str, list[str]]]) -> None:
     """Seed figures weighted by seeds, variant accuracy by variants."""
@@ -266,7 +248,6 @@ def test_labels_average_to_the_whole(seeds: list[tuple[str, str, list[str]]]) ->
     assert sum(figures["n_seeds"] for figures in by_label) == result["n_seeds"] == len(seeds)
 
 
-@modest
 @given(SEEDS, st.permutations(LABELS))
 def test_labels_are_names(seeds: list[tuple[str, str, list[str]]], names: list[str]) -> None:
     """Labels permuted in all columns and in the opposites give the same figures, permuted."""
@@ -282,7 +263,6 @@ def test_labels_are_names(seeds: list[tuple[str, str, list[str]]], names: list[s
     assert first == second
 
 
-@modest
 @given(SEEDS)
 def test_ints_are_names_by_position(seeds: list[tuple[str, str, list[str]]]) -> None:
     """0, 1, 2 are entailment, neutral, contradiction; of other labels, their positions."""
@@ -296,7 +276,6 @@ def test_ints_are_names_by_position(seeds: list[tuple[str, str, list[str]]]) -> 
     assert without_signature(result) == expected
 
 
-@modest
 @given(SEEDS, st.integers(0, 8))
 def test_a_better_answer_never_lowers_accuracy(
     seeds: list[tuple[str, str, list[str]]], which: int
