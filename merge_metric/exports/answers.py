@@ -1,7 +1,7 @@
-"""A model's answers to a configuration's problems → figures, for tasks of other harnesses.
+"""Figures of a model's answers, for tasks in other harnesses.
 
-Exported with the metric's modules, which then are its siblings: of ours, only those are
-imported here.
+This module is exported together with the metric's modules, which then are its siblings, so it
+imports only them.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     import datasets
 
 LETTERS: Final = ("A", "B", "C")
-"""What stands for entailment, neutral and contradiction."""
+"""Answer letters for entailment, neutral and contradiction."""
 
 COLUMNS: Final = ("variant_id", "seed_id", "premise", "hypothesis", "label", "subsamples")
-"""What is read of the dataset; of a seed, `variant_id` is its own id."""
+"""Columns that are read; a seed has its own id as `variant_id`."""
 
-HIGHER_IS_BETTER: Final = {
-    "seed_accuracy": True,
-    "variant_accuracy": True,
-    "matching_threshold": True,
-    "matching_threshold_low": True,
-    "matching_threshold_high": True,
-    "matching_gap": False,
-    "holding_threshold": True,
-    "qt_gap": False,
-    "relaxed_fooling_rate": False,
-    "strict_fooling_rate": False,
-}
-"""The figures beside `sv@CT`; the metric card defines them."""
+FIGURES: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "matching_threshold",
+    "matching_threshold_low",
+    "matching_threshold_high",
+    "matching_gap",
+    "holding_threshold",
+    "qt_gap",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Figures beside `sv@CT`, by their keys in the metric's catalogue."""
 
 _SPACES: Final = " ▁Ġ"
-"""A space, also as some show it that give tokens instead of text."""
+"""A space, also in the forms in which tokenizers show it."""
 
 Answer = dict[str, Any]
-"""A row of a predictions file and what the dataset knows of its problem: see `answer`."""
+"""A row of a predictions file with columns of the dataset: see `answer`."""
 
 
 def load_problems(
@@ -55,18 +55,18 @@ def load_problems(
     limit_seeds: int | None = None,
     rng_seed: int = 0,
 ) -> datasets.Dataset:
-    """Seeds, then variants, of a configuration.
+    """Load the seeds and then the variants of a configuration.
 
     Args:
         dataset: Folder or name for `datasets.load_dataset`.
         config: Name of the configuration.
-        revision: Of a dataset on the Hub.
-        limit_seeds: Only so many seeds, drawn at random, with all their variants: those
-            that `merge-nli predict --limit-seeds` draws.
-        rng_seed: Another number, another sample.
+        revision: Revision of a dataset on the Hub.
+        limit_seeds: Number of seeds to draw at random, with all their variants; the same
+            seeds as `merge-nli predict --limit-seeds` draws.
+        rng_seed: Seed of the sample.
 
     Returns:
-        The columns `COLUMNS` and `n_problems`, how many the problem's seed has with itself.
+        The columns `COLUMNS`, and `n_problems`: how many problems the seed has, itself included.
     """
     import datasets
 
@@ -84,7 +84,7 @@ def load_problems(
 
 
 def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> set[str]:
-    """A random sample of each source's seeds, whatever else is there.
+    """Draw a random sample of each source's seeds, independent of the other sources.
 
     >>> sorted(sample_seeds(["a:1", "a:2", "b:1"], 1))
     ['a:2', 'b:1']
@@ -100,16 +100,17 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
 
 
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
-    """What a model answers to a problem.
+    """Convert a model's log-probabilities to its answer to a problem.
 
     Args:
         problem: A row of `load_problems`.
-        log_probs: Of the letters, in nats, up to a common summand; three, or three for each
-            way to write them, which are summed. `-inf` for a letter that was not seen.
+        log_probs: Log-probabilities of the letters, in nats, up to a common summand: three, or
+            three for each way to write the letters, which are added up; `-inf` for a letter
+            that was not returned.
 
     Returns:
         variant_id, seed_id, label, prediction, probabilities, subsamples, n_problems. The
-        probabilities are those among the letters; equal where none was seen.
+        probabilities are normalised over the letters, and equal if no letter was returned.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
     >>> answer(row, [0.0, -math.inf, 0.0])["probabilities"]
@@ -130,10 +131,10 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
 
 
 def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
-    """Log-probabilities of the letters, with and without a space before them, in nats.
+    """Return log-probabilities of the letters, with or without a space before them, in nats.
 
     Args:
-        tokens: Token → log-probability. A letter that is not there gets `-inf`.
+        tokens: Token → log-probability. A letter that is missing gets `-inf`.
 
     >>> letter_log_probs({" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)})[1:]
     [-2.0794415416798357, -inf]
@@ -146,15 +147,15 @@ def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
 
 
 def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:
-    """What `merge-nli score` says of all answers, without intervals.
+    """Compute the figures of `merge-nli score` for all answers, without intervals.
 
     Args:
-        answers: To every problem of every seed, in any order.
+        answers: Answers to every problem of every seed, in any order.
         thresholds: Correctness thresholds (CT) of `sv@CT`, integer percents from 1 to 100.
 
     Returns:
-        `HIGHER_IS_BETTER` and `sv@CT`, averaged over subsamples where there are any, and
-        `n_seeds` and `n_variants`; NaN where a figure is undefined.
+        `FIGURES` and `sv@CT`, averaged over subsamples if there are any, and `n_seeds` and
+        `n_variants`; NaN if a figure is undefined.
 
     Raises:
         ValueError: a seed or variant is missing or came twice.
@@ -167,20 +168,20 @@ def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dic
         rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
     result = score(**rows, n_bootstrap=0)
     curve = result["sv_curve"]["accuracy"]
-    found = {name: result[name] for name in (*HIGHER_IS_BETTER, "n_seeds", "n_variants")}
+    found = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
     found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
     return {name: math.nan if value is None else value for name, value in found.items()}
 
 
 def whole_seeds(answers: Sequence[Answer]) -> tuple[list[Answer], int]:
-    """Answers to all problems of a seed, and how many seeds have only some."""
+    """Return the answers of seeds that are answered in full, and the number of other seeds."""
     found = Counter(row["seed_id"] for row in answers)
     whole = [row for row in answers if found[row["seed_id"]] == row["n_problems"]]
     return whole, len(found) - len({row["seed_id"] for row in whole})
 
 
 def _require_whole_seeds(answers: Sequence[Answer]) -> None:
-    """Raise where a harness was given a limit of rows, which cuts seeds."""
+    """Require all problems of each seed; a harness that limits rows cuts seeds."""
     if not answers:
         raise ValueError("expected answers to all problems, got none")
     if not whole_seeds(answers)[1]:

@@ -24,8 +24,7 @@ from merge_dataset.schema import (
     column_summaries,
     parse_config_name,
 )
-from merge_metric.exports.places import new_file
-from merge_metric.exports.rows import configurations_of, split_paths
+from merge_metric.exports.folders import configurations_of, new_file, split_paths
 
 FILE: Final = "croissant.json"
 
@@ -52,7 +51,7 @@ _CONTEXT: Final[dict[str, Any]] = {
     "name": {"@container": "@language"},
     **{term: f"cr:{term}" for term in _TERMS},
 }
-"""The standard one, whole: readers warn of any other."""
+"""The standard context in full: readers warn about any other."""
 
 _LABELS: Final = "labels"
 """Record set of the names of labels; those of another format also have its source's."""
@@ -83,10 +82,10 @@ def export_croissant(
         folder: The dataset folder.
         out: The file; by default `croissant.json` in the folder.
         configs: Configurations; by default all.
-        base_url: Where the folder's files are to be had. By default the metadata name them
-            by their paths from the folder in which the metadata are. With it, splits that
-            are in several files, those of all classes, have no record set of their own.
-        version: Of the data, such as 1.0.0.
+        base_url: Address of the folder's files. By default the metadata name files by their
+            paths from the folder of the metadata. With it, splits in several files (those of
+            all classes) have no record set.
+        version: Version of the data, such as 1.0.0.
         published: Date of publication, such as 2026-01-31.
         overwrite: Replace an existing file.
 
@@ -94,10 +93,10 @@ def export_croissant(
         The file, and the names of its record sets.
 
     Raises:
-        FileExistsError: there is something at `out`.
-        NotADirectoryError: there is no dataset folder.
-        ValueError: it is none, lacks a configuration, `published` is no date, or `out` is
-            elsewhere and no `base_url` says where the files are.
+        FileExistsError: `out` exists.
+        NotADirectoryError: there is no such dataset folder.
+        ValueError: it is not a dataset folder, lacks a configuration, `published` is not a
+            date, or `out` is elsewhere and `base_url` is missing.
     """
     chosen = configurations_of(folder, configs)
     path = out or folder / FILE
@@ -120,7 +119,7 @@ def export_croissant(
 def describe(
     folder: Path, configs: Sequence[str], *, base_url: str | None = None
 ) -> dict[str, Any]:
-    """The metadata; see `export_croissant`."""
+    """Build the metadata; see `export_croissant`."""
     facts, description, citation = _read_card(folder)
     files = {
         (config, split): [path.relative_to(folder) for path in split_paths(folder, config, split)]
@@ -212,7 +211,7 @@ def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, An
 
 
 def _file_set(identifier: str, names: Sequence[Path]) -> dict[str, Any]:
-    """The files of a split that has one per class of variants, beside the metadata."""
+    """Describe a split that has a file for each class of variants."""
     return {
         "@type": "cr:FileSet",
         "@id": _set_of(identifier),

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_dataset.schema import SPLITS, format_of
-from merge_metric.exports.places import new_folder
-from merge_metric.exports.rows import configurations_of, read_split
+from merge_metric.exports.folders import configurations_of, new_folder, read_split
 
 FlatFormat = Literal["jsonl", "csv"]
 
@@ -28,8 +27,7 @@ def export_flat(
 ) -> dict[str, dict[str, int]]:
     """Write `<configuration>/<split>.jsonl` or `.csv` into a new folder.
 
-    Labels are written as names, what is null in the data as null or as an empty cell, and
-    lists in CSV as JSON.
+    Labels are written as names, nulls as null or as an empty cell, and lists in CSV as JSON.
 
     Args:
         folder: The dataset folder.
@@ -43,7 +41,8 @@ def export_flat(
 
     Raises:
         FileExistsError: `out` holds something.
-        NotADirectoryError, ValueError: no dataset folder, or no such configuration.
+        NotADirectoryError: there is no such dataset folder.
+        ValueError: it is not a dataset folder, or lacks a configuration.
     """
     chosen = configurations_of(folder, configs)
     description = {"export": output, "dataset": str(folder.resolve()), "configurations": chosen}
@@ -60,7 +59,7 @@ def export_flat(
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write rows as JSON lines; returns how many."""
+    """Write rows as JSON lines, and return their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for table in tables:
@@ -71,7 +70,7 @@ def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write rows as CSV with a header; returns how many."""
+    """Write rows as CSV with a header, and return their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -85,7 +84,7 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows with labels as names, and float32 numbers in as few digits as tell them apart."""
+    """Convert rows: labels to names, and float32 numbers to their shortest exact form."""
     rows: list[dict[str, Any]] = table.to_pylist()
     labels = format_of(table.schema).labels
     numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]

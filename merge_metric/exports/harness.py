@@ -1,6 +1,6 @@
-"""What tasks for lm-evaluation-harness, lighteval and Inspect have in common.
+"""Common parts of tasks for lm-evaluation-harness, lighteval and Inspect.
 
-An exported folder needs nothing of this package: the metric's modules go with it.
+An exported folder does not need this package: it has the metric's modules in it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from merge_dataset.card.render import read_front_matter
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports import answers
-from merge_metric.exports.places import new_folder
-from merge_metric.exports.rows import configurations_of
+from merge_metric.exports.folders import configurations_of, new_folder
 from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import check_threshold
 
 METRIC_FOLDER: Final = "merge_nli_metric"
@@ -29,15 +29,15 @@ METRIC_FOLDER: Final = "merge_nli_metric"
 SETTINGS: Final = "merge_nli.json"
 
 Letters = Literal["spaced", "both"]
-"""Which tokens count as a letter: those after a space, or also those without."""
+"""Tokens that count as a letter: those after a space, or also those without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What a user asks of a task."""
+    """Options of an export of tasks."""
 
     configs: tuple[str, ...] = ()
-    """By default all of the folder."""
+    """Configurations; by default all of the folder."""
     shots: str = "exc"
     prompt_start: str = ""
     letters: Letters = "spaced"
@@ -49,23 +49,23 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Tasks to be written: what the folder is asked for, checked and completed."""
+    """Checked options of tasks, with the prompts."""
 
     dataset: str
     revision: str | None
     prompts: dict[str, Prompt]
-    """Configuration → what is asked."""
+    """Configuration → its prompt."""
     choices: tuple[str, ...]
-    """What may follow "Answer:": three, or three for each way to write the letters."""
+    """Texts that may follow "Answer:": three, or three for each way to write the letters."""
     thresholds: tuple[int, ...]
 
 
 def prepare(folder: Path, options: TaskOptions) -> Tasks:
-    """Check what is asked for and find the prompts.
+    """Check the options and read the prompts.
 
     Raises:
         NotADirectoryError: there is no dataset folder.
-        ValueError: an option is unusable; the message says what was expected.
+        ValueError: an option cannot be used; the message says what was expected.
     """
     configs = configurations_of(folder, options.configs)
     for config in configs:
@@ -94,10 +94,10 @@ def prepare(folder: Path, options: TaskOptions) -> Tasks:
 def task_folder(
     out: Path, tasks: Tasks, export: str, readme: str, *, overwrite: bool
 ) -> Iterator[Path]:
-    """A folder with the metric's modules and a README, to write tasks into.
+    """Yield a folder with the metric's modules and a README, to write tasks into.
 
     Raises:
-        FileExistsError: `out` holds something; see `places.new_folder`.
+        FileExistsError: `out` holds something; see `folders.new_folder`.
     """
     description = {
         "export": export,
@@ -112,23 +112,23 @@ def task_folder(
 
 
 def template(name: str) -> str:
-    """The text of a module that is exported."""
+    """Read the text of a module that is exported."""
     folder = resources.files("merge_metric.exports").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
-    """Every figure a harness reports, those at thresholds first."""
-    return [*(f"sv@{threshold}" for threshold in thresholds), *answers.HIGHER_IS_BETTER]
+    """List the figures that a harness reports, those at thresholds first."""
+    return [*(f"sv@{threshold}" for threshold in thresholds), *answers.FIGURES]
 
 
 def higher_is_better(figure: str) -> bool:
-    """Whether more of a figure is better."""
-    return answers.HIGHER_IS_BETTER.get(figure, True)
+    """Return whether larger values of a figure are better; those of `sv@CT` are."""
+    return figure not in CATALOGUE or CATALOGUE[figure].higher_is_better
 
 
 def examples_of(prompt: Prompt) -> list[dict[str, Any]]:
-    """The few-shot examples in the columns of the dataset."""
+    """Convert few-shot examples to columns of the dataset."""
     return [
         {"premise": each.premise, "hypothesis": each.hypothesis, "label": each.label}
         for each in prompt.examples
@@ -136,7 +136,7 @@ def examples_of(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def settings_of(tasks: Tasks) -> dict[str, Any]:
-    """What a task module is told in `SETTINGS`."""
+    """Build the content of `SETTINGS`, which the task module reads."""
     return {
         "dataset": tasks.dataset,
         "revision": tasks.revision,
@@ -155,17 +155,17 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
 
 
 def write_settings(path: Path, settings: dict[str, Any]) -> None:
-    """Write them."""
+    """Write the settings as JSON."""
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def text_before(prompt: Prompt) -> str:
-    """What stands before every question: the start and the examples."""
+    """Return the text before every question: the start and the examples."""
     return prompt.text("", "").removesuffix(question("", ""))
 
 
 def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
-    """Raise unless `load_dataset` finds the configurations, which the card tells it."""
+    """Require a card that lists the configurations, since `load_dataset` reads it."""
     path = folder / CARD
     try:
         listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
@@ -191,7 +191,7 @@ def _prompt(config: str, options: TaskOptions) -> Prompt:
 
 
 def _copy_metric(folder: Path) -> None:
-    """The metric's modules, without what needs `evaluate`, and what makes answers figures."""
+    """Copy the metric's modules, except the one that needs `evaluate`, and `answers`."""
     folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":

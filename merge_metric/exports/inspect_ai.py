@@ -1,4 +1,4 @@
-"""A task for Inspect: a file for `inspect eval`."""
+"""Export a task for Inspect: a file for `inspect eval`."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def export_inspect(
     Args:
         folder: The dataset folder.
         out: The folder to write.
-        options: Which configurations, and how models are asked.
+        options: Configurations, and the prompt.
         overwrite: Replace an earlier export.
 
     Returns:
-        The configurations that can be asked for.
+        The configurations that the task offers.
 
     Raises:
         FileExistsError: `out` holds something.
-        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+        NotADirectoryError: there is no such dataset folder.
+        ValueError: an option cannot be used.
     """
     tasks = prepare(folder, options)
     configs = list(tasks.prompts)

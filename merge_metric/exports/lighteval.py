@@ -1,4 +1,4 @@
-"""Tasks for lighteval: a module, the problems, and a script that runs it."""
+"""Export tasks for lighteval: a module, the problems, and a script that runs them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import yaml
 
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.answers import COLUMNS, sample_seeds
+from merge_metric.exports.folders import read_split
 from merge_metric.exports.harness import (
     SETTINGS,
     TaskOptions,
@@ -23,7 +24,6 @@ from merge_metric.exports.harness import (
     template,
     write_settings,
 )
-from merge_metric.exports.rows import read_split
 
 MODULE: Final = "merge_nli_tasks"
 RUNNER: Final = "run.py"
@@ -72,10 +72,10 @@ def export_lighteval(
     Args:
         folder: The dataset folder.
         out: The folder to write.
-        options: Which configurations, and how models are asked.
-        limit_seeds: Only so many seeds of each source, with all their variants: those of
-            `merge-nli predict --limit-seeds`.
-        rng_seed: Of that sample.
+        options: Configurations, and the prompt.
+        limit_seeds: Number of seeds of each source to draw, with all their variants; the same
+            seeds as `merge-nli predict --limit-seeds` draws.
+        rng_seed: Seed of the sample.
         overwrite: Replace an earlier export.
 
     Returns:
@@ -83,7 +83,8 @@ def export_lighteval(
 
     Raises:
         FileExistsError: `out` holds something.
-        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+        NotADirectoryError: there is no such dataset folder.
+        ValueError: an option cannot be used.
     """
     tasks = prepare(folder, options)
     names = [f"merge_nli_{config}" for config in tasks.prompts]
@@ -110,7 +111,7 @@ def export_lighteval(
 def problems_of(
     folder: Path, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> pa.Table:
-    """Seeds, then variants, in the columns of `answers.load_problems`."""
+    """Read seeds, then variants, in the columns of `answers.load_problems`."""
     tables = [
         table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
     ]
@@ -125,7 +126,7 @@ def problems_of(
 
 
 def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
-    """What tells problems and prompts from others, whatever the dataset's place."""
+    """Digest problems and prompts, independent of the dataset's place."""
     told = {name: value for name, value in settings.items() if name != "dataset"}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for config, rows in problems.items():
@@ -134,7 +135,7 @@ def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
 
 
 def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
-    """A dataset of one split per configuration, as `load_dataset` reads it."""
+    """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
     folder.mkdir(parents=True)
     configs = []
     for config, rows in problems.items():

@@ -1,4 +1,4 @@
-"""Tasks for lm-evaluation-harness: YAML per configuration, and a module of functions."""
+"""Export tasks for lm-evaluation-harness: YAML files, and a module of functions."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def {function}(items: list[dict[str, Any]]) -> float:
 
 
 class _Function(str):
-    """The name of a function, as the harness's YAML has it."""
+    """Name of a function, which the harness's YAML marks with a tag."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
-    """Writes `_Function` with the harness's tag, and nothing as an alias."""
+    """A dumper that writes `_Function` with the harness's tag, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    """Prompts as they are, line by line."""
+    """Write prompts as blocks of lines."""
     style = "|" if text.count("\n") > 2 else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -89,7 +89,7 @@ def export_lm_eval(
     Args:
         folder: The dataset folder.
         out: The folder to write.
-        options: Which configurations, and how models are asked.
+        options: Configurations, and the prompt.
         overwrite: Replace an earlier export.
 
     Returns:
@@ -97,7 +97,8 @@ def export_lm_eval(
 
     Raises:
         FileExistsError: `out` holds something.
-        NotADirectoryError, ValueError: no dataset folder, or an option is unusable.
+        NotADirectoryError: there is no such dataset folder.
+        ValueError: an option cannot be used.
     """
     tasks = prepare(folder, options)
     names = {config: f"merge_nli_{config}" for config in tasks.prompts}
@@ -126,7 +127,7 @@ def export_lm_eval(
 
 
 def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
-    """A task's YAML."""
+    """Build a task as the harness's YAML has it."""
     prompt = tasks.prompts[config]
     several = len(tasks.choices) > len(LETTERS)
     task = {
@@ -170,7 +171,7 @@ def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
 
 
 def _module(tasks: Tasks) -> str:
-    """The module of functions: the template with its constants, and a function per figure."""
+    """Build the module of functions: the template with constants, and a function per figure."""
     text, figures = template("lm_eval.py"), tuple(figure_names(tasks.thresholds))
     for name, values in (("FIGURES", figures), ("THRESHOLDS", tasks.thresholds)):
         text = re.sub(rf"^({name}: .* = )\(\)$", rf"\g<1>{values!r}", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The subsamples of a dataset as data sets of their own, a file each (poster)."""
+"""Mini-datasets: each random subsample of a dataset in a file of its own (poster)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from merge_dataset.files import RowGroupWriter
 from merge_metric.exports.flat import write_jsonl
-from merge_metric.exports.places import new_folder
-from merge_metric.exports.rows import configurations_of, read_split
+from merge_metric.exports.folders import configurations_of, new_folder, read_split
 
 MiniFormat = Literal["parquet", "jsonl"]
 
@@ -28,8 +27,8 @@ def export_mini_datasets(
 ) -> dict[str, dict[str, int]]:
     """Write `<configuration>/mini-00.parquet` and so on: the variants of one subsample each.
 
-    A variant that several subsamples drew stands in each of their files. `seeds` of the
-    configuration, which all share, stand beside them. Columns are those of the dataset.
+    A variant that is in several subsamples is in each of their files. The configuration's seeds,
+    which all subsamples share, are in a file beside them. Columns are those of the dataset.
 
     Args:
         folder: The dataset folder.
@@ -44,7 +43,7 @@ def export_mini_datasets(
     Raises:
         FileExistsError: `out` holds something.
         NotADirectoryError: there is no dataset folder.
-        ValueError: it is none, lacks a configuration, or one has no subsamples.
+        ValueError: it is not a dataset folder, lacks a configuration, or one has no subsamples.
     """
     chosen = configurations_of(folder, configs)
     description = {
@@ -62,10 +61,10 @@ def export_mini_datasets(
 
 
 def numbers_of(folder: Path, config: str) -> list[int]:
-    """Numbers of a configuration's subsamples, ascending.
+    """List the numbers of a configuration's subsamples, ascending.
 
     Raises:
-        ValueError: its variants are in none.
+        ValueError: its variants are in no subsample.
     """
     found: set[int] = set()
     for table in read_split(folder, config, "variants"):
@@ -79,13 +78,13 @@ def numbers_of(folder: Path, config: str) -> list[int]:
 
 
 def of_subsample(tables: Iterable[pa.Table], number: int) -> Iterator[pa.Table]:
-    """The rows that a subsample drew."""
+    """Yield the rows that a subsample drew."""
     for table in tables:
         yield table.filter(_drawn(table, number))
 
 
 def _write_config(folder: Path, config: str, out: Path, output: MiniFormat) -> dict[str, int]:
-    """File → rows."""
+    """Write the files of a configuration, and map each file to its number of rows."""
     write = _WRITERS[output]
     seeds = f"seeds.{output}"
     counts = {seeds: write(out / seeds, read_split(folder, config, "seeds"))}
@@ -106,7 +105,7 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
 
 
 def _drawn(table: pa.Table, number: int) -> pa.Array:
-    """Which rows a subsample drew."""
+    """Return [rows] whether a subsample drew each row."""
     column = table["subsamples"].combine_chunks()
     holds = pc.equal(pc.list_flatten(column), number)
     rows = pc.list_parent_indices(column).filter(holds)

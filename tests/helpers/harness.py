@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from merge_metric.exports.answers import HIGHER_IS_BETTER
+from merge_metric.exports.answers import FIGURES
 from merge_metric.score import score_file
 
 SHOTS: Final = """\
@@ -76,7 +76,7 @@ class Place:
             allow_missing=allow_missing,
             n_bootstrap=0,
         )
-        found = {name: result[config][name] for name in HIGHER_IS_BETTER}
+        found = {name: result[config][name] for name in FIGURES}
         curve = result[config]["sv_curve"]["accuracy"]
         found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
         return {name: math.nan if value is None else value for name, value in found.items()}

@@ -75,7 +75,7 @@ def merge_nli(
 
 
 def _sample(config: str, problem: dict[str, Any]) -> Sample:
-    """A problem as a chat: every question is the user's, every letter the assistant's."""
+    """Write a problem as a chat: the user asks questions, the assistant answers letters."""
     turns: list[ChatMessage] = [
         ChatMessageUser(content=turn["content"])
         if turn["role"] == "user"
@@ -96,7 +96,7 @@ def _sample(config: str, problem: dict[str, Any]) -> Sample:
 
 @metric
 def seed_variant_accuracy() -> Metric:
-    """Every figure, of the seeds all of whose problems are answered; how many are not.
+    """Compute all figures of seeds answered in full, and count the other seeds.
 
     Inspect asks while it runs, too.
     """
@@ -112,7 +112,7 @@ def seed_variant_accuracy() -> Metric:
 
 @scorer(metrics=[seed_variant_accuracy()])
 def letters(missing_letters: str = "error") -> Scorer:
-    """Which letter is the most probable next token, with or without a space before it."""
+    """Answer with the letter that is the most probable next token."""
 
     async def score(state: TaskState, target: Target) -> Score:
         log_probs = answers.letter_log_probs(_first_token(state))
@@ -130,7 +130,7 @@ def letters(missing_letters: str = "error") -> Scorer:
 
 
 def _first_token(state: TaskState) -> dict[str, float]:
-    """The most probable tokens and their log-probabilities."""
+    """Return the most probable first tokens and their log-probabilities."""
     logprobs = state.output.choices[0].logprobs if state.output.choices else None
     if logprobs is None or not logprobs.content:
         raise ValueError(

@@ -28,27 +28,27 @@ PREFIX = "merge_nli_"
 
 
 class Answer(SampleLevelComputation):  # type: ignore[misc]
-    """What the model answers to a problem."""
+    """Metric of a sample: the model's answer to a problem."""
 
     def compute(self, doc: Doc, model_response: ModelResponse, **_: Any) -> dict[str, Any]:
-        """A row of a predictions file, and what the dataset knows of its problem."""
+        """Return a row of a predictions file with columns of the dataset."""
         return answers.answer(doc.specific, [float(each) for each in model_response.logprobs])
 
 
 class Figures(CorpusLevelComputation):  # type: ignore[misc]
-    """Every figure of all answers.
+    """Figures of all answers.
 
     As these are several, lighteval makes no intervals of them; its own would resample
     variants, and those of a seed are alike.
     """
 
     def compute_corpus(self, items: list[dict[str, Any]]) -> dict[str, float]:
-        """Name → figure."""
+        """Map names to figures."""
         return answers.figures(items, SETTINGS["thresholds"])
 
 
 def prompt(line: dict[str, Any], task_name: str) -> Doc:
-    """A problem with the examples before it, as one text."""
+    """Write a problem with the examples before it as one text."""
     settings = SETTINGS["configurations"][task_name.removeprefix(PREFIX)]
     question = SETTINGS["question"].format(premise=line["premise"], hypothesis=line["hypothesis"])
     kept = ("variant_id", "seed_id", "label", "subsamples", "n_problems")

@@ -29,7 +29,7 @@ def load(
     rng_seed: int = 0,
     **_: Any,
 ) -> dict[str, Any]:
-    """The problems. `limit_seeds` and `rng_seed` come from --metadata, with the model's own."""
+    """Load the problems; `limit_seeds` and `rng_seed` come from --metadata."""
     problems = answers.load_problems(
         dataset, config, revision=revision, limit_seeds=limit_seeds, rng_seed=rng_seed
     )
@@ -37,13 +37,13 @@ def load(
 
 
 def process_results(doc: dict[str, Any], results: list[tuple[float, bool]]) -> dict[str, Any]:
-    """The same answer under the name of every figure."""
+    """Return the answer under the name of every figure."""
     answer = answers.answer(doc, [log_prob for log_prob, _ in results])
     return dict.fromkeys(FIGURES, answer)
 
 
 def _figure(items: list[dict[str, Any]], name: str) -> float:
-    """A figure of all answers; the harness asks for them one after the other."""
+    """Compute a figure of all answers; the harness asks for one after the other."""
     global _last
     if _last[0] != items:
         _last = (items, answers.figures(items, THRESHOLDS))

@@ -17,8 +17,8 @@ from helpers.subsampled_folder import SUBSAMPLES, write_folder
 from merge_dataset.export import export
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_flat
+from merge_metric.exports.folders import MARK
 from merge_metric.exports.mini_datasets import export_mini_datasets
-from merge_metric.exports.places import MARK
 
 Row = dict[str, Any]
 

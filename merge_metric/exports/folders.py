@@ -1,0 +1,150 @@
+"""Folders of exports: read a dataset folder, write an export whole or not at all.
+
+An export never replaces anything but an earlier export.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from merge_dataset.files import atomic, partial_path, read_row_groups, replace_folder, write_json
+from merge_dataset.layout import all_configurations, require_dataset, split_files
+from merge_dataset.schema import arrow_schema, format_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MARK: Final = "merge-nli-export.json"
+"""File that describes an exported folder; only folders with it are replaced."""
+
+
+# --- The dataset folder ---
+
+
+def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
+    """Return the wanted configurations, each once; by default all of the folder.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: it is not a dataset folder, or lacks a wanted configuration.
+    """
+    require_dataset(folder)
+    known = all_configurations(folder)
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(
+            f"{folder}: expected configurations out of {', '.join(known)}, "
+            f"got {', '.join(map(repr, unknown))}"
+        )
+    return list(dict.fromkeys(wanted)) or known
+
+
+def split_paths(folder: Path, config: str, split: str) -> list[Path]:
+    """List the Parquet files of a split, and require the columns of the contract.
+
+    Raises:
+        ValueError: there are no files, or one has other columns.
+    """
+    import pyarrow.parquet as pq
+
+    paths = [folder / name for name in split_files(folder, config)[split]]
+    if not paths:
+        raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
+    for path in paths:
+        schema = pq.read_schema(path)
+        expected = arrow_schema(format_of(schema))
+        if not schema.equals(expected):
+            raise ValueError(
+                f"{path}: expected the columns {', '.join(expected.names)} of the dataset, "
+                f"got others; `merge-nli check {folder}` says more"
+            )
+    return paths
+
+
+def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
+    """Yield the rows of a split as tables; the first one is empty and has the schema.
+
+    Raises:
+        ValueError: there are no files, or one has other columns.
+    """
+    import pyarrow.parquet as pq
+
+    paths = split_paths(folder, config, split)
+    yield pq.read_schema(paths[0]).empty_table()
+    for path in paths:
+        yield from read_row_groups(path)
+
+
+# --- The export ---
+
+
+@contextmanager
+def new_folder(
+    out: Path, description: Mapping[str, Any], *, overwrite: bool = False
+) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `out` if the block ends without an error.
+
+    Args:
+        out: The folder; it may exist if it is empty.
+        description: Content of the file `MARK`.
+        overwrite: Replace an earlier export.
+
+    Raises:
+        FileExistsError: `out` holds something that must not be replaced.
+    """
+    out = out.expanduser().resolve()
+    _require_replaceable(out, overwrite=overwrite)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(out)
+    _remove(partial)  # of an export that was killed
+    partial.mkdir()
+    try:
+        yield partial
+        write_json(partial / MARK, description)
+    except BaseException:
+        _remove(partial)
+        raise
+    replace_folder(partial, out)
+
+
+@contextmanager
+def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary path whose file becomes `out` if the block ends without an error.
+
+    Raises:
+        FileExistsError: `out` is a folder, or a file that must not be replaced.
+    """
+    out = out.expanduser().resolve()
+    if out.is_dir():
+        raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out}: expected no file, found one; replace it with --overwrite")
+    with atomic(out) as partial:
+        yield partial
+
+
+def _require_replaceable(out: Path, *, overwrite: bool) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise FileExistsError(f"{out}: expected a folder or nothing, found a file")
+    if not any(out.iterdir()):
+        return
+    if not (out / MARK).is_file():
+        raise FileExistsError(
+            f"{out}: expected no folder, an empty one or an earlier export, found one that "
+            f"holds something else; name another folder"
+        )
+    if not overwrite:
+        raise FileExistsError(
+            f"{out}: expected no folder or an empty one, found an earlier export; replace it "
+            f"with --overwrite, or name another folder"
+        )
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
