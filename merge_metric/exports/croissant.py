@@ -10,11 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import pyarrow as pa
-
-from merge_dataset.card.render import read_front_matter
+from merge_dataset.commands.command_line import option
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import (
     LABELS,
@@ -25,10 +23,14 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.exports.folders import configurations_of, new_file, split_paths
+from merge_metric.exports.registry import FILES, Configs, Exported, Folder, Overwrite, count, export
 
 FILE: Final = "croissant.json"
 
 _PARQUET: Final = "application/x-parquet"
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TERMS: Final = (
     *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
@@ -64,6 +66,47 @@ _TYPES: Final = {
     "bool": "sc:Boolean",
 }
 """Type in Arrow → data type."""
+
+
+@export("croissant", panel=FILES)
+def croissant(
+    folder: Folder = Path("merge-nli"),
+    out: Annotated[
+        Path | None, option("File to write; by default croissant.json in the dataset folder.")
+    ] = None,
+    config: Configs = None,
+    base_url: Annotated[
+        str | None,
+        option("Where the files are to be had; by default beside the metadata, in the folder."),
+    ] = None,
+    version: Annotated[str | None, option("Of the data, e.g. 1.0.0.", "--data-version")] = None,
+    published: Annotated[str | None, option("Date of publication, e.g. 2026-01-31.")] = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD.
+
+    Files with their hashes, and a record set per configuration and split. Write it again
+    when the dataset is built anew.
+
+    \b
+    Examples:
+      merge-nli export croissant merge-nli
+
+    \b
+      merge-nli export croissant merge-nli --out croissant.json
+        --base-url https://huggingface.co/datasets/USER/merge-nli/resolve/v1
+    """  # \b is a mark of click: keep the lines that follow
+    path, names = export_croissant(
+        folder,
+        out,
+        config or (),
+        base_url=base_url,
+        version=version,
+        published=published,
+        overwrite=overwrite,
+    )
+    text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
+    return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 
 def export_croissant(
@@ -163,6 +206,8 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str]:
     path = folder / CARD
     try:
         text = path.read_text(encoding="utf-8")
+        from merge_dataset.card.render import read_front_matter
+
         facts = read_front_matter(text)
         missing = {"pretty_name", "language", "license", "tags"} - set(facts)
         if missing:
@@ -290,6 +335,8 @@ def _field(
 ) -> dict[str, Any]:
     shape: list[str] = []
     kind = column.type
+    import pyarrow as pa
+
     while pa.types.is_list(kind):
         shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
         kind = kind.value_type

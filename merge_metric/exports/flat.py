@@ -6,15 +6,59 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.folders import configurations_of, new_folder, read_split
+from merge_metric.exports.registry import (
+    FILES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    export,
+    exported_files,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FlatFormat = Literal["jsonl", "csv"]
+
+
+@export("jsonl", panel=FILES)
+def jsonl(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-jsonl"),
+    config: Configs = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Each split of each configuration as JSON lines, labels as names.
+
+    \b
+    Examples:
+      merge-nli export jsonl merge-nli --config snli_nouns --out flat
+    """
+    written = export_flat(folder, out, "jsonl", config or (), overwrite=overwrite)
+    return exported_files(out, written, loader="json")
+
+
+@export("csv", panel=FILES)
+def csv_files(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-csv"),
+    config: Configs = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Each split of each configuration as CSV, labels as names and lists as JSON.
+
+    \b
+    Examples:
+      merge-nli export csv merge-nli --config snli_nouns --out flat
+    """
+    written = export_flat(folder, out, "csv", config or (), overwrite=overwrite)
+    return exported_files(out, written, loader="csv")
 
 
 def export_flat(
@@ -85,6 +129,9 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> int:
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Convert rows: labels to names, and float32 numbers to their shortest exact form."""
+    import numpy as np
+    import pyarrow as pa
+
     rows: list[dict[str, Any]] = table.to_pylist()
     labels = format_of(table.schema).labels
     numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]

@@ -11,17 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from merge_dataset.card.render import read_front_matter
+from merge_dataset.commands.command_line import option
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
-from merge_metric.exports import answers
 from merge_metric.exports.folders import configurations_of, new_folder
 from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-from merge_metric.seed_variant_accuracy.options import check_threshold
 
 METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; a package of this name."""
@@ -30,6 +27,25 @@ SETTINGS: Final = "merge_nli.json"
 
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: those after a space, or also those without."""
+
+Shots = Annotated[str, option("exc, mix, none, snli, mnli, or a .toml or .jsonl file.")]
+PromptStart = Annotated[str, option("Text before the prompt, e.g. <|endoftext|>.")]
+LettersOption = Annotated[
+    Letters,
+    option(
+        "Tokens that count as a letter: after a space, or also without, as predict counts "
+        "where the tokenizer has both after a colon.",
+        "--letters",
+    ),
+]
+Thresholds = Annotated[
+    list[int] | None,
+    option("CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100),
+]
+Hub = Annotated[
+    str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
+]
+Revision = Annotated[str | None, option("Of the dataset on the Hub.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +83,8 @@ def prepare(folder: Path, options: TaskOptions) -> Tasks:
         NotADirectoryError: there is no dataset folder.
         ValueError: an option cannot be used; the message says what was expected.
     """
+    from merge_metric.seed_variant_accuracy.options import check_threshold
+
     configs = configurations_of(folder, options.configs)
     for config in configs:
         if (problem_format := format_in(folder, config)) != NLI:
@@ -119,11 +137,15 @@ def template(name: str) -> str:
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports, those at thresholds first."""
-    return [*(f"sv@{threshold}" for threshold in thresholds), *answers.FIGURES]
+    from merge_metric.exports.answers import FIGURES
+
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
 
 
 def higher_is_better(figure: str) -> bool:
     """Return whether larger values of a figure are better; those of `sv@CT` are."""
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+
     return figure not in CATALOGUE or CATALOGUE[figure].higher_is_better
 
 
@@ -166,6 +188,8 @@ def text_before(prompt: Prompt) -> str:
 
 def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
     """Require a card that lists the configurations, since `load_dataset` reads it."""
+    from merge_dataset.card.render import read_front_matter
+
     path = folder / CARD
     try:
         listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
@@ -192,6 +216,8 @@ def _prompt(config: str, options: TaskOptions) -> Prompt:
 
 def _copy_metric(folder: Path) -> None:
     """Copy the metric's modules, except the one that needs `evaluate`, and `answers`."""
+    from merge_metric.exports import answers
+
     folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":

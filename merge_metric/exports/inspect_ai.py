@@ -7,12 +7,25 @@ from typing import Final
 
 from merge_metric.exports.harness import (
     SETTINGS,
+    Hub,
+    Revision,
+    Shots,
     TaskOptions,
+    Thresholds,
     prepare,
     settings_of,
     task_folder,
     template,
     write_settings,
+)
+from merge_metric.exports.registry import (
+    HARNESSES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    export,
 )
 
 MODULE: Final = "merge_nli"
@@ -43,6 +56,43 @@ reports seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample 
 
 The code here is under Apache-2.0; the texts of the examples are under their source's licence.
 """
+
+
+@export("inspect", panel=HARNESSES, extra="predict")
+def inspect(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-inspect"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """A task for Inspect (inspect-ai 0.3.285).
+
+    A folder with a task file for inspect eval, which asks chat models, examples as turns,
+    and reads the letters' log-probabilities. It needs nothing of this package.
+
+    \b
+    Examples:
+      merge-nli export inspect merge-nli --config snli --out tasks/inspect
+    """  # \b is a mark of click: keep the lines that follow
+    options = TaskOptions(
+        configs=tuple(config or ()),
+        shots=shots,
+        letters="both",
+        thresholds=tuple(ct or (90,)),
+        hub=hub,
+        revision=revision,
+    )
+    names = export_inspect(folder, out, options, overwrite=overwrite)
+    return Exported(
+        out,
+        {"configurations": names},
+        f"{out}: a task for the configurations {', '.join(names)}",
+        f"inspect eval {out / MODULE}.py -T config={names[0]} --model openai/MODEL",
+    )
 
 
 def export_inspect(

@@ -6,24 +6,39 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
+from merge_dataset.commands.command_line import option
 from merge_dataset.schema import SPLITS
-from merge_metric.exports.answers import COLUMNS, sample_seeds
 from merge_metric.exports.folders import read_split
 from merge_metric.exports.harness import (
     SETTINGS,
+    LettersOption,
+    PromptStart,
+    Shots,
     TaskOptions,
+    Thresholds,
     prepare,
     settings_of,
     task_folder,
     template,
     write_settings,
 )
+from merge_metric.exports.registry import (
+    HARNESSES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    count,
+    export,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MODULE: Final = "merge_nli_tasks"
 RUNNER: Final = "run.py"
@@ -56,6 +71,51 @@ seed-variant accuracy (`sv@CT`) and its kin, computed in each subsample and aver
 
 The code here is under Apache-2.0; problems and examples are under their source's licence.
 """
+
+
+@export("lighteval", panel=HARNESSES, extra="predict")
+def lighteval(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lighteval"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    prompt_start: PromptStart = "",
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    limit_seeds: Annotated[
+        int | None, option("Only so many seeds of each source, drawn at random.", min=1)
+    ] = None,
+    rng_seed: Annotated[int, option("Of that sample.", min=0)] = 0,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Tasks for lighteval (0.13.0).
+
+    A folder with the problems, a module for --custom-tasks, and a script that runs it
+    without the network. It needs nothing of this package.
+
+    \b
+    Examples:
+      merge-nli export lighteval merge-nli --config snli --out tasks/lighteval
+
+    \b
+      merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
+    """  # \b is a mark of click: keep the lines that follow
+    options = TaskOptions(
+        configs=tuple(config or ()),
+        shots=shots,
+        prompt_start=prompt_start,
+        letters=letters,
+        thresholds=tuple(ct or (90,)),
+    )
+    names = export_lighteval(
+        folder, out, options, limit_seeds=limit_seeds, rng_seed=rng_seed, overwrite=overwrite
+    )
+    return Exported(
+        out,
+        {"module": MODULE, "tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"python {out / RUNNER} --model MODEL --task {names[0]}",
+    )
 
 
 def export_lighteval(
@@ -112,6 +172,10 @@ def problems_of(
     folder: Path, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> pa.Table:
     """Read seeds, then variants, in the columns of `answers.load_problems`."""
+    import pyarrow as pa
+
+    from merge_metric.exports.answers import COLUMNS, sample_seeds
+
     tables = [
         table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
     ]
@@ -136,6 +200,8 @@ def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
 
 def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
     """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
+    import pyarrow.parquet as pq
+
     folder.mkdir(parents=True)
     configs = []
     for config, rows in problems.items():

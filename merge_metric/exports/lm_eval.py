@@ -9,14 +9,30 @@ from typing import Any, Final
 import yaml
 
 from merge_metric.exports.harness import (
+    Hub,
+    LettersOption,
+    PromptStart,
+    Revision,
+    Shots,
     TaskOptions,
     Tasks,
+    Thresholds,
     examples_of,
     figure_names,
     higher_is_better,
     prepare,
     task_folder,
     template,
+)
+from merge_metric.exports.registry import (
+    HARNESSES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    count,
+    export,
 )
 from merge_metric.models.prompts import LETTERS, question
 
@@ -79,6 +95,50 @@ _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(
     _Function, lambda dumper, name: dumper.represent_scalar("!function", str(name))
 )
+
+
+@export("lm-eval", panel=HARNESSES, extra="predict")
+def lm_eval(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lm-eval"),
+    config: Configs = None,
+    shots: Shots = "exc",
+    prompt_start: PromptStart = "",
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
+) -> Exported:
+    """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
+
+    A folder for --include_path: a YAML file per configuration, and functions that compute
+    seed-variant accuracy and its kin as merge-nli score does. It needs nothing of this
+    package.
+
+    \b
+    Examples:
+      merge-nli export lm-eval merge-nli --config snli --out tasks/merge-nli
+
+    \b
+      merge-nli export lm-eval merge-nli --shots mix --letters both --ct 50 --ct 90
+    """  # \b is a mark of click: keep the lines that follow
+    options = TaskOptions(
+        configs=tuple(config or ()),
+        shots=shots,
+        prompt_start=prompt_start,
+        letters=letters,
+        thresholds=tuple(ct or (90,)),
+        hub=hub,
+        revision=revision,
+    )
+    names = export_lm_eval(folder, out, options, overwrite=overwrite)
+    return Exported(
+        out,
+        {"tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {names[0]}",
+    )
 
 
 def export_lm_eval(

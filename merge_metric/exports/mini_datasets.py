@@ -5,16 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from merge_dataset.commands.command_line import option
 from merge_dataset.files import RowGroupWriter
 from merge_metric.exports.flat import write_jsonl
 from merge_metric.exports.folders import configurations_of, new_folder, read_split
+from merge_metric.exports.registry import (
+    FILES,
+    Configs,
+    Exported,
+    Folder,
+    Out,
+    Overwrite,
+    export,
+    exported_files,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MiniFormat = Literal["parquet", "jsonl"]
+
+
+@export("mini-datasets", panel=FILES)
+def mini_datasets(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-mini"),
+    config: Configs = None,
+    kind: Annotated[MiniFormat, option("Kind of file.", "--as")] = "parquet",
+    overwrite: Overwrite = False,
+) -> Exported:
+    """The random subsamples as data sets of their own, a file each.
+
+    Ten per configuration, unless the recipe says otherwise, and the seeds beside them.
+
+    \b
+    Examples:
+      merge-nli export mini-datasets merge-nli --config snli_nouns
+
+    \b
+      merge-nli export mini-datasets merge-nli --as jsonl --out mini
+    """
+    written = export_mini_datasets(folder, out, kind, config or (), overwrite=overwrite)
+    return exported_files(out, written, loader="parquet" if kind == "parquet" else "json")
 
 
 def export_mini_datasets(
@@ -66,6 +100,8 @@ def numbers_of(folder: Path, config: str) -> list[int]:
     Raises:
         ValueError: its variants are in no subsample.
     """
+    import pyarrow.compute as pc
+
     found: set[int] = set()
     for table in read_split(folder, config, "variants"):
         found |= set(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
@@ -106,6 +142,9 @@ def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
 
 def _drawn(table: pa.Table, number: int) -> pa.Array:
     """Return [rows] whether a subsample drew each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     column = table["subsamples"].combine_chunks()
     holds = pc.equal(pc.list_flatten(column), number)
     rows = pc.list_parent_indices(column).filter(holds)

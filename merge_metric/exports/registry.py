@@ -1,0 +1,111 @@
+"""Registry of exports: each module of this room registers its commands with `export`.
+
+An export is a function with the options of its command as parameters; its docstring is the help.
+It imports heavy libraries when it runs, so that the help answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from merge_dataset.commands.command_line import OutputFormat, option, user_errors, write_result
+
+HARNESSES: Final = "Tasks for harnesses"
+FILES: Final = "Files"
+"""Headings of the help."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Write a dataset for other tools: harnesses' tasks, metadata, flat files.",
+)
+
+Folder = Annotated[Path, typer.Argument(help="The dataset folder.")]
+Out = Annotated[Path, option("Folder to write.")]
+Configs = Annotated[
+    list[str] | None,
+    option("Configuration, e.g. snli_nouns; may be repeated. Default: all.", "--config"),
+]
+Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]
+_Format = Annotated[OutputFormat, option("How to write the summary.", "--format")]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The result of an export, which its command prints."""
+
+    out: Path
+    contents: Mapping[str, Any]
+    """Contents for `--format json`."""
+    text: str
+    """Contents as text."""
+    next: str
+    """The command to run next."""
+
+
+def export(
+    name: str, *, panel: str, extra: str | None = None
+) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
+    """Register a function as the command `merge-nli export NAME`.
+
+    Args:
+        name: Name of the command.
+        panel: Heading of the help.
+        extra: Extra of this distribution that brings what the function imports.
+    """
+
+    def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
+        @functools.wraps(run)
+        def command(*, output: OutputFormat = "text", **options: Any) -> None:
+            done = run(**options)
+            whole = {"out": str(done.out), **done.contents, "next": done.next}
+            write_result(output, whole, done.text, f"Next: {done.next}")
+
+        own = inspect.signature(run, eval_str=True).parameters.values()
+        form = inspect.Parameter(
+            "output", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=_Format
+        )
+        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own] + [form]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        app.command(name, rich_help_panel=panel)(user_errors(extra=extra)(command))
+        return run
+
+    return register
+
+
+def count(names: Sequence[str], noun: str) -> str:
+    """Count names in words.
+
+    >>> count(["a", "b"], "task")
+    '2 tasks'
+    """
+    return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
+
+
+def exported_files(out: Path, written: Mapping[str, Mapping[str, int]], *, loader: str) -> Exported:
+    """Describe exported files, and how to load the last one.
+
+    Args:
+        out: The folder.
+        written: Configuration → file, relative to `out` → number of rows.
+        loader: The builder with which `load_dataset` reads such files.
+    """
+    files = {name: rows for of_config in written.values() for name, rows in of_config.items()}
+    shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
+    last = out / list(files)[-1]
+    load = f"print(load_dataset('{loader}', data_files='{last}'))"
+    return Exported(
+        out,
+        {"files": files},
+        f"{out}:\n{shown}",
+        f'python -c "from datasets import load_dataset; {load}"',
+    )
