@@ -25,7 +25,7 @@ _KEY: Final = "setting"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is declared of a field beside its name, type and default."""
+    """Declaration of a field beside its name, type and default."""
 
     help: str
     """Sentence for the help of the command line."""
@@ -36,7 +36,7 @@ class Setting:
     panel: str | None = None
     """Heading under which the help shows it."""
     metavar: str | None = None
-    """What the help shows for the value; by default its type."""
+    """Stands for the value in the help; by default its type."""
     minimum: float | None = None
     """Smallest number taken."""
     members: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
-"""What the commands of all packages share: options, messages for users, and results.
+"""Scaffolding of all commands: options, messages for users, and results.
 
 Options of a settings class (`merge_dataset.settings`) are made here from its declarations.
-Options of single commands are declared where the command is; those that several have, here.
+Options of single commands are declared where the command is; those that several commands have, here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -137,9 +137,16 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
     return _OptionsOf(settings, command, defaults)
 
 
-def option_of(settings: type, name: str) -> Any:
-    """Make the option of one setting, for a parameter of a command's own."""
-    return _option(next(s for f, s in declared_settings(settings).items() if f.name == name))
+def option_of(settings: type, name: str, **changes: Any) -> Any:
+    """Make the option of one setting, for a parameter of a command's own.
+
+    Args:
+        settings: A dataclass whose fields are declared with `setting`.
+        name: Name of the field.
+        changes: Fields of its `Setting` that are otherwise here.
+    """
+    declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
+    return _option(replace(declared, **changes))
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -179,7 +186,7 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
-    """Read what `--set` says: settings as KEY=VALUE in TOML; a value that is none is a string.
+    """Read `--set`: settings as KEY=VALUE in TOML; a value that is no TOML is a string.
 
     Raises:
         ValueError: there is no equals sign.

@@ -49,7 +49,7 @@ def test_user_errors_are_messages(arguments: list[str], message: str) -> None:
 
 
 def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the executor says, and exit code 1."""
+    """The executor's message, and exit code 1."""
     monkeypatch.setenv("PATH", os.devnull)
     arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*arguments, "--executor", "slurm"])

@@ -329,7 +329,7 @@ _SETTINGS = st.fixed_dictionaries(
 
 @given(_SETTINGS)
 def test_toml_round_trip(settings: dict[str, Any]) -> None:
-    """What is written as TOML reads back as the same configuration."""
+    """Settings written as TOML read back as the same configuration."""
     config = Config(**settings)
     assert Config.from_mapping(tomllib.loads(config.to_toml())) == config
 
@@ -369,7 +369,7 @@ ORDER = (
     "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed", "device", "dtype",
     "batch_tokens", "workers", "tagger", "store", "run",
 )  # fmt: skip
-"""Of the settings in files: it is part of the bytes of a run's manifest."""
+"""Order of the settings in files: it is part of the bytes of a run's manifest."""
 
 
 LATER: dict[str, Any] = {
@@ -394,7 +394,7 @@ LATER: dict[str, Any] = {
 
 
 def test_the_order_of_settings_in_files() -> None:
-    """What a run is called comes first, then its problems; in the manifest as in TOML."""
+    """Recipe and ablation come first, then the problems; in the manifest as in TOML."""
     assert {field.name for field in dataclasses.fields(Config)} == {*ORDER, *LATER}
     assert list(Config().output_settings()) == [key for key in ORDER if key not in MACHINE]
     toml = Config(recipe="mine", ablation="union", limit=3, mlms=("a",)).to_toml()

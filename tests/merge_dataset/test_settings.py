@@ -99,7 +99,7 @@ def test_options_give_what_was_said_and_no_more() -> None:
 
 
 def test_options_with_defaults_give_them_too() -> None:
-    """What a class has, and nothing where that is nothing."""
+    """Defaults of the class, and nothing for those that are None or empty."""
     assert given(DRAW_WITH_DEFAULTS, "--title t --width 90") == {
         "title": "t", "width": 90, "margin": 0.5, "grid": False, "frame": True,
     }  # fmt: skip
@@ -149,10 +149,14 @@ def test_option_of_one_setting() -> None:
     app = typer.Typer()
 
     @app.command()
-    def command(width: Annotated[int, option_of(Drawing, "width")] = 50) -> None:
-        typer.echo(width)
+    def command(
+        width: Annotated[int, option_of(Drawing, "width")] = 50,
+        fill: Annotated[bool, option_of(Drawing, "grid", option="--fill")] = False,
+    ) -> None:
+        typer.echo((width, fill))
 
-    assert runner.invoke(app, []).stdout == "50\n"
+    assert runner.invoke(app, []).stdout == "(50, False)\n"
+    assert runner.invoke(app, ["--width", "10", "--fill"]).stdout == "(10, True)\n"
     assert runner.invoke(app, ["--width", "9"]).exit_code == 2
 
 

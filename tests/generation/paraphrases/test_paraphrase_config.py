@@ -66,7 +66,7 @@ _SETTINGS = st.fixed_dictionaries(
 
 @given(_SETTINGS)
 def test_toml_round_trip(values: dict[str, Any]) -> None:
-    """What is written as TOML reads back as the same configuration."""
+    """Settings written as TOML read back as the same configuration."""
     made = config(**values)
     assert ParaphraseConfig.from_mapping(tomllib.loads(made.to_toml())) == made
 
