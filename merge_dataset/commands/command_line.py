@@ -1,7 +1,7 @@
 """Scaffolding of all commands: options, messages for users, and results.
 
 Options of a settings class (`merge_dataset.settings`) are made here from its declarations.
-Options of single commands are declared where the command is; those that several commands have, here.
+Options of a single command are declared where the command is, those of several commands here.
 """
 
 from __future__ import annotations
