@@ -1,29 +1,37 @@
-"""A dataset folder → a dataset repository on the Hub: what would be done, and doing it.
+"""A dataset folder → a dataset repository on the Hub: files, version, and the plan.
 
-`plan` only reads. `carry_out` uploads the folder to `main` in one commit, loads that commit back
-with empty caches, tags it with the version of the data, and keeps the branch `script`, where the
-loading script lies beside the same data for datasets 3. Both may be run again at any time: what
-is done already is left as it is.
+Beside the folder's files, the repository says in the card how to load the data from it, and in
+`eval.yaml` that models are measured on them. The branch `script` has the loading script beside
+the same data, for datasets 3.
 
 A version names the data: Parquet files and provenance. The card may change without a new one.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from merge_dataset.checks.folder import check
-from merge_dataset.hub.dataset_card import BENCHMARK_FILE, benchmark, card_for_hub
-from merge_dataset.hub.difference import Difference, File, compare, make_file
 from merge_dataset.hub.errors import PublishError
-from merge_dataset.hub.fresh import run_fresh
-from merge_dataset.hub.repository import MAIN, Hub, Repository, State, parse_repository
+from merge_dataset.hub.load_back import load_back
+from merge_dataset.hub.plan import Branch, Loaded, Plan, Tag, look_at, repository_line
+from merge_dataset.hub.repository import (
+    MAIN,
+    Difference,
+    File,
+    Hub,
+    Repository,
+    State,
+    compare,
+    make_file,
+    parse_repository,
+)
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, parquet_files
 
 log = logging.getLogger(__name__)
@@ -37,54 +45,22 @@ _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _SCRIPT: Final = ("merge_nli.py", "schema.py")
 """The loading script and the module it imports."""
 
+BENCHMARK_FILE: Final = "eval.yaml"
+"""By it the Hub knows a dataset that models are measured on (docs: hub/eval-results)."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What publishing a folder would do."""
+BENCHMARK_THRESHOLD: Final = 90
+"""Correctness threshold, in percent, of the figure that models are listed by."""
 
-    folder: Path
-    repository: Repository
-    account: str | None
-    """Who would do it; None where there is no token."""
-    exists: bool
-    head: str | None
-    """Commit of `main` that this would change."""
-    private: bool
-    version: str
-    """Tag of the data's version."""
-    why: str
-    """How that came about."""
-    tagged: bool
-    """Whether the repository has the tag, on these data."""
-    superseded: bool
-    """Whether `main` holds other data than this version, which is published: it stays then."""
-    configurations: tuple[str, ...]
-    files: tuple[File, ...]
-    script_files: tuple[File, ...]
-    main: Difference
-    script: Difference
-    left_out: tuple[str, ...]
-    """What else lies in the folder."""
+_LOADING: Final = "## Loading\n"
 
-    @property
-    def is_done(self) -> bool:
-        """Whether there is nothing left to do."""
-        return self.superseded or (self.tagged and not self.main and not self.script)
+_DESCRIPTION: Final = f"""\
+Tests whether a model that solves a natural language inference problem also solves minimal \
+variants of it. The value is seed-variant accuracy in percent: the share of seed problems of \
+which at least {BENCHMARK_THRESHOLD} % of the variants are classified correctly. Higher is better.\
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What publishing has done."""
-
-    revision: str
-    """The commit that holds the data."""
-    committed: bool
-    tagged: bool
-    rows: Mapping[str, Mapping[str, int]]
-    """Rows loaded back by configuration and split; empty where nothing had to be."""
-
-
-def plan(
+def plan_dataset(
     folder: Path, repository: str, *, version: str | None = None, private: bool = False
 ) -> Plan:
     """Find out what publishing a folder would do. Nothing is written.
@@ -107,74 +83,73 @@ def plan(
         raise PublishError(f"{folder}: not published: {listed}")
     files = tuple(_files(folder, target))
     script_files = tuple(_script_files(files, target))
-    hub = Hub()
-    account = hub.account() if hub.has_token() else None
-    state = hub.state(target)
-    _check_visibility(target, state, private=private)
+    hub, account, state = look_at(target, private=private)
     same = {} if state is None else _compare_tags(hub, target, state, files)
     chosen, why = choose_version(same, wanted)
     main, script = _differences(hub, target, state, files, script_files)
-    tagged = same.get(chosen, False)
+    tag, tagged = tag_of(chosen), same.get(chosen, False)
+    superseded = tagged and any(map(_is_data, main.paths))
+    is_done = superseded or (tagged and not main and not script)
+    left_out, configs = list(_left_out(folder, files)), all_configurations(folder)
     return Plan(
-        folder=folder,
         repository=target,
         account=account,
         exists=state is not None,
-        head=None if state is None else state.head,
         private=private if state is None else state.private,
-        version=tag_of(chosen),
-        why=why,
-        tagged=tagged,
-        superseded=tagged and any(map(_is_data, _paths(main))),
-        configurations=tuple(all_configurations(folder)),
-        files=files,
-        script_files=script_files,
-        main=main,
-        script=script,
-        left_out=tuple(_left_out(folder, files)),
-    )
-
-
-def carry_out(planned: Plan) -> Published:
-    """Do what a plan says.
-
-    Raises:
-        PublishError: no token, no rights, a failure of the Hub, or what was loaded back is not
-            the folder. The message says what became of `main`.
-    """
-    hub, target, tag = Hub(), planned.repository, planned.version
-    hub.account()
-    if planned.superseded:
-        return Published(revision=tag, committed=False, tagged=False, rows={})
-    if not planned.exists:
-        hub.create(target, private=planned.private)
-    revision = hub.make_equal(
-        target,
-        planned.files,
-        message=f"Data {tag}",
+        heading=repository_line(target, state, private=private),
+        facts={
+            "version": tag,
+            "why": why,
+            "tagged": tagged,
+            "superseded": superseded,
+            "configurations": configs,
+        },
+        notes=(f"version {tag}: {why}",),
+        branches=(
+            Branch(files=files, difference=main, message=f"Data {tag}"),
+            Branch(
+                name=SCRIPT_REVISION,
+                files=script_files,
+                difference=script,
+                message=f"Data {tag} with the loading script, for datasets 3",
+            ),
+        ),
+        head=None if state is None else state.head,
         removable=_goes_from(target),
-        planned_on=planned.head,
+        tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
+        load_back=lambda revision: (
+            _load_back(folder, target, revision, tag)
+            if main or not tagged
+            else Loaded("rows", {}, "")
+        ),
+        is_done=is_done,
+        settled=_settled(tag, superseded=superseded) if is_done else None,
+        remarks={"left_out": left_out},
+        remark_lines=(f"left out: {', '.join(left_out)}",) if left_out else (),
+        usage=f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")',
     )
-    rows: dict[str, dict[str, int]] = {}
-    if planned.main or not planned.tagged:
-        rows = _verify(planned, revision)
-    if not planned.tagged:
-        _tag(hub, planned, revision)
-    if planned.script or not planned.exists:
-        hub.branch(target, SCRIPT_REVISION, revision)
-        hub.make_equal(
-            target,
-            planned.script_files,
-            message=f"Data {tag} with the loading script, for datasets 3",
-            revision=SCRIPT_REVISION,
-            removable=_goes_from(target),
-        )
-    return Published(
-        revision=revision,
-        committed=bool(planned.main),
-        tagged=not planned.tagged,
-        rows=rows,
-    )
+
+
+def _settled(tag: str, *, superseded: bool) -> str:
+    if superseded:
+        return f"main holds other data than {tag} and stays as it is"
+    return "main, tag and script are up to date"
+
+
+def _load_back(folder: Path, target: Repository, revision: str, tag: str) -> Loaded:
+    """Load a commit back as others would, and compare it with the folder."""
+    log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
+    try:
+        rows = load_back("dataset", target.name, revision, str(folder.resolve()))
+    except PublishError as error:
+        raise PublishError(
+            f"{target.name} at {revision[:12]} does not load as the folder: {error}\n"
+            f"{MAIN} holds it, and {tag} was not tagged; the same command, run again, checks it "
+            "again."
+        ) from error
+    count = sum(sum(splits.values()) for splits in rows.values())
+    text = f"{len(rows)} configurations, {count:,} rows, as in the folder" if rows else ""
+    return Loaded("rows", rows, text)
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
@@ -316,14 +291,6 @@ def _left_out(folder: Path, files: Iterable[File]) -> Iterator[str]:
             yield name
 
 
-def _check_visibility(target: Repository, state: State | None, *, private: bool) -> None:
-    if state is not None and private and not state.private:
-        raise ValueError(
-            f"expected {target.name} to be private, it is public: change that in its settings, "
-            "or leave --private out"
-        )
-
-
 def _compare_tags(
     hub: Hub, target: Repository, state: State, files: Iterable[File]
 ) -> dict[Version, bool]:
@@ -353,36 +320,35 @@ def _differences(
     return main, compare(script_files, there, removable)
 
 
-def _paths(difference: Difference) -> tuple[str, ...]:
-    return (*difference.added, *difference.changed, *difference.removed)
+def card_for_hub(card: str, repository: str, example: str) -> str:
+    """The folder's card, saying first how to load the data from this repository.
+
+    Args:
+        card: The card as the folder has it.
+        repository: OWNER/NAME.
+        example: A configuration.
+    """
+    text = f"""\
+{_LOADING}
+From this repository, where each version of the data is a tag, such as `v1.0.0`:
+
+```python
+from datasets import load_dataset
+
+data = load_dataset("{repository}", "{example}", revision="v1.0.0")
+```
+"""
+    return card.replace(_LOADING, text, 1)
 
 
-def _tag(hub: Hub, planned: Plan, revision: str) -> None:
-    tag = planned.version
-    hub.tag(planned.repository, tag, revision, f"Version {tag} of the data")
-    data = [file for file in planned.files if _is_data(file.path)]
-    if compare(data, hub.files(planned.repository, tag), _is_data):
-        raise PublishError(
-            f"{tag} was set on other data meanwhile, and versions do not change; run the same "
-            "command again for the next one"
-        )
+def benchmark(folder: Path) -> bytes:
+    """`eval.yaml`: one task per configuration.
 
-
-def _verify(planned: Plan, revision: str) -> dict[str, dict[str, int]]:
-    """Load the commit back as others would, and compare it with the folder."""
-    log.info("Loading %s at %s back with empty caches …", planned.repository.name, revision[:12])
-    try:
-        output = run_fresh(
-            "merge_dataset.hub.verify_dataset",
-            planned.repository.name,
-            revision,
-            str(planned.folder.resolve()),
-        )
-    except PublishError as error:
-        raise PublishError(
-            f"{planned.repository.name} at {revision[:12]} does not load as the folder: {error}\n"
-            f"{MAIN} holds it, and {planned.version} was not tagged; the same command, run again, "
-            "checks it again."
-        ) from error
-    rows: Any = json.loads(output)
-    return dict(rows)
+    Without `evaluation_framework`, which may only be one of the Hub's own list.
+    """
+    tasks = [
+        {"id": name, "config": name, "split": "variants"} for name in all_configurations(folder)
+    ]
+    value: dict[str, Any] = {"name": "MERGE-NLI", "description": _DESCRIPTION, "tasks": tasks}
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from merge_dataset.commands.check import OutputFormat
 from merge_dataset.commands.publish import (
-    NOTHING_TO_DO,
-    NOTHING_WRITTEN,
     Format,
     Private,
     Yes,
-    account_line,
-    describe_files,
-    difference_json,
+    publish,
     publish_dataset_command,
     publishing,
-    repository_line,
-    show,
 )
 from merge_dataset.schema import DATASET_NAME
-
-if TYPE_CHECKING:
-    from merge_metric.publish import SpacePlan, SpacePublished
-    from merge_metric.publish_results import ResultsPlan
 
 publish_app = typer.Typer(
     no_args_is_help=True,
@@ -58,12 +47,11 @@ def publish_metric_command(
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
     with publishing():
-        from merge_metric.publish import carry_out_space, plan_space
+        from merge_dataset.hub.metric import plan_metric
+        from merge_metric.publishing import worked_example
+        from merge_metric.register import SPACE
 
-        planned = plan_space(repo, private=private)
-        show(output, _space_text(planned))
-        done = carry_out_space(planned) if yes else None
-        show(output, _space_done(planned, done), value=lambda: _space_json(planned, done))
+        publish(plan_metric(SPACE, repo, worked_example(), private=private), yes, output)
 
 
 @publish_app.command("results")
@@ -109,79 +97,22 @@ def publish_results_command(
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
     with publishing():
-        from merge_metric.publish_results import carry_out_results, plan_results
+        from merge_dataset.hub.repository import parse_repository
+        from merge_dataset.hub.results import plan_results
+        from merge_metric.publishing import model_figures
 
+        model = parse_repository(repo, "model")
+        if source_name is not None and source_url is None:
+            raise ValueError("--source-name: expected --source-url with it")
+        figures = model_figures(predictions, dataset, config or (), model=repo)
         planned = plan_results(
-            predictions,
+            figures,
+            model,
             dataset,
             dataset_repo,
-            repo,
-            configs=config or (),
+            pull_request=pr,
             source_url=source_url,
             source_name=source_name,
             date=date,
         )
-        show(output, _results_text(planned, pull_request=pr))
-        to_do = yes and not planned.is_done
-        address = carry_out_results(planned, pull_request=pr) if to_do else None
-        show(output, _results_done(planned, address), value=lambda: _results_json(planned, address))
-
-
-def _space_text(planned: SpacePlan) -> Iterator[str]:
-    target = planned.repository
-    yield repository_line(target.name, "Space", exists=planned.exists, private=planned.private)
-    yield account_line(planned.account)
-    yield f"main: {planned.main or 'up to date'}"
-    yield from describe_files(planned.main, planned.files)
-
-
-def _space_done(planned: SpacePlan, done: SpacePublished | None) -> Iterator[str]:
-    if done is None:
-        yield NOTHING_TO_DO if planned.is_done else NOTHING_WRITTEN
-        return
-    yield f"main is at {done.revision}" + ("" if planned.main else ", as before")
-    yield f"loaded back: {', '.join(f'{k} {v}' for k, v in done.figures.items())}"
-    yield f"Published: {planned.repository.address}"
-    yield f'evaluate.load("{planned.repository.name}")'
-
-
-def _space_json(planned: SpacePlan, done: SpacePublished | None) -> dict[str, Any]:
-    return {
-        "repository": planned.repository.name,
-        "exists": planned.exists,
-        "private": planned.private,
-        "account": planned.account,
-        "main": difference_json(planned.main),
-        "nothing_to_do": planned.is_done,
-        "done": done and {"revision": done.revision, "figures": done.figures},
-    }
-
-
-def _results_text(planned: ResultsPlan, *, pull_request: bool) -> Iterator[str]:
-    where = "a pull request to main" if pull_request else "main"
-    yield f"{planned.repository.name}: results on {planned.dataset} {planned.version}"
-    yield account_line(planned.account)
-    yield f"{where}: {planned.main or 'up to date'}"
-    yield from describe_files(planned.main, [planned.file])
-    for config, value in planned.values.items():
-        yield f"  {config}: {value}"
-
-
-def _results_done(planned: ResultsPlan, address: str | None) -> Iterator[str]:
-    if planned.is_done:
-        yield NOTHING_TO_DO
-    else:
-        yield f"Published: {address}" if address else NOTHING_WRITTEN
-
-
-def _results_json(planned: ResultsPlan, address: str | None) -> dict[str, Any]:
-    return {
-        "repository": planned.repository.name,
-        "account": planned.account,
-        "dataset": planned.dataset,
-        "version": planned.version,
-        "values": dict(planned.values),
-        "main": difference_json(planned.main),
-        "nothing_to_do": planned.is_done,
-        "published": address,
-    }
+        publish(planned, yes, output)

@@ -34,11 +34,11 @@ _COMMAND = "from merge_metric.commands.publish import publish_app; publish_app(p
 
 _WORKER = """
 import json, os, sys
-import merge_dataset.hub.dataset, merge_dataset.hub.errors, merge_metric.publish
+import merge_dataset.hub.errors, merge_dataset.hub.load_back
 from merge_metric.commands.publish import publish_app
 
 merge_dataset.hub.errors._WAITS = (0.01, 0.01, 0.01)
-fresh = merge_dataset.hub.dataset.run_fresh
+fresh = merge_dataset.hub.load_back.run_fresh
 replies = os.fdopen(os.dup(1), "w")
 for line in sys.stdin:
     asked = json.loads(line)
@@ -47,7 +47,7 @@ for line in sys.stdin:
     os.environ.pop("HF_TOKEN", None)
     os.environ.update(asked["environment"])
     run = fresh if asked["verify"] else lambda *_: "{}"
-    merge_dataset.hub.dataset.run_fresh = merge_metric.publish.run_fresh = run
+    merge_dataset.hub.load_back.run_fresh = run
     code = 0
     try:
         publish_app(asked["arguments"], prog_name="publish")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from helpers.loopback_hub import Entry
 from helpers.publishing import STRANGER, Desk, desk_at_a_hub
 
-from merge_metric.publish_verify import EXAMPLE, FIGURES, verify
+from merge_dataset.hub.load_back import check_metric
+from merge_metric.publishing import worked_example
 from merge_metric.register import SPACE, module_files
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -41,8 +44,10 @@ def local() -> dict[str, bytes]:
 
 def test_example_by_hand() -> None:
     """What the check expects of the Space is what the metric computes here."""
-    result = score(**EXAMPLE)
-    assert {key: result[key] for key in FIGURES} == FIGURES
+    example = worked_example()
+    result = score(**example.arguments)
+    assert {key: result[key] for key in example.figures} == example.figures
+    assert result == example.result
 
 
 def test_dry_run(desk: Desk) -> None:
@@ -67,7 +72,10 @@ def test_publishing_and_again(desk: Desk) -> None:
     published = repo.at()
     del published[".gitattributes"]
     assert published == local()
-    assert result.value["done"] == {"revision": repo.branches["main"], "figures": FIGURES}
+    assert result.value["done"] == {
+        "revision": repo.branches["main"],
+        "figures": worked_example().figures,
+    }
     loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
     assert set(module_files()) - {"__init__.py"} <= loaded
     desk.hub.requests.clear()
@@ -110,7 +118,7 @@ def test_space_that_computes_something_else(
     metric = SimpleNamespace(compute=lambda **columns: score(**columns) | changed)
     monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda name: metric))
     with pytest.raises(ValueError, match=re.escape(told)):
-        verify(NAME)
+        check_metric(NAME, json.dumps(asdict(worked_example())))
 
 
 def test_name_of_the_space(desk: Desk) -> None:

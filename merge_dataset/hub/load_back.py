@@ -1,0 +1,197 @@
+"""Loads back what was published, in a process with empty caches, as on another machine.
+
+`load_back` starts that process, which runs one of the checks below and prints what it found as
+JSON: `python -m merge_dataset.hub.load_back CHECK ARGUMENT …`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from merge_dataset.schema import ProblemFormat
+
+_PACKAGES: Final = Path(__file__).resolve().parents[2]
+"""The folder that holds our packages."""
+
+_LONGEST: Final = 500
+"""Characters of an error; those of `datasets` may list every suffix that it knows."""
+
+_CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
+
+
+def load_back(check: str, *arguments: str) -> dict[str, Any]:
+    """Run a check of `CHECKS` in a process with empty caches, and return what it found.
+
+    It may load what you may: huggingface_hub finds your token there too.
+
+    Raises:
+        PublishError: it failed, with its last line of errors.
+    """
+    found: dict[str, Any] = json.loads(run_fresh(__name__, check, *arguments))
+    return found
+
+
+def run_fresh(module: str, *arguments: str) -> str:
+    """Run a module in an empty working directory, with caches of its own; return its output.
+
+    Raises:
+        PublishError: it failed, with its last line of errors.
+    """
+    from merge_dataset.hub.errors import PublishError
+
+    with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=home,
+            env=fresh_environment(Path(home) / "hf"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        line = lines[-1]
+        raise PublishError(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
+    return done.stdout
+
+
+def fresh_environment(home: Path) -> dict[str, str]:
+    """This process's environment, but for caches, which are in `home`, and offline modes."""
+    from huggingface_hub.constants import HF_TOKEN_PATH
+
+    kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
+    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return kept | {
+        "HF_HOME": str(home),
+        # Else it would be looked for in the new home.
+        "HF_TOKEN_PATH": str(HF_TOKEN_PATH),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # a check is no use of the metric
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+# --- In that process ---
+
+
+def check_dataset(repository: str, revision: str, folder: str) -> dict[str, dict[str, int]]:
+    """Load every configuration of a revision and compare it with the folder, row by row.
+
+    Returns:
+        Rows by configuration and split.
+
+    Raises:
+        ValueError: they differ; or anything that `load_dataset` raises.
+    """
+    import datasets
+
+    from merge_dataset.layout import all_configurations, format_in, split_files
+
+    root = Path(folder)
+    rows: dict[str, dict[str, int]] = {}
+    for config in all_configurations(root):
+        loaded = datasets.load_dataset(repository, config, revision=revision)
+        expected = split_files(root, config)
+        if set(loaded) != set(expected):
+            raise ValueError(
+                f"{config}: expected the splits {sorted(expected)}, got {sorted(loaded)}"
+            )
+        rows[config] = {
+            split: _compare_rows(
+                f"{config}, split {split}", loaded[split], root, files, format_in(root, config)
+            )
+            for split, files in expected.items()
+        }
+    return rows
+
+
+def _compare_rows(
+    where: str, loaded: Any, folder: Path, files: list[str], problem_format: ProblemFormat
+) -> int:
+    """Count the rows, where all are as in the files."""
+    from merge_dataset.files import read_row_groups
+    from merge_dataset.schema import arrow_schema, features
+
+    if loaded.features != (expected := features(problem_format)):
+        raise ValueError(f"{where}: expected the features {expected}, got {loaded.features}")
+    schema = arrow_schema(problem_format)
+    stored = loaded.with_format("arrow")
+    start = 0
+    for file in files:
+        for want in read_row_groups(folder / file):
+            end = start + len(want)
+            if end > len(stored):
+                raise ValueError(f"{where}: expected more than {len(stored):,} rows, as in {files}")
+            got = stored[start:end].cast(schema)
+            if not got.equals(want.cast(schema)):
+                raise ValueError(
+                    f"{where}: expected the rows of {file}, got others: "
+                    f"{_first_difference(want, got)}"
+                )
+            start = end
+    if start != len(stored):
+        raise ValueError(f"{where}: expected {start:,} rows as in {files}, got {len(stored):,}")
+    return start
+
+
+def _first_difference(want: pa.Table, got: pa.Table) -> str:
+    for a, b in zip(want.to_pylist(), got.to_pylist(), strict=True):
+        for column in (name for name in a if a[name] != b[name]):
+            return f"{column} of {a['variant_id']} is {b[column]!r} instead of {a[column]!r}"
+    return "they differ in type"
+
+
+def check_metric(name: str, example: str) -> dict[str, Any]:
+    """Compute an example by the metric of that name, as `evaluate` loads it.
+
+    Args:
+        name: OWNER/NAME of the Space.
+        example: JSON of a `metric.Example`.
+
+    Returns:
+        The example's figures.
+
+    Raises:
+        ValueError: figures differ; or anything that `evaluate.load` raises.
+    """
+    import evaluate
+
+    wanted = json.loads(example)
+    result = json.loads(json.dumps(evaluate.load(name).compute(**wanted["arguments"])))
+    figures = {key: result.get(key) for key in wanted["figures"]}
+    if figures != wanted["figures"]:
+        raise ValueError(f"expected {wanted['figures']}, got {figures}")
+    if result != wanted["result"]:
+        raise ValueError("expected the figures of this version, got those of another")
+    return figures
+
+
+CHECKS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "dataset": check_dataset,
+    "metric": check_metric,
+}
+
+
+def main() -> None:
+    """Run a check and print what it found; exit with its error in one line."""
+    check, *arguments = sys.argv[1:]
+    try:
+        found = CHECKS[check](*arguments)
+    except Exception as error:  # whatever loading raises: the caller shows this one line
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""What publishing would do, and doing it: one road for the dataset, the metric and results.
+
+To make a plan (`dataset.plan_dataset`, `metric.plan_metric`, `results.plan_results`) only reads.
+`carry_out` makes `main` equal to the planned files in one commit, loads that commit back with
+empty caches, tags it, and brings other branches up to date. Both may be repeated at any time:
+what is done already is left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.repository import MAIN, Difference, File, Hub, Repository, State, compare
+
+log = logging.getLogger(__name__)
+
+NOTHING_TO_DO: Final = "Nothing to do."
+NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
+
+_MARKS: Final = {"added": "+", "changed": "~", "removed": "-"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch, and what it is to hold."""
+
+    name: str = MAIN
+    files: tuple[File, ...]
+    difference: Difference
+    """What a commit would do."""
+    message: str
+    """Title of the commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """The version of what is published."""
+
+    name: str
+    is_set: bool
+    """Whether the repository has it, on these files."""
+    message: str
+    covers: Callable[[str], bool]
+    """Whether a file belongs to what has the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was loaded back, as it should be."""
+
+    name: str
+    """What it is, in JSON."""
+    value: Mapping[str, Any]
+    text: str
+    """For readers; empty where nothing had to be loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What publishing would do."""
+
+    repository: Repository
+    account: str | None
+    """Who would do it; None where there is no token."""
+    exists: bool = True
+    private: bool = False
+    heading: str
+    """What would be published, in a line."""
+    facts: Mapping[str, Any]
+    """What else is known, for JSON: before what is done to the branches."""
+    notes: tuple[str, ...] = ()
+    """The same for readers: lines below who would do it."""
+    branches: tuple[Branch, ...]
+    """`main` first."""
+    head: str | None = None
+    """Commit of `main` that this would change; None where it may be any."""
+    removable: Callable[[str], bool] = lambda path: False
+    """Whether a file that is none of a branch's is to go."""
+    sdk: str | None = None
+    """That a new Space is made with."""
+    tag: Tag | None = None
+    load_back: Callable[[str], Loaded] | None = None
+    """Loads a commit back; None where there is nothing that loads it."""
+    proposal: str | None = None
+    """Description of the pull request, where there is to be one instead of a commit."""
+    is_done: bool
+    """Whether there is nothing left to do."""
+    settled: str | None = None
+    """Why nothing is done to any branch, where that is so."""
+    remarks: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known, for JSON: after what is done to the branches."""
+    remark_lines: tuple[str, ...] = ()
+    """The same for readers."""
+    usage: str = ""
+    """How to load what is published. Without one, it is addressed by its commit."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether `carry_out` does anything: what is up to date is still loaded back."""
+        return self.settled is None and (not self.is_done or self.load_back is not None)
+
+    @property
+    def main(self) -> Branch:
+        """The branch that users load."""
+        return self.branches[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What publishing has done."""
+
+    address: str
+    """Where it can be seen."""
+    revision: str | None = None
+    """The commit of `main`; None for a pull request."""
+    committed: bool = False
+    tagged: bool = False
+    loaded: Loaded | None = None
+
+
+def look_at(target: Repository, *, private: bool = False) -> tuple[Hub, str | None, State | None]:
+    """Look at a repository: the Hub, whose token there is, and what the repository is like.
+
+    Raises:
+        ValueError: it is public and is to be private.
+        PublishError: the Hub cannot be asked.
+    """
+    hub = Hub()
+    account = hub.account() if hub.has_token() else None
+    state = hub.state(target)
+    if state is not None and private and not state.private:
+        raise ValueError(
+            f"expected {target.name} to be private, it is public: change that in its settings, "
+            "or leave --private out"
+        )
+    return hub, account, state
+
+
+def repository_line(target: Repository, state: State | None, *, private: bool) -> str:
+    """Say what a repository is, or is to be, in a line."""
+    seen = "private" if (private if state is None else state.private) else "public"
+    kind = "Space" if target.kind == "space" else target.kind
+    return f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
+
+
+def carry_out(plan: Plan) -> Published:
+    """Do what a plan says.
+
+    Raises:
+        PublishError: no token, no rights, a failure of the Hub, or what was loaded back is not
+            what was published. The message says what became of `main`.
+    """
+    hub, target, main = Hub(), plan.repository, plan.main
+    hub.account()
+    if not plan.has_steps:
+        return Published(address=target.address, revision=plan.head)
+    if plan.proposal is not None:
+        address = hub.propose(target, main.files, message=main.message, description=plan.proposal)
+        return Published(address=address)
+    if not plan.exists:
+        hub.create(target, private=plan.private, sdk=plan.sdk)
+    revision = hub.make_equal(
+        target,
+        main.files,
+        message=main.message,
+        removable=plan.removable,
+        planned_on=plan.head,
+    )
+    loaded = plan.load_back(revision) if plan.load_back is not None else None
+    if plan.tag is not None and not plan.tag.is_set:
+        _set_tag(hub, target, plan.tag, main, revision)
+    for branch in plan.branches[1:]:
+        if branch.difference or not plan.exists:
+            hub.branch(target, branch.name, revision)
+            hub.make_equal(
+                target,
+                branch.files,
+                message=branch.message,
+                revision=branch.name,
+                removable=plan.removable,
+            )
+    return Published(
+        address=target.address if plan.usage else f"{target.address}/commit/{revision}",
+        revision=revision,
+        committed=bool(main.difference),
+        tagged=plan.tag is not None and not plan.tag.is_set,
+        loaded=loaded,
+    )
+
+
+def _set_tag(hub: Hub, target: Repository, tag: Tag, main: Branch, revision: str) -> None:
+    hub.tag(target, tag.name, revision, tag.message)
+    covered = [file for file in main.files if tag.covers(file.path)]
+    if compare(covered, hub.files(target, tag.name), tag.covers):
+        raise PublishError(
+            f"{tag.name} was set on other data meanwhile, and versions do not change; run the "
+            "same command again for the next one"
+        )
+
+
+# --- For readers and programs ---
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Say what publishing would do."""
+    yield plan.heading
+    if plan.account is not None:
+        yield f"logged in as {plan.account}"
+    else:
+        yield "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
+    yield from plan.notes
+    if plan.settled is not None:
+        yield plan.settled
+    else:
+        main, *others = plan.branches
+        where = main.name if plan.proposal is None else f"a pull request to {main.name}"
+        yield f"{where}: {main.difference or ('nothing to commit' if plan.tag else 'up to date')}"
+        yield from _file_lines(main)
+        if plan.tag is not None:
+            yield f"tag {plan.tag.name}: {'is there' if plan.tag.is_set else 'to be set'}"
+        for branch in others:
+            yield f"branch {branch.name}: {branch.difference or 'up to date'}"
+    yield from plan.remark_lines
+
+
+def done_lines(plan: Plan, done: Published | None) -> Iterator[str]:
+    """Say what publishing has done, or that it has done nothing."""
+    if done is None:
+        yield NOTHING_TO_DO if plan.is_done else NOTHING_WRITTEN
+        return
+    if plan.usage:
+        yield f"main is at {done.revision}" + ("" if done.committed else ", as before")
+    if done.loaded is not None and done.loaded.text:
+        yield f"loaded back: {done.loaded.text}"
+    yield f"Published: {done.address}"
+    if plan.usage:
+        yield plan.usage
+
+
+def as_json(plan: Plan, done: Published | None) -> dict[str, Any]:
+    """Render a plan, and what was done of it, as a value for JSON."""
+    seen = {"exists": plan.exists, "private": plan.private} if plan.usage else {}
+    return {
+        "repository": plan.repository.name,
+        **seen,
+        "account": plan.account,
+        **plan.facts,
+        **{
+            branch.name: {kind: list(getattr(branch.difference, kind)) for kind in _MARKS}
+            for branch in plan.branches
+        },
+        **plan.remarks,
+        "nothing_to_do": plan.is_done,
+        **_outcome(plan, done),
+    }
+
+
+def _outcome(plan: Plan, done: Published | None) -> dict[str, Any]:
+    if not plan.usage:
+        return {"published": None if done is None else done.address}
+    if done is None:
+        return {"done": None}
+    steps = {"committed": done.committed, "tagged": done.tagged} if plan.tag else {}
+    loaded = {} if done.loaded is None else {done.loaded.name: done.loaded.value}
+    return {"done": {"revision": done.revision, **steps, **loaded}}
+
+
+def _file_lines(branch: Branch) -> Iterator[str]:
+    """One line per file that a commit would touch."""
+    sizes = {file.path: file.size for file in branch.files}
+    for kind, mark in _MARKS.items():
+        for path in getattr(branch.difference, kind):
+            yield f"  {mark} {path}" + (f"  {size_text(sizes[path])}" if path in sizes else "")
+
+
+def size_text(n: int) -> str:
+    """Write a number of bytes for readers.
+
+    >>> size_text(950), size_text(12_345), size_text(12_345_678)
+    ('950 bytes', '12.3 kB', '12.3 MB')
+    """
+    if n < 1000:
+        return f"{n} bytes"
+    for unit in ("kB", "MB"):
+        n_units = n / 1000 if unit == "kB" else n / 1000**2
+        if n_units < 1000:
+            return f"{n_units:.1f} {unit}"
+    return f"{n / 1000**3:.1f} GB"

@@ -1,0 +1,135 @@
+"""A model's figures → `.eval_results/*.yaml` in its repository on the Hub: content, and the plan.
+
+The Hub shows such results on the model's page, and on that of the dataset where it is listed as
+a benchmark (docs: hub/eval-results). The dataset's tasks are its configurations, and the value
+of a task is seed-variant accuracy at one threshold, in percent; the file `eval.yaml` says both in
+the dataset repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD, find_revision
+from merge_dataset.hub.errors import PublishError
+from merge_dataset.hub.plan import Branch, Plan, look_at
+from merge_dataset.hub.repository import Repository, compare, make_file
+
+FOLDER: Final = ".eval_results"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigure:
+    """A model's figure on a configuration."""
+
+    value: float
+    """Seed-variant accuracy at `BENCHMARK_THRESHOLD`, in percent."""
+    notes: str
+    """What is quoted beside it, and what determines it."""
+
+
+def plan_results(
+    figures: Mapping[str, ModelFigure],
+    target: Repository,
+    folder: Path,
+    dataset: str,
+    *,
+    pull_request: bool = False,
+    source_url: str | None = None,
+    source_name: str | None = None,
+    date: str | None = None,
+) -> Plan:
+    """Find out what publishing a model's results would do. Nothing is written.
+
+    Results that the model has already for the same dataset and other tasks are kept.
+
+    Args:
+        figures: By configuration.
+        target: The model's repository.
+        folder: The dataset folder that they are of.
+        dataset: OWNER/NAME of the repository where that folder is published.
+        pull_request: Propose them, instead of committing them.
+        source_url: Where more can be read of how the figures came about.
+        source_name: What the link is called.
+        date: When the model was evaluated, ISO 8601.
+
+    Raises:
+        ValueError: an argument is not as it should be.
+        PublishError: the folder is not what is published there, there is no such model, or the
+            Hub cannot be asked.
+    """
+    from huggingface_hub import EvalResultEntry
+
+    version, revision = find_revision(folder, dataset)
+    entries = {
+        config: EvalResultEntry(
+            dataset_id=dataset,
+            task_id=config,
+            value=figure.value,
+            dataset_revision=revision,
+            date=date,
+            source_url=source_url,
+            source_name=source_name,
+            notes=figure.notes,
+        )
+        for config, figure in figures.items()
+    }
+    hub, account, state = look_at(target)
+    if state is None:
+        raise PublishError(
+            f"expected a model repository {target.name}, found none that you may see: publish "
+            "the model first"
+        )
+    path = f"{FOLDER}/{dataset.replace('/', '__')}.yaml"
+    file = make_file(path, _merged(hub.read(target, path, state.head), path, entries))
+    main = compare([file], hub.files(target, state.head))
+    values = {config: figure.value for config, figure in figures.items()}
+    return Plan(
+        repository=target,
+        account=account,
+        heading=f"{target.name}: results on {dataset} {version}",
+        facts={"dataset": dataset, "version": version, "values": values},
+        branches=(
+            Branch(files=(file,), difference=main, message=f"Results on {dataset} {version}"),
+        ),
+        proposal=_description(dataset, version, values) if pull_request else None,
+        is_done=not main,
+        remark_lines=tuple(f"  {config}: {value}" for config, value in values.items()),
+    )
+
+
+def _description(dataset: str, version: str, values: Mapping[str, float]) -> str:
+    """The text of the pull request."""
+    listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
+    return (
+        f"Seed-variant accuracy at a threshold of {BENCHMARK_THRESHOLD} %, in percent, on "
+        f"{dataset} {version}:\n\n{listed}\n"
+    )
+
+
+def _merged(present: bytes, path: str, entries: Mapping[str, Any]) -> bytes:
+    """The file's content with these entries, those of other tasks kept, sorted by task.
+
+    Raises:
+        PublishError: what is there is no list of results.
+    """
+    from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
+
+    try:
+        kept = parse_eval_result_entries(yaml.safe_load(present) or [])
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise PublishError(
+            f"{path} in the model repository: expected a list of results, got something else "
+            f"({type(error).__name__}: {error}); mend or delete it"
+        ) from error
+    others = [entry for entry in kept if entry.task_id not in entries]
+    merged = sorted([*others, *entries.values()], key=lambda entry: entry.task_id)
+    text: str = yaml.safe_dump(
+        eval_result_entries_to_yaml(merged), sort_keys=False, allow_unicode=True, width=100
+    )
+    return text.encode()

@@ -1,0 +1,83 @@
+"""What `merge_dataset.hub` publishes of this package, as plain data: the metric and figures."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD
+from merge_dataset.hub.metric import Example
+from merge_dataset.hub.results import ModelFigure
+from merge_metric.runs.predictions import read_metadata
+from merge_metric.score import score_file
+from merge_metric.seed_variant_accuracy.scoring import score
+
+log = logging.getLogger(__name__)
+
+_ARGUMENTS: Final[dict[str, Any]] = {
+    "predictions": ["entailment", "entailment", "entailment", "neutral"],
+    "references": ["entailment"] * 4,
+    "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
+    "seed_predictions": ["entailment"] * 4,
+}
+"""Of the second seed's two variants, one is answered wrong."""
+
+_FIGURES: Final = {
+    "seed_accuracy": 1.0,
+    "variant_accuracy": 0.75,
+    "seed_variant_accuracy": 0.5,
+    "matching_threshold_low": 1.0,
+    "matching_threshold_high": 50.0,
+    "relaxed_fooling_rate": 0.5,
+    "strict_fooling_rate": 0.0,
+}
+"""By hand."""
+
+
+def worked_example() -> Example:
+    """Compute the example of the metric's card."""
+    return Example(_ARGUMENTS, _FIGURES, score(**_ARGUMENTS))
+
+
+def model_figures(
+    predictions: Path, folder: Path, configs: Sequence[str], *, model: str
+) -> dict[str, ModelFigure]:
+    """Score a predictions file for the page of a model, by configuration.
+
+    Args:
+        predictions: The predictions file; one that says that it is of another model is warned of.
+        folder: The dataset folder that it is for.
+        configs: Configurations; by default what the predictions are for.
+        model: OWNER/NAME of the model's repository.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError: an argument or file is not as it
+            should be.
+    """
+    name = str(read_metadata(predictions).get("name", ""))
+    if name and name != model:
+        log.warning(
+            "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
+        )
+    results = score_file(predictions, folder, configs, correctness_threshold=BENCHMARK_THRESHOLD)
+    return {
+        config: ModelFigure(_percent(result["seed_variant_accuracy"]), _notes(result))
+        for config, result in results.items()
+    }
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 2)
+
+
+def _notes(result: Mapping[str, Any]) -> str:
+    low, high = (_percent(bound) for bound in result["seed_variant_accuracy_ci"])
+    return (
+        f"seed-variant accuracy at {BENCHMARK_THRESHOLD} %, 95 % interval {low}-{high}; "
+        f"accuracy on seeds {_percent(result['seed_accuracy'])}, "
+        f"on variants {_percent(result['variant_accuracy'])}; "
+        f"{result['n_seeds']} seeds, {result['n_variants']} variants; "
+        f"{result['signature_short']}"
+    )
