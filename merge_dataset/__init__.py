@@ -1,4 +1,77 @@
-"""MERGE-NLI as a dataset: a run folder → Parquet and card → `load_dataset`.
+"""MERGE-NLI as a dataset: a run folder → Parquet and card → `load_dataset` → the Hub.
 
-See `export.export`, `check.check`, `register.register` and `merge_nli.MergeNli`.
+>>> from pathlib import Path
+>>> from merge_dataset import NLI, check_dataset, config_files, variant_id
+>>> NLI.fields, variant_id("snli:1", "noun", "girl", "boy")
+(('premise', 'hypothesis'), 'snli:1/noun/girl/boy')
+>>> config_files("snli_nouns")["variants"]
+('snli/nouns/variants.parquet',)
+>>> check_dataset(Path("nowhere"))
+['nowhere: expected a dataset folder, found no folder there']
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merge_dataset.annotation.transfer import read_answers
+    from merge_dataset.checks.run import check_dataset
+    from merge_dataset.export import export_dataset
+    from merge_dataset.hub.dataset import plan_dataset
+    from merge_dataset.hub.plan import carry_out
+    from merge_dataset.merge_nli import MergeNli, builder
+    from merge_dataset.register import register_dataset
+    from merge_dataset.schema import (
+        COLUMNS,
+        LABELS,
+        NLI,
+        WORD_CLASSES,
+        ProblemFormat,
+        arrow_schema,
+        config_files,
+        config_name,
+        parse_config_name,
+        variant_id,
+    )
+
+__all__ = [
+    "COLUMNS",
+    "LABELS",
+    "NLI",
+    "WORD_CLASSES",
+    "MergeNli",
+    "ProblemFormat",
+    "arrow_schema",
+    "builder",
+    "carry_out",
+    "check_dataset",
+    "config_files",
+    "config_name",
+    "export_dataset",
+    "parse_config_name",
+    "plan_dataset",
+    "read_answers",
+    "register_dataset",
+    "variant_id",
+]
+
+_HOMES = {
+    "MergeNli": "merge_nli",
+    "builder": "merge_nli",
+    "carry_out": "hub.plan",
+    "check_dataset": "checks.run",
+    "export_dataset": "export",
+    "plan_dataset": "hub.dataset",
+    "read_answers": "annotation.transfer",
+    "register_dataset": "register",
+}
+"""Public name → its module; those not named here are in `schema`."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import merge_dataset` costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"merge_dataset.{_HOMES.get(name, 'schema')}"), name)

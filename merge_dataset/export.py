@@ -41,7 +41,7 @@ _CLASSES: Final = {
 """Kind of run → classes of its variants."""
 
 
-def export(run: Path, out: Path, *, replace: bool = False) -> list[str]:
+def export_dataset(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     """Write or replace one collection of a dataset folder, and its card from all of them.
 
     A run of replacements becomes the collection `<source>`, one of paraphrases

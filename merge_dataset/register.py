@@ -11,7 +11,7 @@ from merge_dataset.merge_nli import builder
 from merge_dataset.schema import DATASET_NAME
 
 
-def register(folder: Path, cache_dir: Path | None = None) -> list[str]:
+def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
     """Prepare every configuration of a dataset folder into the cache of `datasets`.
 
     Where the Hub has no data set of that name, or cannot be reached, `load_dataset`

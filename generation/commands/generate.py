@@ -301,9 +301,9 @@ def _distribution(executor: Executor | None, tasks: int | None, resources: Given
 def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
     """Turn a run folder into a dataset folder and say what was made."""
     from generation.summary import summarise
-    from merge_dataset.export import export
+    from merge_dataset.export import export_dataset
 
-    configs = export(run, out)
+    configs = export_dataset(run, out)
     if register:
         from merge_dataset.commands.check import register_folder
         from merge_metric.register import register as register_metric

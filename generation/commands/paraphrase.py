@@ -82,12 +82,12 @@ def _paraphrase(
     """Run the second system and add what it made to a dataset folder."""
     from generation.paraphrases.pipeline import paraphrase
     from generation.paraphrases.summary import summarise
-    from merge_dataset.export import export
+    from merge_dataset.export import export_dataset
 
     folder = paraphrase(
         config, generator=partial(_open_generator, config), judge=partial(_open_judge, config)
     )
-    configs = export(folder.path, out, replace=replace)
+    configs = export_dataset(folder.path, out, replace=replace)
     model = {
         "model": config.model,
         "kind": config.model_kind,

@@ -1,4 +1,5 @@
-"""Human judgements of variants: samples, a page to annotate them on, other tools' files.
+"""People's judgements of variants: samples, a page to annotate them on, other tools' files.
 
-See `sample.draw`, `server.serve`, `answers.read_answers`, `label_studio` and `tables`.
+`sample.draw` and `session.open_session` choose what is judged, `server.serving` serves the page,
+`transfer` exchanges items and answers with other tools (`FORMATS`) and reads answers as a table.
 """

@@ -1,4 +1,4 @@
-"""What annotators said of variants: files that are only added to, and tables of them.
+"""What annotators said of variants, in files that are only added to.
 
 An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
 `reasoning`, `comment`, `time`), or the taking back of the last one to a variant
@@ -8,18 +8,15 @@ only cut off a line that nobody was told is saved.
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
-
-import pyarrow as pa
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,17 +29,7 @@ ENOUGH: Final = 9
 """F + R of a good variant (paper, section 4)."""
 
 COLUMNS: Final = ("annotator", "variant_id", "fluency", "reasoning", "comment")
-"""Of the table of answers, and of a CSV file of them."""
-
-SCHEMA: Final = pa.schema(
-    [
-        ("annotator", pa.string()),
-        ("variant_id", pa.string()),
-        ("fluency", pa.int8()),
-        ("reasoning", pa.int8()),
-        ("comment", pa.string()),
-    ]
-)
+"""Columns of a table of answers, and of a CSV file of them."""
 
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 _SHOWN: Final = 60
@@ -88,7 +75,7 @@ def check_annotator(name: str) -> str:
 
 
 def answers_path(session: Path, annotator: str) -> Path:
-    """The file of an annotator's answers in a session folder."""
+    """Name the file of an annotator's answers in a session folder."""
     return session / "answers" / f"{check_annotator(annotator)}.jsonl"
 
 
@@ -119,15 +106,15 @@ def good(total: Any, annotators: Any = 1) -> Any:
 
 
 def parse_event(record: object) -> Event:
-    """An event from its JSON object.
+    """Read an event from its JSON object.
 
     Raises:
         ValueError: it is none.
 
-    >>> parse_event({"variant_id": "snli:1:noun:dog:cat", "fluency": 5, "reasoning": 4})
-    Answer(variant_id='snli:1:noun:dog:cat', fluency=5, reasoning=4, comment='')
-    >>> parse_event({"variant_id": "snli:1:noun:dog:cat", "undone": True})
-    Undo(variant_id='snli:1:noun:dog:cat')
+    >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "fluency": 5, "reasoning": 4})
+    Answer(variant_id='snli:1/noun/dog/cat', fluency=5, reasoning=4, comment='')
+    >>> parse_event({"variant_id": "snli:1/noun/dog/cat", "undone": True})
+    Undo(variant_id='snli:1/noun/dog/cat')
     """
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {record!r}")
@@ -138,7 +125,7 @@ def parse_event(record: object) -> Event:
 
 
 def parse_answer(record: Mapping[str, Any]) -> Answer:
-    """An answer from what says something by these names; see `parse_event`."""
+    """Read an answer from values by name; see `parse_event`."""
     comment = record.get("comment", "")
     if not isinstance(comment, str):
         raise ValueError(f"comment: expected a text, got {comment!r}")
@@ -147,7 +134,7 @@ def parse_answer(record: Mapping[str, Any]) -> Answer:
 
 
 def parse_score(value: object, name: str) -> int:
-    """A score, which tables and other tools may give as a text or a float.
+    """Read a score, which tables and other tools may give as a text or a float.
 
     Raises:
         ValueError: it is no whole number from 1 to 5.
@@ -165,7 +152,7 @@ def parse_score(value: object, name: str) -> int:
 
 
 def replay(events: Iterable[Event]) -> list[Answer]:
-    """The answers that stand, in the order they were given; of a variant maybe several.
+    """Return the answers that stand, in the order they were given; to a variant maybe several.
 
     >>> first, second = Answer("snli:1", 1, 1), Answer("snli:1", 5, 5)
     >>> replay([first, second, Undo("snli:1")]) == [first]
@@ -184,7 +171,7 @@ def replay(events: Iterable[Event]) -> list[Answer]:
 
 
 def current(standing: Iterable[Answer]) -> dict[str, Answer]:
-    """Variant → the answer that counts: the last of those that stand."""
+    """Map each variant to the answer that counts: the last of those that stand."""
     return {answer.variant_id: answer for answer in standing}
 
 
@@ -199,7 +186,7 @@ def append(path: Path, events: Iterable[Event]) -> None:
     """
     time = datetime.now(UTC).isoformat(timespec="seconds")
     lines = "".join(
-        json.dumps(_record(event) | {"time": time}, ensure_ascii=False) + "\n" for event in events
+        json.dumps(as_record(event) | {"time": time}, ensure_ascii=False) + "\n" for event in events
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
@@ -218,7 +205,8 @@ def append(path: Path, events: Iterable[Event]) -> None:
         _sync_folder(path.parent)
 
 
-def _record(event: Event) -> dict[str, Any]:
+def as_record(event: Event) -> dict[str, Any]:
+    """Turn an event into its JSON object, without the time."""
     if isinstance(event, Undo):
         return {"variant_id": event.variant_id, "undone": True}
     return {
@@ -250,7 +238,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_events(path: Path) -> list[Event]:
-    """The events of an annotator's file; none where it does not exist.
+    """Read the events of an annotator's file; none where it does not exist.
 
     A last line that was cut off is left out: nobody was told that it is saved.
 
@@ -282,7 +270,7 @@ def _is_event(line: bytes) -> bool:
 
 
 def read_standing(path: Path) -> list[Answer]:
-    """`replay` of a file.
+    """Read the answers that stand in an annotator's file, as `replay` gives them.
 
     Raises:
         ValueError: a line is malformed, or undoes what nobody said.
@@ -292,131 +280,3 @@ def read_standing(path: Path) -> list[Answer]:
         return replay(events)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-# --- Tables of answers ---
-
-
-def read_answers(paths: Sequence[Path | str]) -> pa.Table:
-    """The answers that count, of all annotators.
-
-    Args:
-        paths: Session folders, annotators' files (.jsonl), and tables (.csv) with the
-            columns `COLUMNS`; an answer may stand in several of them.
-
-    Returns:
-        The columns `SCHEMA`, sorted by annotator and variant, each pair once.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: a file is malformed, or an annotator's answers to a variant differ.
-    """
-    found: dict[tuple[str, str], tuple[Answer, Path]] = {}
-    for file in (file for path in paths for file in _files(Path(path))):
-        for annotator, answer in _answers_in(file):
-            key = (annotator, answer.variant_id)
-            before, where = found.setdefault(key, (answer, file))
-            if before != answer:
-                raise ValueError(
-                    f"{file}: expected the answer of {annotator} to {answer.variant_id!r} that "
-                    f"{where} has ({_shown(before)}), got {_shown(answer)}; leave out one of them"
-                )
-    rows = [
-        {"annotator": annotator, **_record(found[annotator, variant][0])}
-        for annotator, variant in sorted(found)
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
-def _shown(answer: Answer) -> str:
-    return f"F{answer.fluency} R{answer.reasoning} {answer.comment!r}"
-
-
-def _files(path: Path) -> list[Path]:
-    """The files of answers that a path stands for."""
-    if path.is_dir():
-        if files := sorted(path.glob("answers/*.jsonl")):
-            return files
-        raise ValueError(f"{path}: expected a session with answers/NAME.jsonl, found no answers")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: expected a session folder or a file of answers, found nothing there"
-        )
-    if path.suffix not in (".jsonl", ".csv"):
-        raise ValueError(
-            f"{path}: expected a session folder, a .jsonl file or a .csv file of answers; other "
-            f"tools' files are taken in by `merge-nli annotate --import`"
-        )
-    return [path]
-
-
-def _answers_in(file: Path) -> Iterator[tuple[str, Answer]]:
-    if file.suffix == ".csv":
-        yield from read_csv(file)
-        return
-    annotator = check_annotator(file.stem)
-    for answer in current(read_standing(file)).values():
-        yield annotator, answer
-
-
-def read_csv(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
-    """Annotators and answers of a table; rows with neither score are not answered yet.
-
-    Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
-    other names are left out.
-
-    Args:
-        path: The file.
-        annotator: Whose answers they are, where the table does not say so.
-
-    Raises:
-        ValueError: a column is missing, or a row is malformed or contradicts another.
-    """
-    found: dict[tuple[str, str], Answer] = {}
-    for line, row in _csv_rows(path, annotator):
-        try:
-            without = [name for name in ("fluency", "reasoning") if not row[name].strip()]
-            if len(without) == 2:
-                continue
-            if without:
-                raise ValueError(
-                    f"expected both scores or neither, got no {without[0]}; fill it in, or empty "
-                    f"the other to leave {row['variant_id']!r} unanswered"
-                )
-            if not row["variant_id"]:
-                raise ValueError("variant_id: expected the id of a variant, got none")
-            answer = parse_answer(row)
-            name = check_annotator(row["annotator"].strip() or annotator or "")
-            if annotator not in (None, name):
-                raise ValueError(f"expected rows of {annotator}, got one of {name}")
-            if found.setdefault((name, answer.variant_id), answer) != answer:
-                raise ValueError(f"expected one answer of {name} to {answer.variant_id!r}, got two")
-        except ValueError as error:
-            raise ValueError(f"{path}: line {line}: {error}") from error
-    return [(name, answer) for (name, _), answer in found.items()]
-
-
-def _csv_rows(path: Path, annotator: str | None) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Lines, from 1, and the columns `COLUMNS` of the rows."""
-    defaults = {"comment": ""} if annotator is None else {"comment": "", "annotator": ""}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            head = file.readline()
-            file.seek(0)
-            delimiter = max(",;\t", key=head.count)
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-            names = reader.fieldnames or ()
-            if missing := [name for name in COLUMNS if name not in (*names, *defaults)]:
-                raise ValueError(
-                    f"expected the columns {', '.join(COLUMNS)}, got {', '.join(names) or 'none'}: "
-                    f"without {', '.join(missing)}"
-                )
-            for row in reader:
-                given = {name: row.get(name) or "" for name in COLUMNS if name in names}
-                yield reader.line_num, defaults | given
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(
-                f"{path}: expected a CSV file in UTF-8, got an error: {error}"
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error

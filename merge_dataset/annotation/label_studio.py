@@ -6,7 +6,7 @@ Formats: https://labelstud.io/guide/task_format and https://labelstud.io/guide/e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -45,14 +45,22 @@ CONFIG: Final = "\n".join(
 """The labelling configuration, for any fields of texts."""
 
 
-def tasks(items: Iterable[Item]) -> str:
-    """Tasks as Label Studio imports them, in JSON."""
+def render(items: Sequence[Item], annotator: str = "") -> dict[str, str]:
+    """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
+
+    Args:
+        items: In the order they are to be annotated in.
+        annotator: Left out: Label Studio knows who annotates.
+
+    Returns:
+        The texts of the files, by their suffixes.
+    """
     made = [{"data": {"variant_id": item.variant_id, "problem": _html(item)}} for item in items]
-    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    return {".json": json.dumps(made, indent=1, ensure_ascii=False) + "\n", ".xml": CONFIG}
 
 
 def _html(item: Item) -> str:
-    """Original and variant side by side, a row per field."""
+    """Lay out original and variant side by side, a row per field."""
     rows = [
         f"<tr><th>{escape(field.replace('_', ' '))}</th>"
         f"<td>{_marked(item.seed_texts[field], item.seed_spans[field])}</td>"
@@ -75,7 +83,7 @@ def _marked(text: str, spans: Spans) -> str:
 
 
 def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
-    """Annotators and answers of an export, in JSON or JSON-MIN; skipped tasks are left out.
+    """Read annotators and answers of an export, JSON or JSON-MIN; skipped tasks are left out.
 
     Args:
         path: The export.
@@ -111,7 +119,7 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
 
 
 def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
-    """Who annotated a task, and an answer's record."""
+    """Yield who annotated a task, and an answer's record."""
     if not isinstance(task, dict):
         raise ValueError(f"expected a JSON object, got {task!r}")
     if "annotations" not in task:
@@ -144,27 +152,27 @@ def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _plain(value: object) -> object:
-    """What a result says: alone, in a list, or in an object under its kind."""
+    """Unwrap a result's value: alone, in a list, or in an object under its kind."""
     while isinstance(value, dict | list) and len(value) == 1:
         (value,) = value.values() if isinstance(value, dict) else value
     return value
 
 
 def _score(value: object) -> object:
-    """A choice, "4" or with its word "4 mostly good", or the number of a rating."""
+    """Read a choice, "4" or with its word "4 mostly good", or the number of a rating."""
     plain = _plain(value)
     return plain.split()[0] if isinstance(plain, str) and plain.split() else plain
 
 
 def _comment(value: object) -> str:
-    """A text, or the lines of several."""
+    """Read a text, or join the lines of several."""
     plain = _plain(value)
     lines = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else [plain]
     return "\n".join(str(line) for line in lines if line).strip()
 
 
 def _name(user: object) -> str:
-    """What to call an annotator: a number, an address, or an object with either."""
+    """Name an annotator by a number, an address, or an object with either."""
     if isinstance(user, dict):
         user = user.get("email") or user.get("id")
     if isinstance(user, int):

@@ -1,25 +1,62 @@
-"""A session's items and answers to and from files of other tools."""
+"""Answers and items in files: a session's own, tables for spreadsheets, Label Studio's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from merge_dataset.annotation import label_studio
-from merge_dataset.annotation import spreadsheet as tables
+import pyarrow as pa
+
+from merge_dataset.annotation import label_studio, spreadsheet
 from merge_dataset.annotation.answers import (
     Answer,
     append,
+    as_record,
     check_annotator,
     current,
-    read_csv,
     read_standing,
 )
 from merge_dataset.annotation.desk import shuffled
+from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, alone
 from merge_dataset.files import write_text
+
+SCHEMA: Final = pa.schema(
+    [
+        ("annotator", pa.string()),
+        ("variant_id", pa.string()),
+        ("fluency", pa.int8()),
+        ("reasoning", pa.int8()),
+        ("comment", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How files of a kind are read and written."""
+
+    read: Callable[[Path, str | None], list[tuple[str, Answer]]]
+    """File, and whose answers it has where it does not say so → annotators and answers."""
+    render: Callable[[Sequence[Item], str], dict[str, str]] | None = None
+    """Items and annotator → texts of the files by suffix; None where nobody fills such files in."""
+
+
+def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Answer]]:
+    """Read an annotator's file of another session."""
+    name = check_annotator(annotator or path.stem)
+    return [(name, answer) for answer in current(read_standing(path)).values()]
+
+
+FORMATS: Final = {
+    ".csv": Format(spreadsheet.read, spreadsheet.render),
+    ".json": Format(label_studio.read, label_studio.render),
+    ".jsonl": Format(_read_own),
+}
+"""Formats by suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +87,13 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
         ValueError: the suffix is another.
     """
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
-    if path.suffix == ".csv":
-        texts = {path: tables.render(items, annotator or "")}
-    elif path.suffix == ".json":
-        texts = {path: label_studio.tasks(items), path.with_suffix(".xml"): label_studio.CONFIG}
-    else:
+    form = FORMATS.get(path.suffix)
+    if form is None or form.render is None:
         raise ValueError(f"{path}: expected a file .csv, or .json for Label Studio")
+    texts = {
+        path.with_suffix(suffix): text
+        for suffix, text in form.render(items, annotator or "").items()
+    }
     for file in texts:
         if file.exists():
             raise FileExistsError(f"{file}: expected no file there yet, found one; name another")
@@ -111,14 +149,9 @@ def import_answers(
 def _read(path: Path, annotator: str | None) -> list[tuple[str, Answer]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
-    if path.suffix == ".csv":
-        return read_csv(path, annotator)
-    if path.suffix == ".json":
-        return label_studio.read(path, annotator)
-    if path.suffix == ".jsonl":
-        name = check_annotator(annotator or path.stem)
-        return [(name, answer) for answer in current(read_standing(path)).values()]
-    raise ValueError(f"{path}: expected a file .csv, .json of Label Studio, or .jsonl")
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path}: expected a file .csv, .json of Label Studio, or .jsonl")
+    return FORMATS[path.suffix].read(path, annotator)
 
 
 def _require_no_others(
@@ -132,3 +165,56 @@ def _require_no_others(
                 f"{there}, got {answer}; import it under another name by --annotator, or let it "
                 f"replace the other by --overwrite"
             )
+
+
+def read_answers(paths: Sequence[Path | str]) -> pa.Table:
+    """Read the answers that count, of all annotators, as a table.
+
+    Args:
+        paths: Session folders, annotators' files (.jsonl), and tables (.csv) with the
+            columns `COLUMNS`; an answer may stand in several of them.
+
+    Returns:
+        The columns `SCHEMA`, sorted by annotator and variant, each pair once.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: a file is malformed, or an annotator's answers to a variant differ.
+    """
+    found: dict[tuple[str, str], tuple[Answer, Path]] = {}
+    for file in (file for path in paths for file in _files(Path(path))):
+        for annotator, answer in FORMATS[file.suffix].read(file, None):
+            key = (annotator, answer.variant_id)
+            before, where = found.setdefault(key, (answer, file))
+            if before != answer:
+                raise ValueError(
+                    f"{file}: expected the answer of {annotator} to {answer.variant_id!r} that "
+                    f"{where} has ({_shown(before)}), got {_shown(answer)}; leave out one of them"
+                )
+    rows = [
+        {"annotator": annotator, **as_record(found[annotator, variant][0])}
+        for annotator, variant in sorted(found)
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _shown(answer: Answer) -> str:
+    return f"F{answer.fluency} R{answer.reasoning} {answer.comment!r}"
+
+
+def _files(path: Path) -> list[Path]:
+    """List the files of answers that a path stands for."""
+    if path.is_dir():
+        if files := sorted(path.glob("answers/*.jsonl")):
+            return files
+        raise ValueError(f"{path}: expected a session with answers/NAME.jsonl, found no answers")
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: expected a session folder or a file of answers, found nothing there"
+        )
+    if path.suffix not in (".jsonl", ".csv"):
+        raise ValueError(
+            f"{path}: expected a session folder, a .jsonl file or a .csv file of answers; other "
+            f"tools' files are taken in by `merge-nli annotate --import`"
+        )
+    return [path]

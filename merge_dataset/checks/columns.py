@@ -1,114 +1,123 @@
-"""Checks of columns that replacements and paraphrases have in common."""
+"""Checks of which files there are, and of their columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from merge_dataset.checks.findings import Finding
+from merge_dataset import provenance
+from merge_dataset.checks.registry import Finding, Stage, folder_check
+from merge_dataset.layout import (
+    PROVENANCE,
+    all_configurations,
+    collections,
+    configurations,
+    leftovers,
+    parquet_files,
+    split_files,
+)
 from merge_dataset.schema import (
+    DATASET_NAME,
+    PARAPHRASE,
     ProblemFormat,
+    arrow_schema,
     format_of,
     parse_config_name,
-    replacement_columns,
 )
 
 
-def filled(problem_format: ProblemFormat) -> tuple[str, ...]:
-    """Columns with a value in every row."""
-    return "variant_id", "seed_id", "source", *problem_format.fields, "label"
+@folder_check(
+    "collections",
+    looks_at="whether each collection has a description of its kind, and a file for each split",
+    stage=Stage.STRUCTURE,
+)
+def check_collections(folder: Path) -> Iterator[Finding]:
+    """Find collections without what they should hold."""
+    for collection in collections(folder):
+        where = f"{collection}/{PROVENANCE}"
+        try:
+            made = provenance.read(folder / where)
+        except ValueError as error:
+            yield Finding(where, "a readable description", str(error))
+            continue
+        source, variant_class = parse_config_name(collection)
+        if made["source"] != source:
+            yield Finding(where, f"the source {source!r}", repr(made["source"]))
+        elif provenance.collection_of(made) != collection:
+            yield Finding(where, f"the kind of {collection}", provenance.kind_of(made))
+        if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
+            yield Finding(collection, "a word class with variants.parquet", "none")
+        for name in configurations(folder, collection):
+            for split, files in split_files(folder, name).items():
+                if not files:
+                    expected = f"a file for each split of {name}"
+                    yield Finding(collection, expected, f"none for {split}")
 
 
-def filled_in_variants(problem_format: ProblemFormat) -> tuple[str, ...]:
-    """The same in the split `variants`."""
-    return *filled(problem_format), "word_class", "original", "replacement"
+@folder_check(
+    "columns",
+    looks_at="whether each Parquet file has the columns of the contract, for its problems' format",
+    stage=Stage.STRUCTURE,
+)
+def check_columns(folder: Path) -> Iterator[Finding]:
+    """Find files whose columns are not those of the contract."""
+    for file in parquet_files(folder):
+        try:
+            schema = pq.read_schema(folder / file)
+        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
+            yield Finding(file, "a Parquet file", str(error))
+            continue
+        try:
+            problem_format = format_of(schema)
+        except ValueError as error:
+            yield Finding(file, "a format of problems in its metadata", str(error))
+            continue
+        yield from _format_findings(folder, file, problem_format)
+        expected = arrow_schema(problem_format)
+        for want in expected:
+            place = schema.get_field_index(want.name)
+            got = schema.field(place).type if place >= 0 else "no such column"
+            if got != want.type:
+                yield Finding(file, f"column {want.name} of type {want.type}", str(got))
+        if extra := sorted(set(schema.names) - set(expected.names)):
+            yield Finding(file, "only the columns of the contract", f"also {extra}")
+        elif list(schema.names) != expected.names and len(schema) == len(expected):
+            yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
+        if b"huggingface" in (schema.metadata or {}):
+            yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
 
 
-def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
-    """Findings in the split `seeds`: values, ids, nothing replaced."""
-    problem_format = format_of(seeds.schema)
-    yield from value_findings(where, seeds, source, filled(problem_format))
-    yield from duplicates(where, seeds["seed_id"])
-    yield from row_findings(
-        where,
-        "variant_id to equal seed_id in seeds",
-        seeds,
-        pc.not_equal(seeds["variant_id"], seeds["seed_id"]),
-        "variant_id",
-    )
-    for column in replacement_columns(problem_format):
-        expected = f"{column} to be empty in seeds"
-        yield from row_findings(where, expected, seeds, _filled(seeds[column]), column)
+def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
+    """Whether a file's problems are of the format that its collection was made with."""
+    collection = file.partition("/")[0]
+    path = folder / collection / PROVENANCE
+    if not path.is_file():
+        return
+    try:
+        made = provenance.format_of_run(provenance.read(path))
+    except ValueError:
+        return  # a finding of its own
+    if made != problem_format:
+        expected = f"problems with the {made.described}, as in {collection}/{PROVENANCE}"
+        yield Finding(file, expected, problem_format.described)
 
 
-def variants_findings(
-    where: str, variants: pa.Table, seeds: pa.Table, config: str
-) -> Iterator[Finding]:
-    """Findings in the split `variants`: values, class, seed, and its label."""
-    source, variant_class = parse_config_name(config)
-    yield from value_findings(
-        where, variants, source, filled_in_variants(format_of(variants.schema))
-    )
-    expected = f"word_class to be {variant_class!r}"
-    other_class = pc.not_equal(variants["word_class"], variant_class)
-    yield from row_findings(where, expected, variants, other_class, "word_class")
-    positions = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"])
-    expected = "the seed of every variant in the seeds split"
-    yield from row_findings(where, expected, variants, pc.is_null(positions), "seed_id")
-    differs = pc.not_equal(variants["label"], seeds["label"].take(positions))
-    yield from row_findings(where, "the label of the seed", variants, differs, "label")
-
-
-def unused_findings(where: str, seeds: pa.Table, used: pa.ChunkedArray) -> Iterator[Finding]:
-    """Seeds without variants."""
-    unused = pc.invert(pc.is_in(seeds["seed_id"], value_set=used))
-    yield from row_findings(where, "every seed to have variants", seeds, unused, "seed_id")
-
-
-def value_findings(
-    where: str, table: pa.Table, source: str, filled: Sequence[str]
-) -> Iterator[Finding]:
-    """Missing values, other sources, labels that are none."""
-    for column in filled:
-        missing = pc.is_null(table[column])
-        yield from row_findings(where, f"a value for {column}", table, missing, column)
-    foreign = pc.not_equal(table["source"], source)
-    yield from row_findings(where, f"the source {source!r}", table, foreign, "source")
-    label, count = table["label"], len(format_of(table.schema).labels)
-    outside = pc.or_(pc.less(label, 0), pc.greater_equal(label, count))
-    yield from row_findings(where, f"a label of 0 to {count - 1}", table, outside, "label")
-
-
-def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:
-    """Ids that occur more than once."""
-    counted = ids.value_counts()
-    for entry in counted.filter(pc.greater(counted.field("counts"), 1)):
-        name, times = entry["values"].as_py(), entry["counts"].as_py()
-        yield Finding(where, "ids that occur once", f"{name!r} {times} times")
-
-
-def row_findings(
-    where: str, expected: str, table: pa.Table, wrong: pa.ChunkedArray, column: str
-) -> Iterator[Finding]:
-    """A finding for each row that is wrong, with the value of the column.
-
-    Args:
-        where: The file.
-        expected: What was expected.
-        table: With the column and `variant_id`.
-        wrong: For each row whether it is.
-        column: Whose value is told.
-    """
-    # A null in `wrong` comes from a missing value, which is a finding of its own.
-    for row in table.select(list({column, "variant_id"})).filter(wrong).to_pylist():
-        yield Finding(where, expected, f"{row[column]!r} ({row['variant_id']})")
-
-
-def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_list(column.type):
-        return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
-    if pa.types.is_string(column.type):
-        return pc.fill_null(pc.not_equal(column, ""), False)
-    return pc.is_valid(column)
+@folder_check(
+    "strays",
+    looks_at="leftovers of an interrupted export, and files that belong to no configuration",
+    stage=Stage.ALWAYS,
+)
+def check_strays(folder: Path) -> Iterator[Finding]:
+    """Find files that should not be there."""
+    for path in leftovers(folder):
+        yield Finding(path.name, "no leftover of an interrupted export", "one; export again")
+    for name in sorted({DATASET_NAME, folder.resolve().name}):
+        if (folder / f"{name}.py").exists():
+            expected = "no script of the folder's name: datasets would refuse to load the folder"
+            yield Finding(f"{name}.py", expected, "one")
+    names = all_configurations(folder)
+    listed = {f for n in names for files in split_files(folder, n).values() for f in files}
+    for file in sorted(set(parquet_files(folder)) - listed):
+        yield Finding(file, "every Parquet file to belong to a configuration", "one of none")

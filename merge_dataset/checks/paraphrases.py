@@ -10,14 +10,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.checks.columns import (
+from merge_dataset.checks.registry import Finding, collection_check
+from merge_dataset.checks.splits import (
     duplicates,
     seeds_findings,
     unused_findings,
     variants_findings,
 )
-from merge_dataset.checks.findings import Finding
 from merge_dataset.layout import collections, split_files
+from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name, variant_id
 
 _EMPTY: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
@@ -26,8 +27,13 @@ _SHARED: Final = ("premise", "hypothesis", "label")
 """Columns in which the same seed is the same in both collections of its source."""
 
 
-def paraphrase_findings(folder: Path, collection: str) -> Iterator[Finding]:
-    """Findings in all rows of a source's paraphrases, whose files have the right columns.
+@collection_check(
+    "paraphrases",
+    looks_at="ids, values, labels, and that nothing but the hypothesis differs from the seed",
+    kind=PARAPHRASES,
+)
+def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
+    """Find what is wrong in the rows of a source's paraphrases, whose columns are right.
 
     Args:
         folder: The dataset folder.

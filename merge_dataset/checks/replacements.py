@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset.checks.columns import (
+from merge_dataset import provenance
+from merge_dataset.checks.registry import Finding, collection_check
+from merge_dataset.checks.splits import (
     duplicates,
     filled_in_variants,
     row_findings,
@@ -19,8 +21,7 @@ from merge_dataset.checks.columns import (
     unused_findings,
     variants_findings,
 )
-from merge_dataset.checks.findings import Finding
-from merge_dataset.layout import configurations, split_files
+from merge_dataset.layout import PROVENANCE, configurations, split_files
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -32,17 +33,21 @@ from merge_dataset.schema import (
 )
 
 
-def replacement_findings(
-    folder: Path, source: str, subsamples: int | None, *, sharing: Collection[str]
-) -> Iterator[Finding]:
-    """Findings in all rows of a source's replacements, whose files have the right columns.
+@collection_check(
+    "replacements",
+    looks_at="ids, values, labels, and that each substitution can be undone",
+    kind=provenance.REPLACEMENTS,
+)
+def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
+    """Find what is wrong in the rows of a source's replacements, whose columns are right.
 
     Args:
         folder: The dataset folder.
-        source: Name of the source.
-        subsamples: How many subsamples there are, where known.
-        sharing: The fields that share the words replaced.
+        source: Name of the source, and of the collection.
     """
+    made = provenance.read(folder / source / PROVENANCE)
+    sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
+    subsamples = made["config"].get("subsamples")
     name_of_all, *names = configurations(folder, source)
     everywhere = split_files(folder, name_of_all)
     (seeds_file,) = everywhere["seeds"]

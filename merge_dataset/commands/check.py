@@ -41,9 +41,9 @@ def check_command(folder: Folder = Path("merge-nli"), output: Format = OutputFor
       merge-nli check merge-nli
       merge-nli check merge-nli --format json
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.checks.folder import check
+    from merge_dataset.checks.run import check_dataset
 
-    problems = check(folder)
+    problems = check_dataset(folder)
     _write(output, {"folder": str(folder), "problems": problems}, problems or [f"{folder}: good"])
     if problems:
         raise typer.Exit(1)
@@ -82,12 +82,12 @@ def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
     Raises:
         ValueError: the check found problems, which the message lists.
     """
-    from merge_dataset.checks.folder import check
-    from merge_dataset.register import register
+    from merge_dataset.checks.run import check_dataset
+    from merge_dataset.register import register_dataset
 
-    if problems := check(folder):
+    if problems := check_dataset(folder):
         raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
-    return register(folder, cache_dir)
+    return register_dataset(folder, cache_dir)
 
 
 def _write(output: OutputFormat, value: dict[str, object], lines: list[str]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from merge_dataset.checks.folder import check
+from merge_dataset.checks.run import check_dataset
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.plan import Branch, Loaded, Plan, Tag, look_at, repository_line
@@ -78,7 +78,7 @@ def plan_dataset(
     """
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
-    if problems := check(folder):
+    if problems := check_dataset(folder):
         listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
         raise PublishError(f"{folder}: not published: {listed}")
     files = tuple(_files(folder, target))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset.annotation.answers import read_answers
 from merge_dataset.annotation.sample import Item as Sampled
 from merge_dataset.annotation.session import SESSION, Session, read_session
+from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.provenance import words_at_once

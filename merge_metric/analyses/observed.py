@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import Answer, good, read_answers
+from merge_dataset.annotation.answers import Answer, good
+from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.layout import split_files
 from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run

@@ -17,7 +17,7 @@ from helpers.bench.results import Measurement, Side, compare
 
 import merge_metric
 from generation import Config, build, suggest
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_metric.models.classifier import Classifier
 from merge_metric.predict.problems import read_problems
 from merge_metric.predict.run import predict
@@ -85,7 +85,7 @@ def dataset(tmp_path: Path, problem_file: Path) -> Path:
     run = str(tmp_path / "run")
     suggest(Config.from_recipe("demo", data=str(problem_file), run=run, limit=SEEDS))
     build(run)
-    export(Path(run), tmp_path / "merge-nli")
+    export_dataset(Path(run), tmp_path / "merge-nli")
     return tmp_path / "merge-nli"
 
 

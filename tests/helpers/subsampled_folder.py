@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from helpers.tiny_models import sentences
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.schema import arrow_schema
 
 Row = dict[str, Any]
@@ -74,7 +74,7 @@ def write_folder(folder: Path, *, source: str = "snli", seeds: int = 8) -> Path:
     (run / "manifest.json").write_text(json.dumps({"source": source, **_MANIFEST}))
     for split, rows in (("seeds", of_seeds), ("variants", variants)):
         pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema()), run / f"{split}.parquet")
-    export(run, folder)
+    export_dataset(run, folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from helpers.format_run import READING, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
 from generation import Config, generate
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 
 pytestmark = pytest.mark.legacy
 READER = Path(__file__).with_name("read_rows.py")
@@ -24,9 +24,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some of the bundled problems, paraphrases, and problems that are not of NLI."""
     base = tmp_path_factory.mktemp("legacy")
     run = generate(Config.from_recipe("demo", run=str(base / "run"), limit=24))
-    export(run.path, base / "merge-nli")
-    export(write_paraphrase_run(base / "paraphrases", "anli-r1"), base / "merge-nli")
-    export(write_run(base / "reading", READING, source="snli"), base / "merge-nli")
+    export_dataset(run.path, base / "merge-nli")
+    export_dataset(write_paraphrase_run(base / "paraphrases", "anli-r1"), base / "merge-nli")
+    export_dataset(write_run(base / "reading", READING, source="snli"), base / "merge-nli")
     return base / "merge-nli"
 
 

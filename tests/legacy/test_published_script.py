@@ -13,7 +13,7 @@ import pytest
 from helpers.publishing import desk_at_a_hub
 
 from generation import Config, generate
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.layout import split_files
 
 pytestmark = pytest.mark.legacy
@@ -33,7 +33,7 @@ def test_script_and_tag_load(tmp_path: Path) -> None:
         pytest.skip("run: make test-legacy")
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), limit=24))
     folder = tmp_path / "merge-nli"
-    export(run.path, folder)
+    export_dataset(run.path, folder)
     expected = {
         split: [row for file in files for row in pq.read_table(folder / file).to_pylist()]
         for split, files in split_files(folder, "demo_nouns").items()

@@ -17,7 +17,7 @@ import pytest
 from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card.render import render
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, SIGNALS, arrow_schema, variant_id
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     """A dataset folder with the source `snli`."""
-    export(make_run(), tmp_path / "merge-nli")
+    export_dataset(make_run(), tmp_path / "merge-nli")
     return tmp_path / "merge-nli"
 
 
@@ -177,14 +177,14 @@ def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 def same_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `dataset` gives, once for all that only read it."""
     place = tmp_path_factory.mktemp("same")
-    export(write_run(place / "run"), place / "merge-nli")
+    export_dataset(write_run(place / "run"), place / "merge-nli")
     return place / "merge-nli"
 
 
 @pytest.fixture
 def paraphrases(tmp_path: Path) -> Path:
     """A dataset folder with the paraphrases of `snli` and nothing else."""
-    export(write_paraphrase_run(tmp_path / "paraphrase-run"), tmp_path / "merge-nli")
+    export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), tmp_path / "merge-nli")
     return tmp_path / "merge-nli"
 
 

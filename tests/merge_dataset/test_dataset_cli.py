@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app as front_door
 from merge_dataset.commands.check import app
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -152,4 +152,4 @@ def test_default_folder(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """What `merge-nli build` ends with."""
     names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
-    assert export(make_run(), tmp_path / "merge-nli") == names
+    assert export_dataset(make_run(), tmp_path / "merge-nli") == names

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset import export as export_module
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.schema import arrow_schema
 
 MakeRun = Callable[..., Path]
@@ -38,7 +38,12 @@ def ids(file: Path) -> list[str]:
 def test_layout(make_run: MakeRun, tmp_path: Path) -> None:
     """Each class has its own files, seeds once each; no adverbs, no folder for them."""
     out = tmp_path / "merge-nli"
-    assert export(make_run(), out) == ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
+    assert export_dataset(make_run(), out) == [
+        "snli",
+        "snli_nouns",
+        "snli_verbs",
+        "snli_adjectives",
+    ]
     classes = ("adjectives", "nouns", "verbs")
     assert set(contents(out)) == {"README.md", "snli/provenance.json", "snli/seeds.parquet"} | {
         f"snli/{c}/{s}.parquet" for c in classes for s in ("seeds", "variants")
@@ -79,21 +84,21 @@ def test_provenance_tells_how_and_not_where(dataset: Path) -> None:
 def test_same_run_same_bytes(make_run: MakeRun, tmp_path: Path) -> None:
     """Exporting again, elsewhere or over itself, from files chunked otherwise: same bytes."""
     run = make_run()
-    export(run, tmp_path / "a" / "merge-nli")
+    export_dataset(run, tmp_path / "a" / "merge-nli")
     first = contents(tmp_path / "a")
     table = pq.ParquetFile(run / "variants.parquet").read()
     pq.write_table(table, run / "variants.parquet", row_group_size=2, compression="none")
-    export(run, tmp_path / "a" / "merge-nli")
-    export(run, tmp_path / "b" / "merge-nli")
+    export_dataset(run, tmp_path / "a" / "merge-nli")
+    export_dataset(run, tmp_path / "b" / "merge-nli")
     assert contents(tmp_path / "a") == first == contents(tmp_path / "b")
 
 
 def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
     """Another source leaves the first one's files alone and joins it in the card."""
     before = contents(dataset / "snli")
-    assert export(make_run("other", "my-own", "3"), dataset) == ["my-own", "my-own_verbs"]
+    assert export_dataset(make_run("other", "my-own", "3"), dataset) == ["my-own", "my-own_verbs"]
     assert contents(dataset / "snli") == before
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
     card = (dataset / "README.md").read_text()
     assert "config_name: my-own_verbs" in card
     assert "config_name: snli_nouns" in card
@@ -101,10 +106,10 @@ def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
 
 def test_source_is_replaced_whole(make_run: MakeRun, dataset: Path) -> None:
     """A class that is gone from the run is gone from the folder."""
-    assert export(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
+    assert export_dataset(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
     assert not (dataset / "snli/nouns").exists()
     assert ids(dataset / "snli/seeds.parquet") == ["snli:3"]
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
 
 
 @pytest.mark.parametrize("step", ["write_json", "replace_folder", "write_text"])
@@ -121,17 +126,17 @@ def test_interrupted_export_leaves_the_old_and_is_cleaned(
     with monkeypatch.context() as patch:
         patch.setattr(export_module, step, stop)
         with pytest.raises(KeyboardInterrupt):
-            export(run, dataset)
+            export_dataset(run, dataset)
     now = {name: data for name, data in contents(dataset).items() if not name.startswith(".")}
     if step == "write_text":
-        assert check(dataset) != []  # the new source, the old card
+        assert check_dataset(dataset) != []  # the new source, the old card
     else:
         assert now == before
-        assert check(dataset) == [
+        assert check_dataset(dataset) == [
             ".snli.partial: expected no leftover of an interrupted export; got one; export again"
         ]
-    export(run, dataset)
-    assert check(dataset) == []
+    export_dataset(run, dataset)
+    assert check_dataset(dataset) == []
 
 
 def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path) -> None:
@@ -139,9 +144,9 @@ def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path
     before = contents(dataset / "snli")
     (dataset / "snli").rename(dataset / ".snli.old")
     (dataset / ".README.md.partial").write_text("half")
-    export(make_run("other", "my-own", "3"), dataset)
+    export_dataset(make_run("other", "my-own", "3"), dataset)
     assert contents(dataset / "snli") == before
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
 
 
 def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) -> None:
@@ -149,8 +154,8 @@ def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) 
     names = [f"set-{i}" for i in range(4)]
     runs = [make_run(name, name) for name in names]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(export, runs, [tmp_path / "merge-nli"] * 4))
-    assert check(tmp_path / "merge-nli") == []
+        list(pool.map(export_dataset, runs, [tmp_path / "merge-nli"] * 4))
+    assert check_dataset(tmp_path / "merge-nli") == []
     card = (tmp_path / "merge-nli/README.md").read_text()
     assert all(f"config_name: {name}_nouns" in card for name in names)
 
@@ -160,9 +165,9 @@ def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("…")
     with pytest.raises(FileExistsError, match=r"holds \['chapter.tex'\]; name another folder"):
-        export(make_run(), tmp_path / "thesis")
+        export_dataset(make_run(), tmp_path / "thesis")
     with pytest.raises(FileExistsError, match="got a file"):
-        export(tmp_path / "run", tmp_path / "thesis/chapter.tex")
+        export_dataset(tmp_path / "run", tmp_path / "thesis/chapter.tex")
     assert sorted(contents(tmp_path / "thesis")) == ["chapter.tex"]
 
 
@@ -171,7 +176,7 @@ def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -
     """The missing file is named, and what to do."""
     (make_run() / name).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` or"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -179,7 +184,7 @@ def test_wrong_columns(make_run: MakeRun, tmp_path: Path) -> None:
     """Rows in other columns than the contract's are refused before anything is written."""
     pq.write_table(pa.table({"variant_id": ["a"]}), make_run() / "seeds.parquet")
     with pytest.raises(ValueError, match=r"seeds.parquet: expected the columns(.|\n)*seed_id"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
 
 
 def change(key: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
@@ -205,7 +210,7 @@ def test_wrong_rows(
     """Rows that no folder could take are refused before anything is written."""
     edit(make_run() / "variants.parquet", alter)
     with pytest.raises(ValueError, match=message):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -232,14 +237,14 @@ def test_wrong_manifest(
     path = make_run() / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(ValueError, match=message):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
 
 
 def test_manifest_that_is_no_json(make_run: MakeRun, tmp_path: Path) -> None:
     """The file and the parser's message are given."""
     (make_run() / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match=r"manifest.json: expected JSON"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
 
 
 def test_out_may_be_the_working_directory(
@@ -249,6 +254,6 @@ def test_out_may_be_the_working_directory(
     run = make_run()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    export(run, Path())
-    assert check(Path()) == []
+    export_dataset(run, Path())
+    assert check_dataset(Path()) == []
     shutil.rmtree(tmp_path / "here")

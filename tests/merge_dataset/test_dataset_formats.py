@@ -16,12 +16,12 @@ from helpers.format_run import PAIRS, READING, write_run
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
 from merge_dataset.card.statistics import compute_statistics
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
-from merge_dataset.register import register
+from merge_dataset.register import register_dataset
 from merge_dataset.schema import (
     NLI,
     ProblemFormat,
@@ -37,15 +37,15 @@ from merge_dataset.schema import (
 def folder(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     """NLI, pairs with two labels, and problems of three texts in one folder."""
     out = tmp_path / "merge-nli"
-    export(make_run(), out)
-    export(write_run(tmp_path / "pairs", PAIRS), out)
-    export(write_run(tmp_path / "reading", READING), out)
+    export_dataset(make_run(), out)
+    export_dataset(write_run(tmp_path / "pairs", PAIRS), out)
+    export_dataset(write_run(tmp_path / "reading", READING), out)
     return out
 
 
 def test_three_formats_in_one_folder(folder: Path) -> None:
     """Each file says of what format its problems are; those of NLI say nothing, as ever."""
-    assert check(folder) == []
+    assert check_dataset(folder) == []
     formats = {name: format_in(folder, name) for name in ("snli", "pairs_nouns", "reading")}
     assert formats == {"snli": NLI, "pairs_nouns": PAIRS, "reading": READING}
     assert pq.read_schema(folder / "snli/seeds.parquet").metadata is None
@@ -80,7 +80,7 @@ def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
     stream = datasets.load_dataset(str(folder), "pairs", split="seeds", streaming=True)
     assert next(iter(stream))["second"] == "The dog sleeps."
     demo = folder.with_name("demo")
-    export(write_run(folder.with_name("demo-run"), PAIRS, source="demo"), demo)
+    export_dataset(write_run(folder.with_name("demo-run"), PAIRS, source="demo"), demo)
     data = MergeNli(config_name="demo", data_dir=str(demo), cache_dir=str(tmp_path / "cache"))
     data.download_and_prepare()
     assert data.as_dataset(split="variants").features == features(PAIRS)
@@ -90,7 +90,7 @@ def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
 
 def test_registered(folder: Path, tmp_path: Path) -> None:
     """Every configuration is prepared under the bare name."""
-    names = register(folder, tmp_path / "cache")
+    names = register_dataset(folder, tmp_path / "cache")
     assert {"snli", "pairs", "pairs_nouns", "reading", "reading_nouns"} <= set(names)
 
 
@@ -116,7 +116,7 @@ def test_the_card(folder: Path) -> None:
 
 def test_the_card_without_nli(tmp_path: Path) -> None:
     """It is no natural language inference then."""
-    export(write_run(tmp_path / "run", PAIRS), tmp_path / "out")
+    export_dataset(write_run(tmp_path / "run", PAIRS), tmp_path / "out")
     header = card.read_front_matter((tmp_path / "out/README.md").read_text(encoding="utf-8"))
     assert header["task_ids"] == ["multi-input-text-classification"]
     assert "nli" not in header["tags"]
@@ -160,13 +160,13 @@ VARIANTS = "reading/nouns/variants.parquet"
 def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], finding: str) -> None:
     """Where a word has to be shared it has to stand; elsewhere the text is the seed's."""
     rewrite(folder / VARIANTS, lambda rows: rows[0].update(changes))
-    assert any(finding in line for line in check(folder)), check(folder)
+    assert any(finding in line for line in check_dataset(folder)), check_dataset(folder)
 
 
 def test_seeds_are_checked_by_format(folder: Path) -> None:
     """What is of variants is empty in seeds, for every field."""
     rewrite(folder / "pairs/seeds.parquet", lambda rows: rows[0].update(second_mlms=["a"]))
-    assert any("second_mlms to be empty in seeds" in line for line in check(folder))
+    assert any("second_mlms to be empty in seeds" in line for line in check_dataset(folder))
 
 
 def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:
@@ -179,7 +179,7 @@ def test_another_format_than_the_collection_was_made_with(folder: Path) -> None:
         "pairs/seeds.parquet: expected problems with the fields first, second and the labels yes, "
         "no, as in pairs/provenance.json; got fields first, second and the labels other, same"
     )
-    assert expected in check(folder)
+    assert expected in check_dataset(folder)
 
 
 @pytest.mark.parametrize("recorded", [b"{}", b"[]", b"{", b'{"fields": ["a"], "labels": ["b"]}'])
@@ -188,7 +188,9 @@ def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
     path = folder / "pairs/seeds.parquet"
     table = pq.ParquetFile(path).read().replace_schema_metadata({b"merge-nli": recorded})
     pq.write_table(table, path)
-    assert any("expected a format of problems in its metadata" in line for line in check(folder))
+    assert any(
+        "expected a format of problems in its metadata" in line for line in check_dataset(folder)
+    )
 
 
 def test_a_run_of_two_formats(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_run_of_two_formats(tmp_path: Path) -> None:
     table = pq.ParquetFile(run / "variants.parquet").read()
     pq.write_table(table.cast(arrow_schema(other)), run / "variants.parquet")
     with pytest.raises(ValueError, match=r"expected the labels \('other', 'same'\), got .*'yes'"):
-        export(run, tmp_path / "out")
+        export_dataset(run, tmp_path / "out")
 
 
 # --- Metadata ---

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.merge_nli import MergeNli, builder, content_hash, find_files
-from merge_dataset.register import register
+from merge_dataset.register import register_dataset
 
 Python = Callable[[str, Path], Any]
 
@@ -95,20 +95,20 @@ def test_registered_by_name_from_anywhere(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     cache = tmp_path / "hf" / "datasets"
-    export(make_run("own", "anli-r1", "3"), dataset)
+    export_dataset(make_run("own", "anli-r1", "3"), dataset)
     names = ["anli-r1", "anli-r1_verbs", "snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
-    assert register(dataset, cache) == names
+    assert register_dataset(dataset, cache) == names
     labels = ["entailment", "neutral", "contradiction"]
     first = [[0.25, 0.5, 0.75, 0.25, 0.5, 0.25], labels, ["anli-r1"]]
     assert python(ANYWHERE, elsewhere) == first
 
     edit(tmp_path / "run/variants.parquet", lambda rows: [r.update(log_odds=8.0) for r in rows])
     changed = tmp_path / "changed" / "merge-nli"
-    export(tmp_path / "run", changed)
-    register(changed, cache)
+    export_dataset(tmp_path / "run", changed)
+    register_dataset(changed, cache)
     assert python(ANYWHERE, elsewhere) == [[8.0] * 6, labels, ["anli-r1"]]
 
-    register(dataset, cache)
+    register_dataset(dataset, cache)
     assert python(ANYWHERE, elsewhere) == first
 
 
@@ -126,7 +126,7 @@ print(json.dumps(list(data["log_odds"])))"""
         tmp_path / "run/variants.parquet",
         lambda rows: [r.update(log_odds=r["log_odds"] + 8) for r in rows],
     )
-    export(tmp_path / "run", dataset)
+    export_dataset(tmp_path / "run", dataset)
     assert {path: path.stat().st_size for path in dataset.rglob("*.parquet")} == sizes
     assert python(code, dataset.parent) == [value + 8 for value in before]
 
@@ -135,16 +135,16 @@ def test_registering_again_prepares_nothing(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second time, the entry is only marked as the latest."""
-    names = register(dataset, tmp_path)
+    names = register_dataset(dataset, tmp_path)
     monkeypatch.setattr(MergeNli, "_generate_tables", None)
-    assert register(dataset, tmp_path) == names
+    assert register_dataset(dataset, tmp_path) == names
 
 
 def test_killed_preparation_is_tidied(dataset: Path, tmp_path: Path) -> None:
     """What a killed preparation left would break the fall-back to the cache: it goes."""
     leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
     leftover.mkdir(parents=True)
-    register(dataset, tmp_path / "cache")
+    register_dataset(dataset, tmp_path / "cache")
     assert not leftover.exists()
     entries = [p.name for p in leftover.parent.iterdir() if p.is_dir()]
     assert entries == [content_hash(dataset, "snli")]
@@ -153,9 +153,9 @@ def test_killed_preparation_is_tidied(dataset: Path, tmp_path: Path) -> None:
 def test_registering_no_dataset(tmp_path: Path) -> None:
     """A folder of something else is refused."""
     with pytest.raises(ValueError, match="expected a dataset folder, with <source>/provenance"):
-        register(tmp_path)
+        register_dataset(tmp_path)
     with pytest.raises(NotADirectoryError, match="found no folder there"):
-        register(tmp_path / "nowhere")
+        register_dataset(tmp_path / "nowhere")
 
 
 def test_imported_class(dataset: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same relative `data_dir` in two working directories is two data sets."""
-    export(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
+    export_dataset(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
     found = []
     for place in (dataset.parent, tmp_path / "b"):
         monkeypatch.chdir(place)
@@ -187,7 +187,7 @@ def test_builder_serves_any_source(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
     """A source of the user's own loads too, in several processes as well."""
-    export(make_run("own", "my-own"), dataset)
+    export_dataset(make_run("own", "my-own"), dataset)
     one = builder(dataset, "my-own", cache_dir=str(tmp_path / "cache"))
     one.download_and_prepare(num_proc=2)
     assert one.as_dataset(split="seeds")["source"][:] == ["my-own"] * 3

@@ -32,10 +32,10 @@ from merge_dataset import export as export_module
 from merge_dataset import layout
 from merge_dataset.card import render as card
 from merge_dataset.card.statistics import compute_statistics
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.merge_nli import MergeNli, builder
-from merge_dataset.register import register
+from merge_dataset.register import register_dataset
 
 MakeRun = Callable[..., Path]
 
@@ -60,7 +60,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def both(dataset: Path, tmp_path: Path) -> Path:
     """A dataset folder with the replacements and the paraphrases of `snli`."""
-    export(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
+    export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
     return dataset
 
 
@@ -77,7 +77,7 @@ def test_a_collection_of_its_own(paraphrases: Path) -> None:
     assert layout.collections(paraphrases) == ["snli_paraphrases"]
     assert layout.sources(paraphrases) == ["snli"]
     assert layout.all_configurations(paraphrases) == ["snli_paraphrases"]
-    assert check(paraphrases) == []
+    assert check_dataset(paraphrases) == []
 
 
 def test_neither_collection_touches_the_other(
@@ -86,21 +86,21 @@ def test_neither_collection_touches_the_other(
     """Files of the one are the same before and after the other is written, in either order."""
     replacements = contents(dataset / "snli")
     run = write_paraphrase_run(tmp_path / "paraphrase-run")
-    assert export(run, dataset) == ["snli_paraphrases"]
+    assert export_dataset(run, dataset) == ["snli_paraphrases"]
     assert contents(dataset / "snli") == replacements
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
     paraphrased = contents(dataset / "snli_paraphrases")
-    assert export(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
+    assert export_dataset(make_run("later", pairs="3"), dataset) == ["snli", "snli_verbs"]
     assert contents(dataset / "snli_paraphrases") == paraphrased
-    assert check(dataset) == []
-    export(tmp_path / "run", dataset)
+    assert check_dataset(dataset) == []
+    export_dataset(tmp_path / "run", dataset)
     assert contents(dataset / "snli") == replacements
 
 
 def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Path) -> None:
     """By source; replacements before paraphrases, also of a source whose name goes on."""
-    export(make_run("hard", "snli-hard", "3"), both)
-    export(write_paraphrase_run(tmp_path / "anli", "anli-r1"), both)
+    export_dataset(make_run("hard", "snli-hard", "3"), both)
+    export_dataset(write_paraphrase_run(tmp_path / "anli", "anli-r1"), both)
     assert layout.collections(both) == ["anli-r1_paraphrases", "snli", "snli_paraphrases",
                                         "snli-hard"]  # fmt: skip
     assert layout.sources(both) == ["anli-r1", "snli", "snli-hard"]
@@ -113,7 +113,7 @@ def test_the_order_of_configurations(both: Path, make_run: MakeRun, tmp_path: Pa
     header = card.read_front_matter((both / "README.md").read_text())
     names = [entry["config_name"] for entry in header["configs"]]
     assert names == layout.all_configurations(both)
-    assert check(both) == []
+    assert check_dataset(both) == []
 
 
 def test_other_folders_with_an_underscore_are_no_collections(paraphrases: Path) -> None:
@@ -131,8 +131,8 @@ def test_same_run_same_bytes(paraphrases: Path, tmp_path: Path) -> None:
     """Exporting again, over itself or elsewhere, gives the same folder."""
     first = contents(paraphrases)
     run = tmp_path / "paraphrase-run"
-    export(run, paraphrases)
-    export(run, tmp_path / "elsewhere")
+    export_dataset(run, paraphrases)
+    export_dataset(run, tmp_path / "elsewhere")
     assert contents(paraphrases) == first == contents(tmp_path / "elsewhere")
 
 
@@ -145,11 +145,11 @@ def test_a_later_run_of_the_same_model_replaces(paraphrases: Path, tmp_path: Pat
     run = write_paraphrase_run(
         tmp_path / "later", problems=fewer, nli_model=moved, generator=generator
     )
-    export(run, paraphrases)
+    export_dataset(run, paraphrases)
     assert [row["seed_id"] for row in rows(paraphrases / "snli_paraphrases/seeds.parquet")] == [
         "snli:4"
     ]
-    assert check(paraphrases) == []
+    assert check_dataset(paraphrases) == []
 
 
 @pytest.mark.parametrize(
@@ -170,19 +170,19 @@ def test_another_model_is_refused(
         r"some-nli-model \(revision sha256:0123456789ab\); take another --out for these"
     )
     with pytest.raises(FileExistsError, match=message):
-        export(run, paraphrases)
+        export_dataset(run, paraphrases)
     assert contents(paraphrases) == before
-    assert export(run, paraphrases, replace=True) == ["snli_paraphrases"]
+    assert export_dataset(run, paraphrases, replace=True) == ["snli_paraphrases"]
     made = json.loads((paraphrases / "snli_paraphrases/provenance.json").read_text())
     assert made["nli_model"]["revision"] == other["revision"]
-    assert check(paraphrases) == []
+    assert check_dataset(paraphrases) == []
 
 
 def test_another_model_on_another_source(paraphrases: Path, tmp_path: Path) -> None:
     """The rule is per source."""
     run = write_paraphrase_run(tmp_path / "other", "mnli-m", nli_model=OTHER_MODEL)
-    assert export(run, paraphrases) == ["mnli-m_paraphrases"]
-    assert check(paraphrases) == []
+    assert export_dataset(run, paraphrases) == ["mnli-m_paraphrases"]
+    assert check_dataset(paraphrases) == []
 
 
 def test_interrupted_export_is_cleaned(
@@ -197,12 +197,12 @@ def test_interrupted_export_is_cleaned(
     with monkeypatch.context() as patch:
         patch.setattr(export_module, "replace_folder", stop)
         with pytest.raises(KeyboardInterrupt):
-            export(tmp_path / "paraphrase-run", paraphrases)
-    assert check(paraphrases) == [
+            export_dataset(tmp_path / "paraphrase-run", paraphrases)
+    assert check_dataset(paraphrases) == [
         ".snli_paraphrases.partial: expected no leftover of an interrupted export; got one; "
         "export again"
     ]
-    export(tmp_path / "paraphrase-run", paraphrases)
+    export_dataset(tmp_path / "paraphrase-run", paraphrases)
     assert contents(paraphrases) == before
 
 
@@ -212,7 +212,7 @@ def test_stop_between_the_two_renames_is_undone(paraphrases: Path, tmp_path: Pat
     (paraphrases / "snli_paraphrases").rename(paraphrases / ".snli_paraphrases.old")
     run = write_paraphrase_run(tmp_path / "other", nli_model=OTHER_MODEL)
     with pytest.raises(FileExistsError, match="chosen by some-nli-model"):
-        export(run, paraphrases)
+        export_dataset(run, paraphrases)
     assert contents(paraphrases) == before
 
 
@@ -235,7 +235,7 @@ def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -
     path = write_paraphrase_run(tmp_path / "run") / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(ValueError, match=message):
-        export(tmp_path / "run", tmp_path / "out")
+        export_dataset(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -247,9 +247,9 @@ def test_classes_belong_to_the_kind_of_run(
     edit(of_words / "variants.parquet", lambda r: r[0].update(word_class="paraphrase"))
     edit(of_sentences / "variants.parquet", lambda r: r[0].update(word_class="noun"))
     with pytest.raises(ValueError, match=r"'adverb'\), got {'paraphrase'}"):
-        export(of_words, tmp_path / "out")
+        export_dataset(of_words, tmp_path / "out")
     with pytest.raises(ValueError, match=r"classes of \('paraphrase',\), got {'noun'}"):
-        export(of_sentences, tmp_path / "out")
+        export_dataset(of_sentences, tmp_path / "out")
 
 
 def test_what_the_pipeline_makes_is_good(tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_what_the_pipeline_makes_is_good(tmp_path: Path) -> None:
         run = paraphrase(
             config, generator=lambda each=generator: each, judge=lambda _, each=judge: each
         )
-        assert export(run.path, tmp_path / "out") == ["snli_paraphrases"]
-        assert check(tmp_path / "out") == []
+        assert export_dataset(run.path, tmp_path / "out") == ["snli_paraphrases"]
+        assert check_dataset(tmp_path / "out") == []
         made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
         assert made["generator"]["name"] == "fake-t5"
         assert compute_statistics(tmp_path / "out", "snli_paraphrases").variants > 10
@@ -295,7 +295,9 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     """Also one in which something looks like a file's path."""
     prompt = "Use ./simple words or /rephrase: {hypothesis}"
     config = {"prompt": prompt, "data": "./here/dev.jsonl"}
-    export(write_paraphrase_run(tmp_path / "run", prompt=prompt, config=config), tmp_path / "out")
+    export_dataset(
+        write_paraphrase_run(tmp_path / "run", prompt=prompt, config=config), tmp_path / "out"
+    )
     made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
     assert made["prompt"] == made["config"]["prompt"] == prompt
     assert made["config"]["data"] == "dev.jsonl"
@@ -307,7 +309,7 @@ def test_replacements_may_say_their_kind(make_run: MakeRun, dataset: Path) -> No
     run = make_run("again")
     path = run / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "replacements"}))
-    export(run, dataset)
+    export_dataset(run, dataset)
     assert contents(dataset) == before
     assert "kind" not in json.loads((dataset / "snli/provenance.json").read_text())
 
@@ -346,7 +348,7 @@ def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
     assert header["size_categories"] == ["n<1K"]
     assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
     many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(995)])
-    export(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
+    export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
     assert card.front_matter(both)["size_categories"] == ["1K<n<10K"]  # 11 and 995 variants
 
 
@@ -394,7 +396,7 @@ def test_card_of_paraphrases_alone(paraphrases: Path) -> None:
 def test_card_of_anli(tmp_path: Path) -> None:
     """The rounds of ANLI have its licence, which is not a free one, and its citation."""
     for source in ("anli-r1", "anli-r3"):
-        export(write_paraphrase_run(tmp_path / source, source), tmp_path / "merge-nli")
+        export_dataset(write_paraphrase_run(tmp_path / source, source), tmp_path / "merge-nli")
     text = (tmp_path / "merge-nli/README.md").read_text()
     header = card.read_front_matter(text)
     assert header["license"] == ["cc-by-nc-4.0"]
@@ -426,7 +428,7 @@ def load(**options):
     names = layout.all_configurations(both)
     assert python(load + every, both.parent) == [wanted, wanted, names]
     cache = tmp_path / "other" / "datasets"
-    assert register(both, cache) == names
+    assert register_dataset(both, cache) == names
     (tmp_path / "elsewhere").mkdir()
     anywhere = f"{load}print(json.dumps(load(cache_dir={str(cache)!r})))"
     assert python(anywhere, tmp_path / "elsewhere") == wanted

@@ -16,7 +16,7 @@ from helpers.tiny_classifiers import tiny_classifier
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_metric.exports.croissant import describe
 from merge_metric.exports.flat import export_flat
 from merge_metric.exports.mini_datasets import export_mini_datasets
@@ -45,8 +45,8 @@ from merge_metric.score import ALL_ROWS, score_file
 def folder(tmp_path: Path) -> Path:
     """Pairs, and problems of three texts, in one folder."""
     out = tmp_path / "merge-nli"
-    export(write_run(tmp_path / "pairs-run", PAIRS), out)
-    export(write_run(tmp_path / "reading-run", READING), out)
+    export_dataset(write_run(tmp_path / "pairs-run", PAIRS), out)
+    export_dataset(write_run(tmp_path / "reading-run", READING), out)
     return out
 
 

@@ -28,8 +28,8 @@ from generation.signals.pll_changes import write_pll_changes
 from generation.signals.pseudo_likelihood import pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import SIGNALS
 
@@ -130,8 +130,8 @@ def test_a_build_joins_them(run: RunFolder) -> None:
 def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
     """Provenance and card have the model; the folder is sound."""
     build(run.path)
-    export(run.path, tmp_path / "dataset")
-    assert check(tmp_path / "dataset") == []
+    export_dataset(run.path, tmp_path / "dataset")
+    assert check_dataset(tmp_path / "dataset") == []
     provenance = read_json(tmp_path / "dataset/demo/provenance.json")
     assert provenance["signals"]["mlm"]["name"] == "roberta"
     card = render(tmp_path / "dataset")

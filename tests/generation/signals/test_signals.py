@@ -43,8 +43,8 @@ from generation.signals.automatic import (
 from generation.variants.exclusions import REJECTED
 from generation.variants.funnel import KEPT, render_funnel
 from generation.variants.sampling import TOO_FEW
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
 
 LIMIT = 10
@@ -215,8 +215,8 @@ def test_variants_have_the_signals_of_their_replacements(run: RunFolder, rows: l
         row = of_key[tuple(variant[{"word": "original"}.get(n, n)] for n in key)]
         assert {name: variant[name] for name in signals} == {name: row[name] for name in signals}
     assert all(row[name] is None for row in rows_in(run.seeds) for name in signals)
-    export(run.path, run.path.parent / "dataset")
-    assert check(run.path.parent / "dataset") == []
+    export_dataset(run.path, run.path.parent / "dataset")
+    assert check_dataset(run.path.parent / "dataset") == []
 
 
 @pytest.mark.slow

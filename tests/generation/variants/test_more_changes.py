@@ -20,8 +20,8 @@ from generation.pipeline import build, suggest
 from generation.run_folder import RunFolder
 from generation.run_tables import REPLACEMENT_KEY
 from generation.summary import summarise
-from merge_dataset.checks.folder import check
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
 from merge_dataset.schema import changed_words
 
@@ -76,8 +76,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, name: str) -> None:
     """Ids, spans, pairs: every seed can be restored from every variant."""
-    export(built[name].path, tmp_path / "data")
-    assert check(tmp_path / "data") == []
+    export_dataset(built[name].path, tmp_path / "data")
+    assert check_dataset(tmp_path / "data") == []
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -175,8 +175,8 @@ def run_with_all(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ablations(run_with_all: Path, tmp_path: Path, ablation: str) -> None:
     """With all options they make datasets that pass the check too."""
     made = build(run_with_all, ablation=ablation)
-    export(made.path, tmp_path / "data")
-    assert check(tmp_path / "data") == []
+    export_dataset(made.path, tmp_path / "data")
+    assert check_dataset(tmp_path / "data") == []
     assert rows(made.variants)
 
 

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_dataset.annotation.answers import Answer, answers_path, append, read_answers
+from merge_dataset.annotation.answers import Answer, answers_path, append
+from merge_dataset.annotation.transfer import read_answers
 
 PACKAGE = Path(__file__).parents[3] / "merge_dataset/annotation"
 README = (PACKAGE / "README.md").read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from merge_dataset.annotation.answers import (
-    SCHEMA,
     Answer,
     Undo,
     answers_path,
@@ -21,12 +20,12 @@ from merge_dataset.annotation.answers import (
     current,
     good,
     parse_event,
-    read_answers,
-    read_csv,
     read_events,
     read_standing,
     replay,
 )
+from merge_dataset.annotation.spreadsheet import read as read_csv
+from merge_dataset.annotation.transfer import SCHEMA, read_answers
 
 CAT, COW = "snli:1/noun/dog/cat", "snli:1/noun/dog/cow"
 POOR, FINE = Answer(CAT, 1, 2), Answer(CAT, 5, 4, "a “fine” one, really")

@@ -22,7 +22,7 @@ from merge_dataset.annotation.sample import (
     replaced,
     spread,
 )
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.schema import ProblemFormat, arrow_schema
 
 # --- Spreading over masked LMs ---
@@ -168,7 +168,7 @@ def test_a_sample_depends_on_nothing_but_its_settings(
     assert any(items != sample.items for items in others)
     edit_dataset("snli/nouns/variants.parquet", list.reverse)
     assert draw(dataset, per_class=3) == sample
-    export(make_run("more", "mnli-m"), dataset)
+    export_dataset(make_run("more", "mnli-m"), dataset)
     snli = [item for item in draw(dataset, per_class=3).items if item.source == "snli"]
     assert snli == sample.items
 
@@ -177,7 +177,7 @@ def test_configurations_are_chosen(
     dataset: Path, paraphrases: Path, make_run: Callable[..., Path]
 ) -> None:
     """By default words of every class and source; the one of all classes stands for each."""
-    export(make_run("more", "mnli-m"), dataset)
+    export_dataset(make_run("more", "mnli-m"), dataset)
     snli = ["snli_nouns", "snli_verbs", "snli_adjectives"]
     mnli = [name.replace("snli", "mnli-m") for name in snli]
     assert choose(dataset) == [*mnli, *snli]

@@ -40,7 +40,7 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
 def test_a_line_of_the_sample(session: Session) -> None:
     """What other programs read."""
     lines = (session.folder / "sample.jsonl").read_text(encoding="utf-8").splitlines()
-    row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog:cat"))
+    row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog/cat"))
     assert row == {
         "variant_id": "snli:1/noun/dog/cat",
         "seed_id": "snli:1",

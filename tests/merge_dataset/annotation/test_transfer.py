@@ -14,21 +14,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from merge_dataset.annotation import label_studio, transfer
-from merge_dataset.annotation import spreadsheet as tables
+from merge_dataset.annotation import label_studio, spreadsheet, transfer
 from merge_dataset.annotation.answers import (
     Answer,
     Undo,
     answers_path,
     append,
     current,
-    read_answers,
     read_events,
     read_standing,
 )
 from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.session import Session, alone
-from merge_dataset.annotation.transfer import Taken, export_items, import_answers
+from merge_dataset.annotation.transfer import Taken, export_items, import_answers, read_answers
 
 CAT, WOMAN = "snli:1/noun/dog/cat", "snli:1/noun/girl/woman"
 
@@ -102,7 +100,9 @@ def test_texts_are_no_formulas(session: Session) -> None:
     item = session.items[CAT]
     for start in "=+-@\t\r\n":
         text = f"{start}HYPERLINK(A1)"
-        rendered = tables.render([replace(item, variant_texts={"premise": text}, seed_texts={})])
+        rendered = spreadsheet.render(
+            [replace(item, variant_texts={"premise": text}, seed_texts={})]
+        )[".csv"]
         (row,) = csv.DictReader(io.StringIO(rendered.removeprefix("\ufeff"), newline=""))
         assert row["variant_premise"] == f"'{text}"
 
@@ -131,7 +131,7 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
         seed_spans={"long_text": [[2, 5]]},
         variant_spans={"long_text": [[0, 3]]},
     )
-    (task,) = json.loads(label_studio.tasks([item]))
+    (task,) = json.loads(label_studio.render([item])[".json"])
     assert "<b>&lt;x&gt;</b>" in task["data"]["problem"]
     assert (
         "<th>long text</th><td>a <mark>&lt;b&gt;</mark> &amp; 1</td>"

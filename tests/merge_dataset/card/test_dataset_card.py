@@ -14,7 +14,7 @@ import yaml
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
 from merge_dataset.card.statistics import compute_statistics
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.provenance import REPLACEMENTS
 from merge_dataset.schema import NLI, arrow_schema, features
 
@@ -214,7 +214,7 @@ def test_each_source_has_its_own_licence_and_citation(
     cites: list[str],
 ) -> None:
     """Only what the folder holds is licensed and cited."""
-    export(make_run(source=source), tmp_path / "merge-nli")
+    export_dataset(make_run(source=source), tmp_path / "merge-nli")
     text = (tmp_path / "merge-nli/README.md").read_text()
     header = card.read_front_matter(text)
     assert header["license"] == licence
@@ -229,7 +229,7 @@ def test_two_sources_of_one_corpus_are_cited_once(
 ) -> None:
     """MultiNLI's entry stands once for its two parts."""
     for source in ("mnli-m", "mnli-mm"):
-        export(make_run(source, source), tmp_path / "merge-nli")
+        export_dataset(make_run(source, source), tmp_path / "merge-nli")
     text = (tmp_path / "merge-nli/README.md").read_text()
     assert text.count("@inproceedings{williams-etal-2018-broad") == 1
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.checks.folder import check
 from merge_dataset.checks.replacements import restore, row_problems
+from merge_dataset.checks.run import check_dataset
 
 Rows = list[dict[str, Any]]
 Edit = Callable[[str, Callable[[Rows], object]], None]
@@ -36,7 +36,7 @@ def put(column: str, value: object) -> Callable[[Rows], None]:
 
 def test_good_dataset(dataset: Path) -> None:
     """The exported folder has no problems."""
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_wrong_rows(
 ) -> None:
     """One wrong thing in the rows is told with file, expectation, value and id."""
     edit_dataset(file, change)
-    assert problem in check(dataset)
+    assert problem in check_dataset(dataset)
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,20 @@ def test_seed_with_a_replacement_column(
     """In the split `seeds` each replacement column is empty."""
     edit_dataset(SEEDS, put(column, value))
     problem = f"{SEEDS}: expected {column} to be empty in seeds; got {value!r} (snli:1)"
-    assert problem in check(dataset)
+    assert problem in check_dataset(dataset)
 
 
 def test_empty_strings_are_empty_too(dataset: Path, edit_dataset: Edit) -> None:
     """Null, "" and [] all count as empty."""
     for file in (SEEDS, NOUN_SEEDS, "snli/verbs/seeds.parquet", "snli/adjectives/seeds.parquet"):
         edit_dataset(file, lambda rows: [r.update(original="", mlms=None) for r in rows])
-    assert check(dataset) == []
+    assert check_dataset(dataset) == []
 
 
 def test_many_of_a_kind_are_counted(dataset: Path, edit_dataset: Edit) -> None:
     """A kind takes one line: three examples and the number of the others."""
     edit_dataset(NOUNS, lambda rows: [row.update(label=2) for row in rows])
-    (problem,) = check(dataset)
+    (problem,) = check_dataset(dataset)
     assert problem == (
         f"{NOUNS}: expected the label of the seed; got 2 ({FIRST}); 2 (snli:1/noun/girl/boy); "
         f"2 (snli:1/noun/girl/man); and 3 more"
@@ -361,7 +361,7 @@ def cast(file: Path, column: str, kind: pa.DataType) -> None:
 def test_wrong_type(dataset: Path) -> None:
     """A column of another type is told, and the rows are not looked at."""
     cast(dataset / NOUNS, "subsamples", pa.list_(pa.int64()))
-    (problem,) = check(dataset)
+    (problem,) = check_dataset(dataset)
     assert problem.startswith(f"{NOUNS}: expected column subsamples of type list<")
     assert problem.endswith("int64>")
 
@@ -372,7 +372,7 @@ def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
     pq.write_table(table.drop_columns(["mlms"]), dataset / NOUNS)
     pq.write_table(table.append_column("extra", table["label"]), dataset / SEEDS)
     pq.write_table(table.select(table.schema.names[::-1]), dataset / NOUN_SEEDS)
-    order, missing, extra = check(dataset)
+    order, missing, extra = check_dataset(dataset)
     assert order.startswith(f"{NOUN_SEEDS}: expected the columns in the order ['variant_id'")
     assert missing.startswith(f"{NOUNS}: expected column mlms of type list<")
     assert missing.endswith("got no such column")
@@ -383,7 +383,7 @@ def test_metadata_of_datasets(dataset: Path) -> None:
     """The key that `datasets` 3 chokes on is told."""
     table = pq.ParquetFile(dataset / NOUNS).read()
     pq.write_table(table.replace_schema_metadata({"huggingface": "{}"}), dataset / NOUNS)
-    assert check(dataset) == [
+    assert check_dataset(dataset) == [
         f"{NOUNS}: expected no `huggingface` metadata; got some, which datasets 3 cannot read"
     ]
 
@@ -391,7 +391,7 @@ def test_metadata_of_datasets(dataset: Path) -> None:
 def test_no_parquet(dataset: Path) -> None:
     """A broken file is told, not raised."""
     (dataset / NOUNS).write_bytes(b"not a table")
-    (problem,) = check(dataset)
+    (problem,) = check_dataset(dataset)
     assert problem.startswith(f"{NOUNS}: expected a Parquet file; got ")
 
 
@@ -442,14 +442,14 @@ def add(name: str) -> Callable[[Path], None]:
 def test_wrong_files(dataset: Path, change: Callable[[Path], object], problem: str) -> None:
     """Missing, foreign and colliding files are told."""
     change(dataset)
-    assert problem in check(dataset)
+    assert problem in check_dataset(dataset)
 
 
 def test_script_of_a_renamed_folder(dataset: Path) -> None:
     """The folder's own name counts as well."""
     renamed = dataset.rename(dataset.with_name("variants"))
     (renamed / "variants.py").touch()
-    (problem,) = check(renamed)
+    (problem,) = check_dataset(renamed)
     assert problem.startswith("variants.py: expected no script of the folder's name")
 
 
@@ -457,7 +457,7 @@ def test_source_without_variants(dataset: Path) -> None:
     """A source needs a word class."""
     for name in ("nouns", "verbs", "adjectives"):
         shutil.rmtree(dataset / "snli" / name)
-    assert "snli: expected a word class with variants.parquet; got none" in check(dataset)
+    assert "snli: expected a word class with variants.parquet; got none" in check_dataset(dataset)
 
 
 def test_wrong_provenance(dataset: Path) -> None:
@@ -465,9 +465,11 @@ def test_wrong_provenance(dataset: Path) -> None:
     path = dataset / "snli/provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"source": "demo"}))
-    assert check(dataset) == ["snli/provenance.json: expected the source 'snli'; got 'demo'"]
+    assert check_dataset(dataset) == [
+        "snli/provenance.json: expected the source 'snli'; got 'demo'"
+    ]
     path.write_text("{}")
-    (problem,) = check(dataset)
+    (problem,) = check_dataset(dataset)
     assert "expected the keys ['source', 'config'" in problem
 
 
@@ -508,19 +510,19 @@ def test_card_that_does_not_fit(dataset: Path, old: str, new: str, problem: str)
     card = dataset / "README.md"
     assert old in card.read_text()
     card.write_text(card.read_text().replace(old, new, 1))
-    assert check(dataset) == [problem]
+    assert check_dataset(dataset) == [problem]
 
 
 def test_card_of_other_data(dataset: Path, edit: Callable[..., None]) -> None:
     """Data changed behind the card's back show in the digest, whatever else stays equal."""
     edit(dataset / NOUNS, put("log_odds", 1.5))
-    problems = check(dataset)
+    problems = check_dataset(dataset)
     assert any("description of snli_nouns in the YAML to be SNLI test set" in p for p in problems)
 
 
 def test_no_dataset(tmp_path: Path) -> None:
     """A folder of something else, or none, is told as the only problem."""
-    (problem,) = check(tmp_path)
+    (problem,) = check_dataset(tmp_path)
     assert "expected a dataset folder, with <source>/provenance.json" in problem
-    (problem,) = check(tmp_path / "nowhere")
+    (problem,) = check_dataset(tmp_path / "nowhere")
     assert problem.endswith("nowhere: expected a dataset folder, found no folder there")

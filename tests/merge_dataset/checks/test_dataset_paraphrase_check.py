@@ -12,9 +12,9 @@ import pytest
 from helpers.paraphrase_run import paraphrase_id, rows_of, write_paraphrase_run
 
 from merge_dataset.card.render import render
-from merge_dataset.checks.folder import check
 from merge_dataset.checks.paraphrases import paraphrase_problems
-from merge_dataset.export import export
+from merge_dataset.checks.run import check_dataset
+from merge_dataset.export import export_dataset
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], object]
@@ -34,7 +34,7 @@ def spoil(paraphrases: Path, edit: Callable[..., None]) -> Callable[[str, Change
     def change_and_check(file: str, change: Change) -> list[str]:
         edit(paraphrases / file, change)
         (paraphrases / "README.md").write_text(render(paraphrases))
-        return check(paraphrases)
+        return check_dataset(paraphrases)
 
     return change_and_check
 
@@ -121,7 +121,7 @@ def test_wrong_variants(
     """One wrong thing in a paraphrase is told with file, expectation, value and id."""
     edit(paraphrases / VARIANTS, change)
     (paraphrases / "README.md").write_text(render(paraphrases))
-    assert any(f"{VARIANTS}: expected {problem}" in each for each in check(paraphrases))
+    assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
 
 
 @pytest.mark.parametrize(
@@ -159,15 +159,15 @@ def test_both_collections_have_the_same_problem(
     dataset: Path, edit: Callable[..., None], tmp_path: Path
 ) -> None:
     """A seed with another text or label than in the replacements could not be predicted once."""
-    export(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
-    assert check(dataset) == []
+    export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
+    assert check_dataset(dataset) == []
     for file in (SEEDS, VARIANTS):
         edit(
             dataset / file,
             lambda rows: [r.update(label=2) for r in rows if r["seed_id"] == "snli:1"],
         )
     (dataset / "README.md").write_text(render(dataset))
-    assert check(dataset) == [
+    assert check_dataset(dataset) == [
         f"{SEEDS}: expected label as in snli/seeds.parquet; got 2 instead of 1 (snli:1)"
     ]
 
@@ -179,13 +179,13 @@ def test_missing_and_foreign_files(paraphrases: Path) -> None:
         "snli_paraphrases/others.parquet: expected every Parquet file to belong to a "
         "configuration; got one of none"
     )
-    assert stray in check(paraphrases)
+    assert stray in check_dataset(paraphrases)
     (paraphrases / VARIANTS).unlink()
     missing = (
         "snli_paraphrases: expected a file for each split of snli_paraphrases; got none for "
         "variants"
     )
-    assert check(paraphrases) == [missing, stray]
+    assert check_dataset(paraphrases) == [missing, stray]
 
 
 def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
@@ -193,22 +193,25 @@ def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
     path = paraphrases / "snli_paraphrases/provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"source": "demo"}))
-    assert "snli_paraphrases/provenance.json: expected the source 'snli'; got 'demo'" in check(
-        paraphrases
+    assert (
+        "snli_paraphrases/provenance.json: expected the source 'snli'; got 'demo'"
+        in check_dataset(paraphrases)
     )
     shutil.copy(dataset / "snli/provenance.json", path)
     assert (
         "snli_paraphrases/provenance.json: expected the kind of snli_paraphrases; got replacements"
-        in check(paraphrases)
+        in check_dataset(paraphrases)
     )
     path.write_text(json.dumps(made))
     shutil.copy(path, dataset / "snli/provenance.json")
-    assert "snli/provenance.json: expected the kind of snli; got paraphrases" in check(dataset)
+    assert "snli/provenance.json: expected the kind of snli; got paraphrases" in check_dataset(
+        dataset
+    )
 
 
 def test_figures_of_the_card(paraphrases: Path) -> None:
     """They are compared with the data, as those of replacements are."""
     card = paraphrases / "README.md"
     card.write_text(card.read_text().replace("| `snli_paraphrases` | 3 |", "| `snli_p` | 4 |"))
-    (problem,) = check(paraphrases)
+    (problem,) = check_dataset(paraphrases)
     assert problem.startswith("README.md: expected the statistics of the data: ['| `snli_p")

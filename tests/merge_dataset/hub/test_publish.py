@@ -19,7 +19,7 @@ from helpers.paraphrase_run import write_paraphrase_run
 from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked, desk_at_a_hub
 from huggingface_hub import constants
 
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import choose_version, parse_version
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_dataset, fresh_environment
@@ -68,7 +68,7 @@ def desk(office: Desk) -> Iterator[Desk]:
 @pytest.fixture
 def small(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     """A dataset folder with one seed, which has one verb."""
-    export(make_run("small run", pairs="3"), tmp_path / "small")
+    export_dataset(make_run("small run", pairs="3"), tmp_path / "small")
     return tmp_path / "small"
 
 
@@ -233,7 +233,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
 def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
     """A collection added to the folder is a new version, with a task of its own."""
     publish(desk, small)
-    export(write_paraphrase_run(tmp_path / "paraphrases"), small)
+    export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), small)
     result = publish(desk, small)
     assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
     added = {

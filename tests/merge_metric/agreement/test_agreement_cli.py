@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from generation.run_folder import RunFolder
-from merge_dataset.annotation.answers import read_answers
+from merge_dataset.annotation.transfer import read_answers
 from merge_metric.agreement.findings import _command
 
 Ask = Callable[..., Result]

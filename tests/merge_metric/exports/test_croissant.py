@@ -106,13 +106,13 @@ def test_version_and_date(folder: Path) -> None:
 
 def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
     """The card's licences and citations are needed; the check knows the new file."""
-    from merge_dataset.checks.folder import check
+    from merge_dataset.checks.run import check_dataset
 
-    before = check(folder)
+    before = check_dataset(folder)
     export_croissant(folder)
     with pytest.raises(FileExistsError, match=r"found one; replace it with --overwrite"):
         export_croissant(folder)
-    assert check(folder) == before
+    assert check_dataset(folder) == before
     (folder / "README.md").unlink()
     with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, got"):
         export_croissant(folder, overwrite=True)

@@ -14,7 +14,7 @@ import pytest
 from helpers.paraphrase_run import write_paraphrase_run
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
-from merge_dataset.export import export
+from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_flat
 from merge_metric.exports.folders import MARK
@@ -130,7 +130,7 @@ def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
 
 def test_paraphrases(folder: Path, tmp_path: Path) -> None:
     """Their configuration, beside those of replacements."""
-    export(write_paraphrase_run(tmp_path / "run"), folder)
+    export_dataset(write_paraphrase_run(tmp_path / "run"), folder)
     written = export_mini_datasets(folder, tmp_path / "mini", "jsonl")
     assert list(written) == ["snli", "snli_nouns", "snli_verbs", "snli_paraphrases"]
     assert written["snli_paraphrases"] == {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.problem_folder import Problem, many_problems, problem_row, write_folder, write_rows
 
-from merge_dataset.register import register
+from merge_dataset.register import register_dataset
 from merge_metric.predict.problems import (
     description_of,
     part_of_source,
@@ -135,7 +135,7 @@ def test_a_name_of_the_hub_library(
     """A registered name gives the same problems; its configurations must be named."""
     monkeypatch.chdir(tmp_path / "..")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    register(folder, tmp_path / "cache")
+    register_dataset(folder, tmp_path / "cache")
     for configs in (["snli"], ["snli_nouns", "demo"]):
         by_name = read_problems("merge-nli", configs)
         assert by_name.equals(read_problems(str(folder), configs))

@@ -1,0 +1,105 @@
+"""What a check finds, and the registry of checks.
+
+A check is a function with the decorator `folder_check` or `collection_check`, in a module that
+`merge_dataset.checks` names. Nothing else needs to know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+_EXAMPLES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    where: str
+    """A file or configuration, relative to the dataset folder."""
+    expected: str
+    """The same words for every finding of a kind."""
+    got: str
+    """What came, with the row's id."""
+
+
+class Stage(IntEnum):
+    """When a check runs."""
+
+    STRUCTURE = 0
+    """First: files and columns."""
+    ALWAYS = 1
+    """Whatever was found before."""
+    CONTENTS = 2
+    """Where all files are there with the right columns: rows and card."""
+
+
+FolderCheck = Callable[[Path], Iterator[Finding]]
+"""Dataset folder → findings."""
+CollectionCheck = Callable[[Path, str], Iterator[Finding]]
+"""Dataset folder, and name of a collection in it → findings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check that registered itself."""
+
+    name: str
+    looks_at: str
+    """What it looks at, in a sentence."""
+    stage: Stage
+    kind: str | None
+    """The kind of collections that it looks at; None where it looks at the whole folder."""
+    find: Callable[..., Iterator[Finding]]
+    """`FolderCheck`, or with a kind `CollectionCheck`."""
+
+
+CHECKS: Final[dict[str, Check]] = {}
+"""Checks by name, in the order in which they registered."""
+
+
+def folder_check(name: str, *, looks_at: str, stage: Stage) -> Callable[[FolderCheck], FolderCheck]:
+    """Register a check of a whole dataset folder."""
+
+    def register(find: FolderCheck) -> FolderCheck:
+        CHECKS[name] = Check(name, looks_at, stage, None, find)
+        return find
+
+    return register
+
+
+def collection_check(
+    name: str, *, looks_at: str, kind: str
+) -> Callable[[CollectionCheck], CollectionCheck]:
+    """Register a check of the rows of each collection of a kind, whose columns are right."""
+
+    def register(find: CollectionCheck) -> CollectionCheck:
+        CHECKS[name] = Check(name, looks_at, Stage.CONTENTS, kind, find)
+        return find
+
+    return register
+
+
+def summarise(findings: Iterable[Finding]) -> list[str]:
+    """Write one line per place and kind, in order of appearance: a few examples and the count.
+
+    >>> summarise([Finding("seeds", "unique ids", f"{n} twice") for n in range(5)])
+    ['seeds: expected unique ids; got 0 twice; 1 twice; 2 twice; and 2 more']
+    """
+    examples: dict[tuple[str, str], list[str]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for finding in findings:
+        kind = finding.where, finding.expected
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= _EXAMPLES:
+            examples.setdefault(kind, []).append(finding.got)
+    lines = []
+    for (where, expected), got in examples.items():
+        more = counts[where, expected] - len(got)
+        tail = [f"and {more:,} more"] if more else []
+        lines.append(f"{where}: expected {expected}; got {'; '.join(got + tail)}")
+    return lines

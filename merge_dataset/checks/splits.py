@@ -1,0 +1,114 @@
+"""What is checked in the splits of replacements and of paraphrases alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merge_dataset.checks.registry import Finding
+from merge_dataset.schema import (
+    ProblemFormat,
+    format_of,
+    parse_config_name,
+    replacement_columns,
+)
+
+
+def filled(problem_format: ProblemFormat) -> tuple[str, ...]:
+    """Columns with a value in every row."""
+    return "variant_id", "seed_id", "source", *problem_format.fields, "label"
+
+
+def filled_in_variants(problem_format: ProblemFormat) -> tuple[str, ...]:
+    """The same in the split `variants`."""
+    return *filled(problem_format), "word_class", "original", "replacement"
+
+
+def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
+    """Findings in the split `seeds`: values, ids, nothing replaced."""
+    problem_format = format_of(seeds.schema)
+    yield from value_findings(where, seeds, source, filled(problem_format))
+    yield from duplicates(where, seeds["seed_id"])
+    yield from row_findings(
+        where,
+        "variant_id to equal seed_id in seeds",
+        seeds,
+        pc.not_equal(seeds["variant_id"], seeds["seed_id"]),
+        "variant_id",
+    )
+    for column in replacement_columns(problem_format):
+        expected = f"{column} to be empty in seeds"
+        yield from row_findings(where, expected, seeds, _filled(seeds[column]), column)
+
+
+def variants_findings(
+    where: str, variants: pa.Table, seeds: pa.Table, config: str
+) -> Iterator[Finding]:
+    """Findings in the split `variants`: values, class, seed, and its label."""
+    source, variant_class = parse_config_name(config)
+    yield from value_findings(
+        where, variants, source, filled_in_variants(format_of(variants.schema))
+    )
+    expected = f"word_class to be {variant_class!r}"
+    other_class = pc.not_equal(variants["word_class"], variant_class)
+    yield from row_findings(where, expected, variants, other_class, "word_class")
+    positions = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"])
+    expected = "the seed of every variant in the seeds split"
+    yield from row_findings(where, expected, variants, pc.is_null(positions), "seed_id")
+    differs = pc.not_equal(variants["label"], seeds["label"].take(positions))
+    yield from row_findings(where, "the label of the seed", variants, differs, "label")
+
+
+def unused_findings(where: str, seeds: pa.Table, used: pa.ChunkedArray) -> Iterator[Finding]:
+    """Seeds without variants."""
+    unused = pc.invert(pc.is_in(seeds["seed_id"], value_set=used))
+    yield from row_findings(where, "every seed to have variants", seeds, unused, "seed_id")
+
+
+def value_findings(
+    where: str, table: pa.Table, source: str, filled: Sequence[str]
+) -> Iterator[Finding]:
+    """Missing values, other sources, labels that are none."""
+    for column in filled:
+        missing = pc.is_null(table[column])
+        yield from row_findings(where, f"a value for {column}", table, missing, column)
+    foreign = pc.not_equal(table["source"], source)
+    yield from row_findings(where, f"the source {source!r}", table, foreign, "source")
+    label, count = table["label"], len(format_of(table.schema).labels)
+    outside = pc.or_(pc.less(label, 0), pc.greater_equal(label, count))
+    yield from row_findings(where, f"a label of 0 to {count - 1}", table, outside, "label")
+
+
+def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:
+    """Ids that occur more than once."""
+    counted = ids.value_counts()
+    for entry in counted.filter(pc.greater(counted.field("counts"), 1)):
+        name, times = entry["values"].as_py(), entry["counts"].as_py()
+        yield Finding(where, "ids that occur once", f"{name!r} {times} times")
+
+
+def row_findings(
+    where: str, expected: str, table: pa.Table, wrong: pa.ChunkedArray, column: str
+) -> Iterator[Finding]:
+    """A finding for each row that is wrong, with the value of the column.
+
+    Args:
+        where: The file.
+        expected: What was expected.
+        table: With the column and `variant_id`.
+        wrong: For each row whether it is.
+        column: Whose value is told.
+    """
+    # A null in `wrong` comes from a missing value, which is a finding of its own.
+    for row in table.select(list({column, "variant_id"})).filter(wrong).to_pylist():
+        yield Finding(where, expected, f"{row[column]!r} ({row['variant_id']})")
+
+
+def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_list(column.type):
+        return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
+    if pa.types.is_string(column.type):
+        return pc.fill_null(pc.not_equal(column, ""), False)
+    return pc.is_valid(column)
