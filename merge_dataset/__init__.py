@@ -58,20 +58,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MergeNli": "merge_nli",
-    "builder": "merge_nli",
-    "carry_out": "hub.plan",
-    "check_dataset": "checks.run",
-    "export_dataset": "export",
-    "plan_dataset": "hub.dataset",
-    "read_answers": "annotation.transfer",
-    "register_dataset": "register",
+    "MergeNli": "merge_dataset.merge_nli",
+    "builder": "merge_dataset.merge_nli",
+    "carry_out": "merge_dataset.hub.plan",
+    "check_dataset": "merge_dataset.checks.run",
+    "export_dataset": "merge_dataset.export",
+    "plan_dataset": "merge_dataset.hub.dataset",
+    "read_answers": "merge_dataset.annotation.transfer",
+    "register_dataset": "merge_dataset.register",
+    **dict.fromkeys(
+        [
+            "COLUMNS",
+            "LABELS",
+            "NLI",
+            "WORD_CLASSES",
+            "ProblemFormat",
+            "arrow_schema",
+            "config_files",
+            "config_name",
+            "parse_config_name",
+            "variant_id",
+        ],
+        "merge_dataset.schema",
+    ),
 }
-"""Public name → its module; those not named here are in `schema`."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import merge_dataset` costs nothing."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"merge_dataset.{_HOMES.get(name, 'schema')}"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
