@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from merge_dataset.commands.check import Format, OutputFormat, user_errors
+from merge_dataset.commands.command_line import (
+    Format,
+    OutputFormat,
+    option,
+    user_errors,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from merge_dataset.annotation.session import Session
@@ -16,8 +21,9 @@ if TYPE_CHECKING:
 _SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
 
 
+@user_errors()
 def annotate_command(
-    out: Annotated[Path, typer.Option(help="The session's folder.", file_okay=False)],
+    out: Annotated[Path, option("The session's folder.", file_okay=False)],
     dataset: Annotated[
         Path | None,
         typer.Argument(
@@ -25,60 +31,51 @@ def annotate_command(
         ),
     ] = None,
     annotator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who annotates; opens the page for them.")
+        str | None, option("Who annotates; opens the page for them.", metavar="NAME")
     ] = None,
     per_class: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Variants of each source and class. Default: 100.", rich_help_panel=_SAMPLE
-        ),
+        option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Configuration, e.g. snli_nouns; may be repeated. Default: all but paraphrases.",
-            rich_help_panel=_SAMPLE,
+        option(
+            "Configuration, e.g. snli_nouns; may be repeated. Default: all but paraphrases.",
+            panel=_SAMPLE,
         ),
     ] = None,
     rng_seed: Annotated[
-        int | None, typer.Option(help="Another number, another sample.", rich_help_panel=_SAMPLE)
+        int | None, option("Another number, another sample.", panel=_SAMPLE)
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="On 127.0.0.1; 0: any that is free.", rich_help_panel=_PAGE
-        ),
+        int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)
     ] = 0,
-    browser: Annotated[
-        bool, typer.Option(help="Open the page in the browser.", rich_help_panel=_PAGE)
-    ] = True,
+    browser: Annotated[bool, option("Open the page in the browser.", panel=_PAGE)] = True,
     export: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
             metavar="FILE",
-            help="Write the items as a table (.csv) or as Label Studio's tasks (.json).",
-            rich_help_panel=_FILES,
+            panel=_FILES,
         ),
     ] = None,
     import_: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's "
+            ".jsonl.",
             "--import",
             metavar="FILE",
-            help="Take in answers: a table, Label Studio's JSON or JSON-MIN, or another "
-            "session's .jsonl.",
-            rich_help_panel=_FILES,
+            panel=_FILES,
         ),
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite",
-            help="Let imported answers replace others of the annotator.",
-            rich_help_panel=_FILES,
+        option(
+            "Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES
         ),
     ] = False,
-    output: Format = OutputFormat.text,
+    output: Format = "text",
 ) -> None:
     """Judge variants by hand: fluency and reasoning, from 1 to 5.
 
@@ -103,20 +100,19 @@ def annotate_command(
     \b
       merge-nli annotate --out study --import filled-in.csv --annotator cy
     """  # \b is a mark of click: keep the lines that follow
-    with user_errors():
-        from merge_dataset.annotation.session import open_session
+    from merge_dataset.annotation.session import open_session
 
-        if export and import_:
-            raise ValueError("expected --export or --import, got both")
-        session = open_session(out, dataset, config or (), per_class=per_class, rng_seed=rng_seed)
-        if export:
-            _export(session, export, annotator, output)
-        elif import_:
-            _import(session, import_, annotator, overwrite, output)
-        elif annotator:
-            _serve(session, annotator, port, browser=browser)
-        else:
-            _describe(session, output)
+    if export and import_:
+        raise ValueError("expected --export or --import, got both")
+    session = open_session(out, dataset, config or (), per_class=per_class, rng_seed=rng_seed)
+    if export:
+        _export(session, export, annotator, output)
+    elif import_:
+        _import(session, import_, annotator, overwrite, output)
+    elif annotator:
+        _serve(session, annotator, port, browser=browser)
+    else:
+        _describe(session, output)
 
 
 def _serve(session: Session, annotator: str, port: int, *, browser: bool) -> None:
@@ -145,7 +141,9 @@ def _export(session: Session, path: Path, annotator: str | None, output: OutputF
     from merge_dataset.annotation.transfer import export_items
 
     written = [str(file) for file in export_items(session, path, annotator)]
-    _write(output, {"written": written}, [f"{len(session.items):,} items: {', '.join(written)}"])
+    write_result(
+        output, {"written": written}, f"{len(session.items):,} items: {', '.join(written)}"
+    )
 
 
 def _import(
@@ -160,7 +158,8 @@ def _import(
         f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, {each.known:,} as before"
         for each in taken
     ]
-    _write(output, {"imported": [asdict(each) for each in taken]}, lines or ["no answers in it"])
+    imported = {"imported": [asdict(each) for each in taken]}
+    write_result(output, imported, *(lines or ["no answers in it"]))
 
 
 def _describe(session: Session, output: OutputFormat) -> None:
@@ -171,11 +170,4 @@ def _describe(session: Session, output: OutputFormat) -> None:
         for each in description["population"]
     ]
     lines.append(f"Next: merge-nli annotate --out {session.folder} --annotator NAME")
-    _write(output, description, lines)
-
-
-def _write(output: OutputFormat, value: dict[str, Any], lines: list[str]) -> None:
-    if output is OutputFormat.json:
-        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(lines))
+    write_result(output, description, *lines)

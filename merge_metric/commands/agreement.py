@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from merge_dataset.commands.check import user_errors
+from merge_dataset.commands.command_line import BootstrapSeed, option, user_errors
 
 
-class FindingsFormat(StrEnum):
-    """How findings are written."""
-
-    text = "text"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
-
-
+@user_errors(extra="annotation")
 def agreement_command(
     files: Annotated[
         list[Path],
@@ -29,32 +20,27 @@ def agreement_command(
         ),
     ],
     session: Annotated[
-        list[Path] | None,
-        typer.Option(help="Session folder that knows the variants; may be repeated."),
+        list[Path] | None, option("Session folder that knows the variants; may be repeated.")
     ] = None,
     dataset: Annotated[
         Path | None,
-        typer.Option(help="Dataset folder: knows them too, and what each masked LM provides."),
+        option("Dataset folder: knows them too, and what each masked LM provides."),
     ] = None,
     run: Annotated[
-        Path | None,
-        typer.Option(help="Run folder: knows what each masked LM provides before sampling."),
+        Path | None, option("Run folder: knows what each masked LM provides before sampling.")
     ] = None,
     without_mlm: Annotated[
-        list[str] | None,
-        typer.Option(help="Leave out variants that need this masked LM; may be repeated."),
+        list[str] | None, option("Leave out variants that need this masked LM; may be repeated.")
     ] = None,
     plots: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Folder for plots as PNG and SVG."),
+        Path | None, option("Folder for plots as PNG and SVG.", file_okay=False)
     ] = None,
     output: Annotated[
-        FindingsFormat, typer.Option("--format", help="How to write the tables.")
-    ] = FindingsFormat.text,
-    n_bootstrap: Annotated[
-        int, typer.Option(min=0, help="Replicates for intervals; 0 for none.")
-    ] = 1000,
-    rng_seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+        Literal["text", "markdown", "latex", "json"],
+        option("How to write the tables.", "--format"),
+    ] = "text",
+    n_bootstrap: Annotated[int, option("Replicates for intervals; 0 for none.", min=0)] = 1000,
+    rng_seed: BootstrapSeed = 0,
 ) -> None:
     """Say how far annotators agree, how good variants are, and which masked LM to drop.
 
@@ -74,20 +60,19 @@ def agreement_command(
       merge-nli agreement sessions/snli --run runs/snli --format latex
         --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
-    with user_errors(extra="annotation"):
-        from merge_metric.agreement.findings import agreement
-        from merge_metric.agreement.plots import write_plots
+    from merge_metric.agreement.findings import agreement
+    from merge_metric.agreement.plots import write_plots
 
-        found = agreement(
-            files,
-            sessions=session or (),
-            dataset=dataset,
-            run=run,
-            without=without_mlm or (),
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        if plots is not None:
-            for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
-                typer.echo(file, err=True)
-        typer.echo(getattr(found, f"to_{output.value}")())
+    found = agreement(
+        files,
+        sessions=session or (),
+        dataset=dataset,
+        run=run,
+        without=without_mlm or (),
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
+    if plots is not None:
+        for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
+            typer.echo(file, err=True)
+    typer.echo(getattr(found, f"to_{output}")())
