@@ -69,7 +69,7 @@ _TYPES: Final = {
 
 
 @export("croissant", panel=FILES)
-def croissant(
+def export_croissant(
     folder: Folder = Path("merge-nli"),
     out: Annotated[
         Path | None, option("File to write; by default croissant.json in the dataset folder.")
@@ -96,52 +96,7 @@ def croissant(
       merge-nli export croissant merge-nli --out croissant.json
         --base-url https://huggingface.co/datasets/USER/merge-nli/resolve/v1
     """  # \b is a mark of click: keep the lines that follow
-    path, names = export_croissant(
-        folder,
-        out,
-        config or (),
-        base_url=base_url,
-        version=version,
-        published=published,
-        overwrite=overwrite,
-    )
-    text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
-    return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
-
-
-def export_croissant(
-    folder: Path,
-    out: Path | None = None,
-    configs: Sequence[str] = (),
-    *,
-    base_url: str | None = None,
-    version: str | None = None,
-    published: str | None = None,
-    overwrite: bool = False,
-) -> tuple[Path, list[str]]:
-    """Write the metadata of a dataset folder.
-
-    Args:
-        folder: The dataset folder.
-        out: The file; by default `croissant.json` in the folder.
-        configs: Configurations; by default all.
-        base_url: Address of the folder's files. By default the metadata name files by their
-            paths from the folder of the metadata. With it, splits in several files (those of
-            all classes) have no record set.
-        version: Version of the data, such as 1.0.0.
-        published: Date of publication, such as 2026-01-31.
-        overwrite: Replace an existing file.
-
-    Returns:
-        The file, and the names of its record sets.
-
-    Raises:
-        FileExistsError: `out` exists.
-        NotADirectoryError: there is no such dataset folder.
-        ValueError: it is not a dataset folder, lacks a configuration, `published` is not a
-            date, or `out` is elsewhere and `base_url` is missing.
-    """
-    chosen = configurations_of(folder, configs)
+    chosen = configurations_of(folder, config or ())
     path = out or folder / FILE
     if base_url is None and path.resolve().parent != folder.resolve():
         raise ValueError(
@@ -156,7 +111,9 @@ def export_croissant(
     with new_file(path, overwrite=overwrite) as partial:
         text = json.dumps(metadata, indent=2, ensure_ascii=False)
         partial.write_text(text + "\n", encoding="utf-8")
-    return path, [each["@id"] for each in metadata["recordSet"] if "data" not in each]
+    names = [each["@id"] for each in metadata["recordSet"] if "data" not in each]
+    text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
+    return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 
 def describe(

@@ -1,13 +1,16 @@
-"""Flat files of a dataset's splits: JSON lines and CSV."""
+"""Flat files of a dataset: each split, or each random subsample, as JSON lines, CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from merge_dataset.commands.command_line import option
+from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.folders import configurations_of, new_folder, read_split
 from merge_metric.exports.registry import (
@@ -24,11 +27,14 @@ from merge_metric.exports.registry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FlatFormat = Literal["jsonl", "csv"]
+FileKind = Literal["jsonl", "csv", "parquet"]
+
+_LOADERS: Final[dict[FileKind, str]] = {"jsonl": "json", "csv": "csv", "parquet": "parquet"}
+"""Kind of file → the builder with which `load_dataset` reads it."""
 
 
 @export("jsonl", panel=FILES)
-def jsonl(
+def export_jsonl(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-jsonl"),
     config: Configs = None,
@@ -40,12 +46,11 @@ def jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    written = export_flat(folder, out, "jsonl", config or (), overwrite=overwrite)
-    return exported_files(out, written, loader="json")
+    return _export(folder, out, "jsonl", "jsonl", config, _write_splits, overwrite=overwrite)
 
 
 @export("csv", panel=FILES)
-def csv_files(
+def export_csv(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-csv"),
     config: Configs = None,
@@ -57,49 +62,91 @@ def csv_files(
     Examples:
       merge-nli export csv merge-nli --config snli_nouns --out flat
     """
-    written = export_flat(folder, out, "csv", config or (), overwrite=overwrite)
-    return exported_files(out, written, loader="csv")
+    return _export(folder, out, "csv", "csv", config, _write_splits, overwrite=overwrite)
 
 
-def export_flat(
+@export("mini-datasets", panel=FILES)
+def export_mini_datasets(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-mini"),
+    config: Configs = None,
+    kind: Annotated[Literal["parquet", "jsonl"], option("Kind of file.", "--as")] = "parquet",
+    overwrite: Overwrite = False,
+) -> Exported:
+    """The random subsamples as data sets of their own, a file each.
+
+    Ten per configuration, unless the recipe says otherwise, and the seeds beside them.
+
+    \b
+    Examples:
+      merge-nli export mini-datasets merge-nli --config snli_nouns
+
+    \b
+      merge-nli export mini-datasets merge-nli --as jsonl --out mini
+    """
+    return _export(
+        folder, out, "mini-datasets", kind, config, _write_subsamples, overwrite=overwrite
+    )
+
+
+def _export(
     folder: Path,
     out: Path,
-    output: FlatFormat,
-    configs: Sequence[str] = (),
+    name: str,
+    kind: FileKind,
+    configs: Sequence[str] | None,
+    write: Callable[[Path, str, Path, FileKind], dict[str, int]],
     *,
-    overwrite: bool = False,
-) -> dict[str, dict[str, int]]:
-    """Write `<configuration>/<split>.jsonl` or `.csv` into a new folder.
-
-    Labels are written as names, nulls as null or as an empty cell, and lists in CSV as JSON.
+    overwrite: bool,
+) -> Exported:
+    """Write a folder with a folder of files for each configuration.
 
     Args:
         folder: The dataset folder.
         out: The folder to write.
-        output: The kind of file.
+        name: Name of the export.
+        kind: Kind of the files.
         configs: Configurations; by default all.
+        write: Writes a configuration's files, and maps their names to numbers of rows.
         overwrite: Replace an earlier export.
-
-    Returns:
-        File, relative to `out` → rows, by configuration.
 
     Raises:
         FileExistsError: `out` holds something.
         NotADirectoryError: there is no such dataset folder.
-        ValueError: it is not a dataset folder, or lacks a configuration.
+        ValueError: it is not a dataset folder, lacks a configuration, or one has no subsamples.
     """
-    chosen = configurations_of(folder, configs)
-    description = {"export": output, "dataset": str(folder.resolve()), "configurations": chosen}
+    chosen = configurations_of(folder, configs or ())
+    description = {"export": name, "dataset": str(folder.resolve()), "configurations": chosen}
     written: dict[str, dict[str, int]] = {}
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
-            files = {split: f"{config}/{split}.{output}" for split in SPLITS}
-            written[config] = {
-                name: _WRITERS[output](partial / name, read_split(folder, config, split))
-                for split, name in files.items()
-            }
-    return written
+            counts = write(folder, config, partial / config, kind)
+            written[config] = {f"{config}/{file}": rows for file, rows in counts.items()}
+    return exported_files(out, written, loader=_LOADERS[kind])
+
+
+def _write_splits(folder: Path, config: str, out: Path, kind: FileKind) -> dict[str, int]:
+    files = {split: f"{split}.{kind}" for split in SPLITS}
+    return {
+        name: _WRITERS[kind](out / name, read_split(folder, config, split))
+        for split, name in files.items()
+    }
+
+
+def _write_subsamples(folder: Path, config: str, out: Path, kind: FileKind) -> dict[str, int]:
+    """Write the seeds, and the variants of each subsample.
+
+    A variant that is in several subsamples is in each of their files. All subsamples share the
+    seeds. Columns are those of the dataset.
+    """
+    write, seeds = _WRITERS[kind], f"seeds.{kind}"
+    counts = {seeds: write(out / seeds, read_split(folder, config, "seeds"))}
+    for number in numbers_of(folder, config):
+        rows = of_subsample(read_split(folder, config, "variants"), number)
+        name = f"mini-{number:02}.{kind}"
+        counts[name] = write(out / name, rows)
+    return counts
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
@@ -149,7 +196,53 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
-_WRITERS: Final[dict[FlatFormat, Callable[[Path, Iterable[pa.Table]], int]]] = {
+def numbers_of(folder: Path, config: str) -> list[int]:
+    """List the numbers of a configuration's subsamples, ascending.
+
+    Raises:
+        ValueError: its variants are in no subsample.
+    """
+    import pyarrow.compute as pc
+
+    found: set[int] = set()
+    for table in read_split(folder, config, "variants"):
+        found |= set(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
+    if not found:
+        raise ValueError(
+            f"{folder}: configuration {config!r}: expected variants in subsamples, got none in "
+            f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
+        )
+    return sorted(found)
+
+
+def of_subsample(tables: Iterable[pa.Table], number: int) -> Iterator[pa.Table]:
+    """Yield the rows that a subsample drew."""
+    for table in tables:
+        yield table.filter(_drawn(table, number))
+
+
+def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+    tables = iter(tables)
+    first = next(tables)
+    with RowGroupWriter(path, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write(table)
+    return writer.rows
+
+
+def _drawn(table: pa.Table, number: int) -> pa.Array:
+    """Return [rows] whether a subsample drew each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table["subsamples"].combine_chunks()
+    holds = pc.equal(pc.list_flatten(column), number)
+    rows = pc.list_parent_indices(column).filter(holds)
+    return pc.is_in(pa.array(range(len(table))), value_set=rows.cast(pa.int64()))
+
+
+_WRITERS: Final[dict[FileKind, Callable[[Path, Iterable[pa.Table]], int]]] = {
     "jsonl": write_jsonl,
     "csv": write_csv,
+    "parquet": _write_parquet,
 }

@@ -48,21 +48,6 @@ Hub = Annotated[
 Revision = Annotated[str | None, option("Of the dataset on the Hub.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """Options of an export of tasks."""
-
-    configs: tuple[str, ...] = ()
-    """Configurations; by default all of the folder."""
-    shots: str = "exc"
-    prompt_start: str = ""
-    letters: Letters = "spaced"
-    thresholds: tuple[int, ...] = (90,)
-    hub: str | None = None
-    """Name under which the harness loads the dataset; by default the folder."""
-    revision: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Tasks:
     """Checked options of tasks, with the prompts."""
@@ -76,8 +61,28 @@ class Tasks:
     thresholds: tuple[int, ...]
 
 
-def prepare(folder: Path, options: TaskOptions) -> Tasks:
-    """Check the options and read the prompts.
+def prepare(
+    folder: Path,
+    config: Sequence[str] | None = None,
+    *,
+    shots: str = "exc",
+    prompt_start: str = "",
+    letters: Letters = "spaced",
+    ct: Sequence[int] | None = None,
+    hub: str | None = None,
+    revision: str | None = None,
+) -> Tasks:
+    """Check the options of an export of tasks, and read the prompts.
+
+    Args:
+        folder: The dataset folder.
+        config: Configurations; by default all of the folder.
+        shots: Few-shot examples, as `read_prompt` knows them.
+        prompt_start: Text before the prompt.
+        letters: Tokens that count as a letter.
+        ct: Correctness thresholds, integer percents; by default 90.
+        hub: Name under which the harness loads the dataset; by default the folder.
+        revision: Revision of the dataset on the Hub.
 
     Raises:
         NotADirectoryError: there is no dataset folder.
@@ -85,26 +90,24 @@ def prepare(folder: Path, options: TaskOptions) -> Tasks:
     """
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
-    configs = configurations_of(folder, options.configs)
-    for config in configs:
-        if (problem_format := format_in(folder, config)) != NLI:
+    configs = configurations_of(folder, config or ())
+    for name in configs:
+        if (problem_format := format_in(folder, name)) != NLI:
             raise ValueError(
-                f"{config}: expected problems of NLI, as the prompts are of it, got "
+                f"{name}: expected problems of NLI, as the prompts are of it, got "
                 f"some with the {problem_format.described}; name others by --config"
             )
-    if not options.hub:
+    if not hub:
         _require_loadable(folder, configs)
-    if options.revision and not options.hub:
-        raise ValueError(
-            f"--revision: expected --hub with it, got {options.revision!r} for a folder"
-        )
-    forms = (" ", "") if options.letters == "both" else (" ",)
+    if revision and not hub:
+        raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
+    forms = (" ", "") if letters == "both" else (" ",)
     return Tasks(
-        dataset=options.hub or str(folder.expanduser().resolve()),
-        revision=options.revision,
-        prompts={config: _prompt(config, options) for config in configs},
+        dataset=hub or str(folder.expanduser().resolve()),
+        revision=revision,
+        prompts={name: _prompt(name, shots, prompt_start) for name in configs},
         choices=tuple(form + letter for form in forms for letter in LETTERS),
-        thresholds=tuple(dict.fromkeys(map(check_threshold, options.thresholds))),
+        thresholds=tuple(dict.fromkeys(map(check_threshold, ct or (90,)))),
     )
 
 
@@ -206,10 +209,10 @@ def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
         )
 
 
-def _prompt(config: str, options: TaskOptions) -> Prompt:
+def _prompt(config: str, shots: str, start: str) -> Prompt:
     source, _ = parse_config_name(config)
     try:
-        return read_prompt(options.shots, sources=[source], start=options.prompt_start)
+        return read_prompt(shots, sources=[source], start=start)
     except ValueError as error:
         raise ValueError(f"{config}: {error}") from error
 

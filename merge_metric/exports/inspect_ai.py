@@ -10,7 +10,6 @@ from merge_metric.exports.harness import (
     Hub,
     Revision,
     Shots,
-    TaskOptions,
     Thresholds,
     prepare,
     settings_of,
@@ -59,7 +58,7 @@ The code here is under Apache-2.0; the texts of the examples are under their sou
 
 
 @export("inspect", panel=HARNESSES, extra="predict")
-def inspect(
+def export_inspect(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-inspect"),
     config: Configs = None,
@@ -78,43 +77,7 @@ def inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    options = TaskOptions(
-        configs=tuple(config or ()),
-        shots=shots,
-        letters="both",
-        thresholds=tuple(ct or (90,)),
-        hub=hub,
-        revision=revision,
-    )
-    names = export_inspect(folder, out, options, overwrite=overwrite)
-    return Exported(
-        out,
-        {"configurations": names},
-        f"{out}: a task for the configurations {', '.join(names)}",
-        f"inspect eval {out / MODULE}.py -T config={names[0]} --model openai/MODEL",
-    )
-
-
-def export_inspect(
-    folder: Path, out: Path, options: TaskOptions, *, overwrite: bool = False
-) -> list[str]:
-    """Write a folder with a file for `inspect eval`.
-
-    Args:
-        folder: The dataset folder.
-        out: The folder to write.
-        options: Configurations, and the prompt.
-        overwrite: Replace an earlier export.
-
-    Returns:
-        The configurations that the task offers.
-
-    Raises:
-        FileExistsError: `out` holds something.
-        NotADirectoryError: there is no such dataset folder.
-        ValueError: an option cannot be used.
-    """
-    tasks = prepare(folder, options)
+    tasks = prepare(folder, config, shots=shots, letters="both", ct=ct, hub=hub, revision=revision)
     configs = list(tasks.prompts)
     readme = _README.format(
         out=out, config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
@@ -123,4 +86,9 @@ def export_inspect(
         write_settings(partial / SETTINGS, settings_of(tasks))
         text = template("inspect_ai.py")
         (partial / f"{MODULE}.py").write_text(text, encoding="utf-8")
-    return configs
+    return Exported(
+        out,
+        {"configurations": configs},
+        f"{out}: a task for the configurations {', '.join(configs)}",
+        f"inspect eval {out / MODULE}.py -T config={configs[0]} --model openai/MODEL",
+    )

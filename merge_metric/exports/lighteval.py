@@ -18,7 +18,6 @@ from merge_metric.exports.harness import (
     LettersOption,
     PromptStart,
     Shots,
-    TaskOptions,
     Thresholds,
     prepare,
     settings_of,
@@ -74,7 +73,7 @@ The code here is under Apache-2.0; problems and examples are under their source'
 
 
 @export("lighteval", panel=HARNESSES, extra="predict")
-def lighteval(
+def export_lighteval(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-lighteval"),
     config: Configs = None,
@@ -100,59 +99,13 @@ def lighteval(
     \b
       merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
     """  # \b is a mark of click: keep the lines that follow
-    options = TaskOptions(
-        configs=tuple(config or ()),
-        shots=shots,
-        prompt_start=prompt_start,
-        letters=letters,
-        thresholds=tuple(ct or (90,)),
-    )
-    names = export_lighteval(
-        folder, out, options, limit_seeds=limit_seeds, rng_seed=rng_seed, overwrite=overwrite
-    )
-    return Exported(
-        out,
-        {"module": MODULE, "tasks": names},
-        f"{out}: {count(names, 'task')}: {', '.join(names)}",
-        f"python {out / RUNNER} --model MODEL --task {names[0]}",
-    )
-
-
-def export_lighteval(
-    folder: Path,
-    out: Path,
-    options: TaskOptions,
-    *,
-    limit_seeds: int | None = None,
-    rng_seed: int = 0,
-    overwrite: bool = False,
-) -> list[str]:
-    """Write a folder with a module for `--custom-tasks` and a script that runs it.
-
-    Args:
-        folder: The dataset folder.
-        out: The folder to write.
-        options: Configurations, and the prompt.
-        limit_seeds: Number of seeds of each source to draw, with all their variants; the same
-            seeds as `merge-nli predict --limit-seeds` draws.
-        rng_seed: Seed of the sample.
-        overwrite: Replace an earlier export.
-
-    Returns:
-        Names of the tasks.
-
-    Raises:
-        FileExistsError: `out` holds something.
-        NotADirectoryError: there is no such dataset folder.
-        ValueError: an option cannot be used.
-    """
-    tasks = prepare(folder, options)
+    tasks = prepare(folder, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct)
     names = [f"merge_nli_{config}" for config in tasks.prompts]
     readme = _README.format(
         out=out,
         task=names[0],
         tasks=", ".join(f"`{name}`" for name in names),
-        letters="those after a space" if options.letters == "spaced" else "both",
+        letters="those after a space" if letters == "spaced" else "both",
     )
     with task_folder(out, tasks, "lighteval", readme, overwrite=overwrite) as partial:
         problems = {
@@ -165,7 +118,12 @@ def export_lighteval(
         write_settings(partial / SETTINGS, settings | {"data": data})
         for name, source in ((f"{MODULE}.py", "lighteval_tasks.py"), (RUNNER, "lighteval_run.py")):
             (partial / name).write_text(template(source), encoding="utf-8")
-    return names
+    return Exported(
+        out,
+        {"module": MODULE, "tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"python {out / RUNNER} --model MODEL --task {names[0]}",
+    )
 
 
 def problems_of(

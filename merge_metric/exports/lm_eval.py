@@ -14,7 +14,6 @@ from merge_metric.exports.harness import (
     PromptStart,
     Revision,
     Shots,
-    TaskOptions,
     Tasks,
     Thresholds,
     examples_of,
@@ -98,7 +97,7 @@ _Dumper.add_representer(
 
 
 @export("lm-eval", panel=HARNESSES, extra="predict")
-def lm_eval(
+def export_lm_eval(
     folder: Folder = Path("merge-nli"),
     out: Out = Path("merge-nli-lm-eval"),
     config: Configs = None,
@@ -123,59 +122,30 @@ def lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots mix --letters both --ct 50 --ct 90
     """  # \b is a mark of click: keep the lines that follow
-    options = TaskOptions(
-        configs=tuple(config or ()),
+    tasks = prepare(
+        folder,
+        config,
         shots=shots,
         prompt_start=prompt_start,
         letters=letters,
-        thresholds=tuple(ct or (90,)),
+        ct=ct,
         hub=hub,
         revision=revision,
     )
-    names = export_lm_eval(folder, out, options, overwrite=overwrite)
-    return Exported(
-        out,
-        {"tasks": names},
-        f"{out}: {count(names, 'task')}: {', '.join(names)}",
-        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {names[0]}",
-    )
-
-
-def export_lm_eval(
-    folder: Path, out: Path, options: TaskOptions, *, overwrite: bool = False
-) -> list[str]:
-    """Write a folder for `lm_eval --include_path`.
-
-    Args:
-        folder: The dataset folder.
-        out: The folder to write.
-        options: Configurations, and the prompt.
-        overwrite: Replace an earlier export.
-
-    Returns:
-        Names of the tasks.
-
-    Raises:
-        FileExistsError: `out` holds something.
-        NotADirectoryError: there is no such dataset folder.
-        ValueError: an option cannot be used.
-    """
-    tasks = prepare(folder, options)
-    names = {config: f"merge_nli_{config}" for config in tasks.prompts}
+    task_of = {name: f"merge_nli_{name}" for name in tasks.prompts}
+    names = list(task_of.values())
     readme = _README.format(
         out=out,
         dataset=folder,
-        config=next(iter(names)),
-        task=next(iter(names.values())),
-        tasks=", ".join(f"`{name}`" for name in names.values()),
-        letters="both"
-        if options.letters == "both"
-        else "those after a space, in chats those without",
+        config=next(iter(task_of)),
+        task=names[0],
+        tasks=", ".join(f"`{name}`" for name in names),
+        letters="both" if letters == "both" else "those after a space, in chats those without",
     )
     with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
-        for config, name in names.items():
+        for configuration, name in task_of.items():
             text = yaml.dump(
-                _task(tasks, config, name),
+                _task(tasks, configuration, name),
                 Dumper=_Dumper,
                 sort_keys=False,
                 allow_unicode=True,
@@ -183,7 +153,12 @@ def export_lm_eval(
             )
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
         (partial / f"{MODULE}.py").write_text(_module(tasks), encoding="utf-8")
-    return list(names.values())
+    return Exported(
+        out,
+        {"tasks": names},
+        f"{out}: {count(names, 'task')}: {', '.join(names)}",
+        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {names[0]}",
+    )
 
 
 def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:

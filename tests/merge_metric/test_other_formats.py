@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.export import export_dataset
 from merge_metric.exports.croissant import describe
-from merge_metric.exports.flat import export_flat
-from merge_metric.exports.mini_datasets import export_mini_datasets
+from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
     LabelOrder,
     check_order,
@@ -263,15 +262,15 @@ def test_label_orders() -> None:
 
 def test_flat_files(folder: Path, tmp_path: Path) -> None:
     """Each configuration with its own columns and label names."""
-    export_flat(folder, tmp_path / "flat", "csv")
+    export_csv(folder, tmp_path / "flat")
     with (tmp_path / "flat/reading/variants.csv").open(newline="") as stream:
         (of_reading,) = csv.DictReader(stream)
     assert (of_reading["label"], of_reading["answer"]) == ("right", "A key.")
     assert of_reading["question_spans"] == "[[13, 16]]"
-    export_flat(folder, tmp_path / "lines", "jsonl", ["pairs"])
+    export_jsonl(folder, tmp_path / "lines", ["pairs"])
     (line,) = (tmp_path / "lines/pairs/variants.jsonl").read_text().splitlines()
     assert (json.loads(line)["label"], json.loads(line)["second"]) == ("same", "The cat sleeps.")
-    export_mini_datasets(folder, tmp_path / "mini", configs=["pairs"])
+    export_mini_datasets(folder, tmp_path / "mini", ["pairs"])
     mini = pq.read_table(tmp_path / "mini/pairs/mini-00.parquet")
     assert mini["first"].to_pylist() == ["A cat sleeps."]
 

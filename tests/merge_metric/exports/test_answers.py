@@ -14,7 +14,7 @@ import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import answers
-from merge_metric.exports.harness import TaskOptions, examples_of, figure_names, prepare
+from merge_metric.exports.harness import examples_of, figure_names, prepare
 from merge_metric.exports.lm_eval import export_lm_eval
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import letter_probabilities
@@ -133,7 +133,7 @@ def test_answer() -> None:
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
     """Its figures, computed where this project can not be imported, are those of here."""
-    export_lm_eval(folder, tmp_path / "out", TaskOptions())
+    export_lm_eval(folder, tmp_path / "out")
     rows = answered(folder, "snli")
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = """
@@ -164,11 +164,11 @@ print(json.dumps(dict(zip(module.FIGURES, made))))
 
 def test_options(folder: Path) -> None:
     """Prompts go by the source of each configuration; thresholds are checked, each once."""
-    tasks = prepare(folder, TaskOptions(configs=("snli_verbs",), thresholds=(90, 50, 90)))
+    tasks = prepare(folder, config=["snli_verbs"], ct=[90, 50, 90])
     assert (tasks.dataset, tasks.thresholds) == (str(folder), (90, 50))
     assert tasks.choices == (" A", " B", " C")
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
-    both = prepare(folder, TaskOptions(letters="both", hub="user/merge-nli", revision="v1"))
+    both = prepare(folder, letters="both", hub="user/merge-nli", revision="v1")
     assert both.choices == (" A", " B", " C", "A", "B", "C")
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
@@ -178,14 +178,14 @@ def test_options(folder: Path) -> None:
 def test_unusable_options(folder: Path, tmp_path: Path) -> None:
     """Each message says of what."""
     with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
-        prepare(folder, TaskOptions(revision="v1"))
+        prepare(folder, revision="v1")
     with pytest.raises(ValueError, match=r"snli: shots: expected exc, mix"):
-        prepare(folder, TaskOptions(shots="many"))
+        prepare(folder, shots="many")
     with pytest.raises(ValueError, match=r"CT|threshold"):
-        prepare(folder, TaskOptions(thresholds=(101,)))
+        prepare(folder, ct=[101])
     own = write_folder(tmp_path / "own", source="rte")
     with pytest.raises(ValueError, match=r"rte: shots 'exc': expected problems of one of the"):
-        prepare(own, TaskOptions())
+        prepare(own)
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:
@@ -194,9 +194,9 @@ def test_harnesses_load_by_the_card(folder: Path) -> None:
     text = card.read_text(encoding="utf-8")
     card.write_text(text.replace("config_name: snli_verbs", "config_name: other"))
     with pytest.raises(ValueError, match=r"README\.md: expected a card that lists snli_verbs, by"):
-        prepare(folder, TaskOptions())
-    prepare(folder, TaskOptions(configs=("snli",)))
+        prepare(folder)
+    prepare(folder, config=["snli"])
     card.unlink()
     with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, by whi"):
-        prepare(folder, TaskOptions())
-    prepare(folder, TaskOptions(hub="user/merge-nli"))
+        prepare(folder)
+    prepare(folder, hub="user/merge-nli")

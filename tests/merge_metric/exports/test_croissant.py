@@ -27,7 +27,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_files_and_record_sets(folder: Path) -> None:
     """Each file once, with its hash; each split once, with all columns."""
-    path, names = export_croissant(folder)
+    done = export_croissant(folder)
+    path, names = done.out, done.contents["record_sets"]
     assert path == folder / "croissant.json"
     metadata = read(path)
     files = {each["@id"]: each for each in metadata["distribution"] if "sha256" in each}
@@ -51,7 +52,7 @@ def test_files_and_record_sets(folder: Path) -> None:
 
 def test_facts_are_those_of_the_card(folder: Path) -> None:
     """Name, licence, description, citation."""
-    metadata = read(export_croissant(folder)[0])
+    metadata = read(export_croissant(folder).out)
     assert metadata["name"] == "MERGE-NLI"
     assert metadata["license"] == ["https://spdx.org/licenses/CC-BY-SA-4.0.html"]
     assert metadata["description"].startswith("MERGE (Minimal Expression-Replacement")
@@ -64,9 +65,8 @@ def test_elsewhere(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected a file in the dataset folder .* --base-url"):
         export_croissant(folder, tmp_path / "croissant.json")
     url = "https://example.org/data/"
-    path, names = export_croissant(
-        folder, tmp_path / "croissant.json", ["snli_verbs"], base_url=url
-    )
+    done = export_croissant(folder, tmp_path / "croissant.json", ["snli_verbs"], base_url=url)
+    path, names = done.out, done.contents["record_sets"]
     metadata = read(path)
     assert names == ["snli_verbs/seeds", "snli_verbs/variants"]
     assert [each["contentUrl"] for each in metadata["distribution"]] == [
@@ -77,7 +77,7 @@ def test_elsewhere(folder: Path, tmp_path: Path) -> None:
 
 def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
     """Several files are a set of files in it; at addresses, each stands for itself."""
-    metadata = read(export_croissant(folder, configs=["snli"])[0])
+    metadata = read(export_croissant(folder, config=["snli"]).out)
     (files,) = (each for each in metadata["distribution"] if each["@type"] == "cr:FileSet")
     assert files["includes"] == ["snli/nouns/variants.parquet", "snli/verbs/variants.parquet"]
     sources = {
@@ -88,7 +88,7 @@ def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
     assert sources["snli/variants"]["fileSet"] == {"@id": files["@id"]}
     assert sources["snli/seeds"]["fileObject"] == {"@id": "snli/seeds.parquet"}
     url = "https://example.org/data"
-    _, names = export_croissant(folder, tmp_path / "c.json", base_url=url)
+    names = export_croissant(folder, tmp_path / "c.json", base_url=url).contents["record_sets"]
     assert "snli/seeds" in names
     assert "snli_nouns/variants" in names
     assert "snli/variants" not in names
@@ -96,8 +96,8 @@ def test_all_classes_need_the_folder(folder: Path, tmp_path: Path) -> None:
 
 def test_version_and_date(folder: Path) -> None:
     """As given, if they are; a date must be one."""
-    assert "version" not in read(export_croissant(folder)[0])
-    path, _ = export_croissant(folder, version="1.0.0", published="2026-01-31", overwrite=True)
+    assert "version" not in read(export_croissant(folder).out)
+    path = export_croissant(folder, version="1.0.0", published="2026-01-31", overwrite=True).out
     metadata = read(path)
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
     with pytest.raises(ValueError, match=r"expected one such as 2026-01-31, got 'yesterday'"):

@@ -16,9 +16,8 @@ from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, arrow_schema
-from merge_metric.exports.flat import export_flat
+from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.exports.folders import MARK
-from merge_metric.exports.mini_datasets import export_mini_datasets
 
 Row = dict[str, Any]
 
@@ -64,10 +63,12 @@ def same(found: list[Row], expected: list[Row]) -> bool:
 
 def test_jsonl(folder: Path, tmp_path: Path) -> None:
     """Row by row the dataset's, the all-classes configuration from both of its files."""
-    written = export_flat(folder, tmp_path / "out", "jsonl", ["snli", "snli_verbs"])
-    assert written == {
-        "snli": {"snli/seeds.jsonl": 8, "snli/variants.jsonl": 8 * 6 + 4 * 6},
-        "snli_verbs": {"snli_verbs/seeds.jsonl": 4, "snli_verbs/variants.jsonl": 24},
+    done = export_jsonl(folder, tmp_path / "out", ["snli", "snli_verbs"])
+    assert done.contents["files"] == {
+        "snli/seeds.jsonl": 8,
+        "snli/variants.jsonl": 8 * 6 + 4 * 6,
+        "snli_verbs/seeds.jsonl": 4,
+        "snli_verbs/variants.jsonl": 24,
     }
     for name, files in FILES.items():
         assert same(of_jsonl(tmp_path / "out" / f"{name}.jsonl"), of_dataset(folder, *files))
@@ -79,7 +80,7 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
 
 def test_csv(folder: Path, tmp_path: Path) -> None:
     """What the csv module reads back; lists are JSON, what is null an empty cell."""
-    export_flat(folder, tmp_path / "out", "csv")
+    export_csv(folder, tmp_path / "out")
     for name, files in FILES.items():
         with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
             found: list[Row] = list(csv.DictReader(stream))
@@ -98,7 +99,7 @@ def test_csv(folder: Path, tmp_path: Path) -> None:
 def test_csv_is_read_by_datasets(folder: Path, tmp_path: Path) -> None:
     """As the command that the export prints does it."""
     datasets = pytest.importorskip("datasets")
-    export_flat(folder, tmp_path / "out", "csv", ["snli"])
+    export_csv(folder, tmp_path / "out", ["snli"])
     file = str(tmp_path / "out/snli/seeds.csv")
     rows = datasets.load_dataset(
         "csv", data_files=file, split="train", cache_dir=str(tmp_path / "cache")
@@ -109,14 +110,16 @@ def test_csv_is_read_by_datasets(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("output", ["parquet", "jsonl"])
 def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
     """A file per subsample with what it drew, in the order of the dataset, seeds beside it."""
-    written = export_mini_datasets(folder, tmp_path / "out", output, ["snli", "snli_verbs"])
+    done = export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"], output)
+    written = done.contents["files"]
     for config in ("snli", "snli_verbs"):
         variants = of_dataset(folder, *FILES[f"{config}/variants"])
         expected = {
             f"{config}/mini-{k:02}.{output}": [r for r in variants if k in r["subsamples"]]
             for k in range(SUBSAMPLES)
         } | {f"{config}/seeds.{output}": of_dataset(folder, *FILES[f"{config}/seeds"])}
-        assert written[config] == {name: len(rows) for name, rows in expected.items()}
+        mine = {name: rows for name, rows in written.items() if name.startswith(f"{config}/")}
+        assert mine == {name: len(rows) for name, rows in expected.items()}
         assert len({len(rows) for rows in expected.values()}) > 1
         for name, rows in expected.items():
             path = tmp_path / "out" / name
@@ -131,9 +134,10 @@ def test_mini_datasets(folder: Path, tmp_path: Path, output: Any) -> None:
 def test_paraphrases(folder: Path, tmp_path: Path) -> None:
     """Their configuration, beside those of replacements."""
     export_dataset(write_paraphrase_run(tmp_path / "run"), folder)
-    written = export_mini_datasets(folder, tmp_path / "mini", "jsonl")
-    assert list(written) == ["snli", "snli_nouns", "snli_verbs", "snli_paraphrases"]
-    assert written["snli_paraphrases"] == {
+    written = export_mini_datasets(folder, tmp_path / "mini", kind="jsonl").contents["files"]
+    configs = dict.fromkeys(name.partition("/")[0] for name in written)
+    assert list(configs) == ["snli", "snli_nouns", "snli_verbs", "snli_paraphrases"]
+    assert {name: rows for name, rows in written.items() if name.startswith("snli_para")} == {
         "snli_paraphrases/seeds.jsonl": 3,
         "snli_paraphrases/mini-00.jsonl": 6,
     }
@@ -166,9 +170,9 @@ def test_unknown_configurations(folder: Path, tmp_path: Path) -> None:
         match=r"merge-nli: expected configurations out of snli, snli_nouns, snli_verbs, "
         r"got 'snli_adverbs'",
     ):
-        export_flat(folder, tmp_path / "out", "csv", ["snli", "snli_adverbs"])
+        export_csv(folder, tmp_path / "out", ["snli", "snli_adverbs"])
     with pytest.raises(NotADirectoryError, match="expected a dataset folder, found no folder"):
-        export_flat(tmp_path / "nowhere", tmp_path / "out", "csv")
+        export_csv(tmp_path / "nowhere", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -177,7 +181,7 @@ def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
     path = folder / "snli/seeds.parquet"
     pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
     with pytest.raises(ValueError, match=r"seeds\.parquet: expected the columns variant_id, .*"):
-        export_flat(folder, tmp_path / "out", "jsonl")
+        export_jsonl(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -187,11 +191,11 @@ def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
 def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: Path) -> None:
     """And then as a whole."""
     out = tmp_path / "out"
-    export_flat(folder, out, "csv")
+    export_csv(folder, out)
     with pytest.raises(FileExistsError, match=r"found an earlier export; replace it with --over"):
-        export_flat(folder, out, "jsonl", ["snli"])
+        export_jsonl(folder, out, ["snli"])
     assert (out / "snli/seeds.csv").is_file()
-    export_flat(folder, out, "jsonl", ["snli"], overwrite=True)
+    export_jsonl(folder, out, ["snli"], overwrite=True)
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     assert files == [MARK, "snli/seeds.jsonl", "snli/variants.jsonl"]
     assert json.loads((out / MARK).read_text()) == {
@@ -207,12 +211,12 @@ def test_what_is_no_export_is_never_replaced(folder: Path, tmp_path: Path, overw
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"found one that holds something else; name anoth"):
-        export_flat(folder, tmp_path / "mine", "csv", overwrite=overwrite)
+        export_csv(folder, tmp_path / "mine", overwrite=overwrite)
     with pytest.raises(FileExistsError, match=r"expected a folder or nothing, found a file"):
-        export_flat(folder, tmp_path / "mine/notes.txt", "csv", overwrite=overwrite)
+        export_csv(folder, tmp_path / "mine/notes.txt", overwrite=overwrite)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     (tmp_path / "empty").mkdir()
-    export_flat(folder, tmp_path / "empty", "csv")
+    export_csv(folder, tmp_path / "empty")
     assert (tmp_path / "empty" / MARK).is_file()
 
 
@@ -221,7 +225,7 @@ def test_an_interrupted_export_leaves_the_earlier_one(
 ) -> None:
     """What it had written is gone, and what a killed one left is cleared away by the next."""
     out = tmp_path / "out"
-    export_flat(folder, out, "jsonl", ["snli"])
+    export_jsonl(folder, out, ["snli"])
     before = (out / "snli/seeds.jsonl").read_bytes()
 
     def fail(_: object) -> list[Row]:
@@ -230,10 +234,10 @@ def test_an_interrupted_export_leaves_the_earlier_one(
     with monkeypatch.context() as patch:
         patch.setattr("merge_metric.exports.flat.plain_rows", fail)
         with pytest.raises(KeyboardInterrupt):
-            export_flat(folder, out, "jsonl", overwrite=True)
+            export_jsonl(folder, out, overwrite=True)
     assert (out / "snli/seeds.jsonl").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["merge-nli", "out", "run-of-merge-nli"]
     (tmp_path / ".out.partial").mkdir()
     (tmp_path / ".out.partial/half").touch()
-    export_flat(folder, out, "jsonl", overwrite=True)
+    export_jsonl(folder, out, overwrite=True)
     assert sorted(p.name for p in out.iterdir()) == [MARK, "snli", "snli_nouns", "snli_verbs"]
