@@ -10,6 +10,7 @@ import typer
 from merge_dataset.commands.command_line import (
     Format,
     OutputFormat,
+    config_option,
     option,
     user_errors,
     write_result,
@@ -37,13 +38,7 @@ def annotate_command(
         int | None,
         option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        option(
-            "Configuration, e.g. snli_nouns; may be repeated. Default: all but paraphrases.",
-            panel=_SAMPLE,
-        ),
-    ] = None,
+    config: Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)] = None,
     rng_seed: Annotated[
         int | None, option("Another number, another sample.", panel=_SAMPLE)
     ] = None,

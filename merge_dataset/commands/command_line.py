@@ -39,6 +39,17 @@ def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
+def config_option(default: str | None = None, **more: Any) -> Any:
+    """Declare `--config`.
+
+    Args:
+        default: Words for the configurations taken where none is named.
+        more: As `option` has it.
+    """
+    help = "Configuration, e.g. snli_nouns; may be repeated."
+    return option(f"{help} Default: {default}." if default else help, "--config", **more)
+
+
 Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
 DatasetFolder = Annotated[Path, option("The dataset folder.", "--dataset")]
 DatasetArgument = Annotated[
@@ -47,10 +58,7 @@ DatasetArgument = Annotated[
         exists=True, file_okay=False, help="The dataset folder, for example ./merge-nli."
     ),
 ]
-Configs = Annotated[
-    list[str] | None,
-    option("Configuration, e.g. snli_nouns; may be repeated.", "--config"),
-]
+Configs = Annotated[list[str] | None, config_option()]
 AllowMissing = Annotated[bool, option("Leave out seeds that lack a prediction.", "--allow-missing")]
 BootstrapSeed = Annotated[int, option("Of the bootstrap.", "--rng-seed", min=0)]
 

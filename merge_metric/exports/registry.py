@@ -15,7 +15,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from merge_dataset.commands.command_line import OutputFormat, option, user_errors, write_result
+from merge_dataset.commands.command_line import (
+    Format,
+    OutputFormat,
+    config_option,
+    option,
+    user_errors,
+    write_result,
+)
 
 HARNESSES: Final = "Tasks for harnesses"
 FILES: Final = "Files"
@@ -30,12 +37,8 @@ app = typer.Typer(
 
 Folder = Annotated[Path, typer.Argument(help="The dataset folder.")]
 Out = Annotated[Path, option("Folder to write.")]
-Configs = Annotated[
-    list[str] | None,
-    option("Configuration, e.g. snli_nouns; may be repeated. Default: all.", "--config"),
-]
+Configs = Annotated[list[str] | None, config_option("all")]
 Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]
-_Format = Annotated[OutputFormat, option("How to write the summary.", "--format")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def export(
 
         own = inspect.signature(run, eval_str=True).parameters.values()
         form = inspect.Parameter(
-            "output", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=_Format
+            "output", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=Format
         )
         parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own] + [form]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
