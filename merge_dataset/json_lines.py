@@ -70,13 +70,13 @@ def write(path: Path, table: pa.Table, *, compress: bool) -> None:
 
 
 def line_number(path: Path, row: int) -> int:
-    """Line, from 1, of a row, from 0: blank lines are no rows."""
+    """Find the line, from 1, of a row, from 0: blank lines are no rows."""
     number, _ = next(islice(_lines(path), row, None))
     return number
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers from 1."""
+    """Yield lines that are not blank, with their numbers from 1."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -84,7 +84,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _types(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> dict[str, pa.DataType]:
-    """The type of each column if the rest of the file is like its first line."""
+    """Guess the type of each column from the first line."""
     for _, line in _lines(path):
         first = json.loads(line)
         row = first if isinstance(first, dict) else {}
@@ -96,7 +96,7 @@ def _types(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> dict[str
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Whether a JSON value is of a type, or null."""
+    """Tell whether a JSON value is of a type, or null."""
     if value is None:
         return True
     if isinstance(value, bool):
@@ -109,7 +109,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
-    """What is wrong with the first line that is wrong."""
+    """Find the first line that is wrong, and say what is."""
     number = 0
     try:
         for number, line in _lines(path):

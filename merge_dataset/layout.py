@@ -32,21 +32,21 @@ _LEFTOVER = re.compile(
 
 
 def collections(folder: Path) -> list[str]:
-    """Names of the collections in a dataset folder: by source, replacements first."""
+    """List the collections in a dataset folder: by source, replacements first."""
     names = (path.parent.name for path in folder.glob(f"*/{PROVENANCE}"))
     # Not by the name alone: "snli_paraphrases" would come after "snli-hard".
     return sorted(filter(_is_collection, names), key=lambda name: name.partition("_"))
 
 
 def sources(folder: Path) -> list[str]:
-    """Names of the sources in a dataset folder, sorted, each once."""
+    """List the sources in a dataset folder, sorted, each once."""
     return list(dict.fromkeys(parse_config_name(name)[0] for name in collections(folder)))
 
 
 def configurations(folder: Path, collection: str) -> list[str]:
-    """Configurations of a collection: the one of the whole first, which is called like it.
+    """List the configurations of a collection: the one of the whole first, which is called like it.
 
-    Replacements have one of each word class with variants besides.
+    Replacements also have one for each word class with variants.
     """
     source, variant_class = parse_config_name(collection)
     if variant_class == PARAPHRASE:
@@ -59,12 +59,12 @@ def configurations(folder: Path, collection: str) -> list[str]:
 
 
 def all_configurations(folder: Path) -> list[str]:
-    """Configurations of every collection, in the order of the card."""
+    """List the configurations of every collection, in the order of the card."""
     return [name for each in collections(folder) for name in configurations(folder, each)]
 
 
 def split_files(folder: Path, config: str) -> dict[str, list[str]]:
-    """The files of a configuration that exist, by split, relative to the folder."""
+    """List the files of a configuration that exist, by split, relative to the folder."""
     return {
         split: [name for name in names if (folder / name).is_file()]
         for split, names in config_files(config).items()
@@ -72,7 +72,7 @@ def split_files(folder: Path, config: str) -> dict[str, list[str]]:
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:
-    """The format of a configuration's problems, as its files record it.
+    """Read the format of a configuration's problems, as its files record it.
 
     Raises:
         FileNotFoundError: it has no file.
@@ -87,13 +87,13 @@ def format_in(folder: Path, config: str) -> ProblemFormat:
 
 
 def parquet_files(folder: Path) -> list[str]:
-    """Every Parquet file of the folder, relative to it, sorted."""
+    """List every Parquet file of the folder, relative to it, sorted."""
     paths = (path.relative_to(folder) for path in folder.rglob("*.parquet"))
     return sorted(path.as_posix() for path in paths if not path.parts[0].startswith("."))
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What an interrupted export left in the folder, sorted."""
+    """List leftovers of an interrupted export, sorted."""
     return sorted(path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name))
 
 

@@ -117,7 +117,7 @@ class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is
         return datasets.DatasetInfo(features=self._features())
 
     def _features(self) -> datasets.Features:
-        """Those of the files; without files those of NLI, and their absence is told later."""
+        """Read the features of the files; without files NLI's, and their absence is told later."""
         try:
             files = find_files(self._root, self.config.name)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How a collection was made: the part of a run's manifest that the dataset keeps."""
+"""The description of how a collection was made: what the dataset keeps of a run's manifest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
 REPLACEMENTS: Final = "replacements"
 PARAPHRASES: Final = "paraphrases"
-"""What a run makes. A description without a `kind` is of replacements."""
+"""Kinds of runs. A description without a `kind` is of replacements."""
 
 MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
-"""What is said of each masked language model, and of a generator of paraphrases."""
+"""Keys of the description of a masked language model or a generator of paraphrases."""
 
 NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
-"""What is at least said of the model that chooses paraphrases."""
+"""Keys that the description of the model that chooses paraphrases must have."""
 
 _Types = dict[str, type | tuple[type, ...]]
 
@@ -55,7 +55,7 @@ _KEYS: Final = {REPLACEMENTS: _OF_REPLACEMENTS, PARAPHRASES: _OF_PARAPHRASES}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
 _SIGNALS: Final = "signals"
-"""What a run of replacements may also have: which model said how likely texts are."""
+"""Optional key of a run of replacements: the model that said how likely texts are."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -107,7 +107,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
-    """How many words a variant of a class replaces; one, where the provenance does not say.
+    """Read how many words a variant of a class replaces; one, where the provenance does not say.
 
     Args:
         folder: A dataset folder.
@@ -123,12 +123,12 @@ def words_at_once(folder: Path, source: str, word_class: str | None = None) -> i
 
 
 def kind_of(made: dict[str, Any]) -> Any:
-    """What a manifest or provenance describes: `REPLACEMENTS`, unless it says otherwise."""
+    """Tell the kind that a manifest or provenance describes; by default `REPLACEMENTS`."""
     return made.get("kind", REPLACEMENTS)
 
 
 def format_of_run(made: dict[str, Any]) -> ProblemFormat:
-    """The format of the problems that a manifest or provenance is about.
+    """Read the format of the problems that a manifest or provenance is about.
 
     Raises:
         ValueError: its settings name none.
@@ -143,7 +143,7 @@ def format_of_run(made: dict[str, Any]) -> ProblemFormat:
 
 
 def collection_of(made: dict[str, Any]) -> str:
-    """The top folder of a dataset in which lies what a manifest or provenance describes.
+    """Name the collection that a manifest or provenance describes.
 
     >>> collection_of({"source": "snli"}), collection_of({"source": "snli", "kind": "paraphrases"})
     ('snli', 'snli_paraphrases')
@@ -152,7 +152,7 @@ def collection_of(made: dict[str, Any]) -> str:
 
 
 def describe(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a manifest that say how the data was made, without local paths.
+    """Keep the parts of a manifest that say how the data was made, without local paths.
 
     >>> manifest = dict.fromkeys(_OF_REPLACEMENTS) | {"finished": "today"}
     >>> describe(manifest | {"config": {"data": "/home/me/dev.jsonl", "run": "a"}})["config"]

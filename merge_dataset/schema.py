@@ -30,7 +30,7 @@ PARAPHRASE: Final = "paraphrase"
 """The class of variants whose hypothesis is paraphrased as a whole."""
 
 VARIANT_CLASSES: Final = (*WORD_CLASSES, PARAPHRASE)
-"""What the column `word_class` of a variant may hold."""
+"""Values of the column `word_class` of a variant."""
 
 CONFIG_SUFFIXES: Final = {
     "noun": "nouns",
@@ -51,7 +51,7 @@ DEMO_SOURCE: Final = "demo"
 """The problems that come with this package."""
 
 KNOWN_SOURCES: Final = (DEMO_SOURCE, *PAPER_SOURCES, *ANLI_SOURCES)
-"""Those whose licence is known and whose configurations the loading script lists."""
+"""Sources whose licence is known and whose configurations the loading script lists."""
 
 SPLITS: Final = ("seeds", "variants")
 
@@ -73,14 +73,14 @@ class Column:
     summary: str
     """A sentence that holds for both splits."""
     meaning: str
-    """What it holds for variants that replace words, as the card says it; `{labels}` in it are
-    the labels with their numbers."""
+    """Its content in variants that replace words, as the card says it; `{labels}` in it are the
+    labels with their numbers."""
     in_paraphrases: str = ""
-    """What it holds for paraphrases, where that is something else."""
+    """Its content in paraphrases, where that is something else."""
 
     @property
     def per_field(self) -> bool:
-        """Whether there is one for each of a problem's texts."""
+        """True if there is one for each of a problem's texts."""
         return "{field}" in self.name
 
     def names(self, fields: Iterable[str]) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ def _column_names(fields: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ProblemFormat:
-    """What a problem consists of: texts, and one of some labels.
+    """The parts of a problem: texts, and one of some labels.
 
     >>> ProblemFormat(("context", "question"), ("yes", "no")).spans
     ('context_spans', 'question_spans')
@@ -284,7 +284,7 @@ class ProblemFormat:
 
     @property
     def described(self) -> str:
-        """Its parts, for messages.
+        """Fields and labels in words, for messages.
 
         >>> NLI.described
         'fields premise, hypothesis and the labels entailment, neutral, contradiction'
@@ -293,22 +293,22 @@ class ProblemFormat:
 
     @property
     def spans(self) -> tuple[str, ...]:
-        """For each field the column that says where in it a variant was changed."""
+        """Columns that say where in each field a variant was changed."""
         return tuple(f"{field}_spans" for field in self.fields)
 
     @property
     def mlms(self) -> tuple[str, ...]:
-        """For each field the column that says who validated the replacement there."""
+        """Columns that say who validated the replacement in each field."""
         return tuple(f"{field}_mlms" for field in self.fields)
 
     @property
     def pll_changes(self) -> tuple[str, ...]:
-        """For each field the column with the change of its pseudo-log-likelihood."""
+        """Columns with the change of each field's pseudo-log-likelihood."""
         return tuple(f"{field}_pll_change" for field in self.fields)
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """What a program can tell of a replacement's quality; null where not known."""
+        """Columns with automatic signals of a replacement's quality; null where not known."""
         names = _column_names(self.fields)
         return tuple(names[names.index("log_odds") + 1 : names.index("subsamples")])
 
@@ -321,7 +321,7 @@ SIGNALS: Final = NLI.signals
 
 
 def is_source(name: str) -> bool:
-    """Whether `name` can name a source; see `check_source`."""
+    """Tell whether `name` can name a source; see `check_source`."""
     return _SLUG.fullmatch(name) is not None
 
 
@@ -346,7 +346,7 @@ def check_source(source: str) -> str:
 
 
 def config_name(source: str, variant_class: str | None = None) -> str:
-    """Name of a configuration; without a class, the one of all word classes.
+    """Name a configuration; without a class, the one of all word classes.
 
     >>> config_name("snli", "noun"), config_name("mnli-m"), config_name("snli", PARAPHRASE)
     ('snli_nouns', 'mnli-m', 'snli_paraphrases')
@@ -356,7 +356,7 @@ def config_name(source: str, variant_class: str | None = None) -> str:
 
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
-    """Source and class of variants of a configuration; the inverse of `config_name`.
+    """Split a configuration's name into source and class of variants; inverse of `config_name`.
 
     Raises:
         ValueError: `name` is no configuration name.
@@ -378,7 +378,7 @@ def parse_config_name(name: str) -> tuple[str, str | None]:
 
 
 def collection_name(source: str, variant_class: str | None = None) -> str:
-    """The top folder of a configuration: what one run makes, exported and replaced as a whole.
+    """Name the top folder of a configuration: what one run makes, replaced as a whole.
 
     The replacements of a source, all word classes, are one collection and its
     paraphrases another.
@@ -392,7 +392,7 @@ def collection_name(source: str, variant_class: str | None = None) -> str:
 
 
 def config_files(name: str) -> dict[str, tuple[str, ...]]:
-    """Files a configuration may consist of, by split, relative to the dataset folder.
+    """List the files a configuration may have, by split, relative to the dataset folder.
 
     The all-classes configuration has seeds of its own, because a seed that is
     eligible in two classes stands in both classes' files, and lists the variants of
@@ -419,7 +419,7 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """Columns that say how a variant came about; empty (null, "" or []) in the split `seeds`.
+    """List the columns that say how a variant came about; empty (null, "" or []) in `seeds`.
 
     >>> replacement_columns()[:4]
     ('word_class', 'original', 'replacement', 'premise_spans')
@@ -460,7 +460,7 @@ def variant_id(seed_id: str, variant_class: str, original: str, replacement: str
 
 
 def changed_words(original: str, replacement: str) -> dict[str, str]:
-    """Replacement → original of what changes in a variant that replaces words.
+    """Map each replacement to its original, in a variant that replaces words.
 
     The columns hold words with spaces between; the i-th of `original` became the i-th of
     `replacement`, wherever it stood. Replacements differ from each other, so what stands at a
@@ -482,7 +482,7 @@ def changed_words(original: str, replacement: str) -> dict[str, str]:
 
 
 def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Columns of both splits as they lie in the Parquet files.
+    """Make the schema of both splits, as they lie in the Parquet files.
 
     Carries no `huggingface` metadata: with it, `datasets` 3.6 refuses list columns
     written for 5.x. The label names stand in the card's YAML instead, and those of another
@@ -510,14 +510,14 @@ def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
 
 
 def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
-    """A schema that says of what format the problems in a table are."""
+    """Record in a schema of what format the problems in a table are."""
     if problem_format == NLI:
         return schema
     return schema.with_metadata({_METADATA: json.dumps(asdict(problem_format))})
 
 
 def format_of(schema: pa.Schema) -> ProblemFormat:
-    """What `with_format` recorded.
+    """Read the format that `with_format` recorded.
 
     Raises:
         ValueError: what is recorded is no format.
@@ -535,14 +535,14 @@ def format_of(schema: pa.Schema) -> ProblemFormat:
 
 
 def only_ours(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata that others put there."""
+    """Remove metadata from a schema that others put there."""
     ours = (schema.metadata or {}).get(_METADATA)
     bare = schema.remove_metadata()
     return bare if ours is None else bare.with_metadata({_METADATA: ours})
 
 
 def features(problem_format: ProblemFormat = NLI) -> datasets.Features:
-    """The same columns as `datasets` features.
+    """Make the features of `datasets` for these columns.
 
     `label` and `annotator_labels` are class labels over the format's labels. Spans are
     half-open [start, end) character offsets of the replacement in the row's own

@@ -1,4 +1,4 @@
-"""What annotators said of variants, in files that are only added to.
+"""Annotators' answers about variants, in files that are only added to.
 
 An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
 `reasoning`, `comment`, `time`), or the taking back of the last one to a variant
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SCALE: Final = {1: "poor", 2: "mostly poor", 3: "uncertain", 4: "mostly good", 5: "good"}
-"""What the scores mean, of fluency and of reasoning (MERGE paper, A.3)."""
+"""Meaning of the scores for fluency and for reasoning (MERGE paper, A.3)."""
 
 ENOUGH: Final = 9
 """F + R of a good variant (paper, section 4)."""
@@ -90,7 +90,7 @@ def good(
 
 
 def good(total: Any, annotators: Any = 1) -> Any:
-    """Whether variants are good: F + R ≥ `ENOUGH`, F and R averaged over the variant's annotators.
+    """Judge variants: good if F + R ≥ `ENOUGH`, F and R being means over annotators.
 
     Args:
         total: Sum of F and R of all of them: in whole numbers, as thirds would not add up.

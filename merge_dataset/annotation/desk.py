@@ -23,7 +23,7 @@ from merge_dataset.annotation.session import Session
 from merge_dataset.schema import PARAPHRASE
 
 
-class Elsewhere(Exception):
+class OutdatedPage(Exception):
     """Answers were given that the page does not know of."""
 
 
@@ -45,7 +45,7 @@ class Desk:
         replay(self._events)
 
     def state(self) -> dict[str, Any]:
-        """What the page needs to go on."""
+        """Describe all that the page needs to go on."""
         with self._lock:
             standing = replay(self._events)
             position = len(self._events)
@@ -69,7 +69,7 @@ class Desk:
             How many events there are now.
 
         Raises:
-            Elsewhere: the page does not know all events.
+            OutdatedPage: the page does not know all events.
             OSError: it could not be saved.
             ValueError: it is no event, or not one of this session.
         """
@@ -80,7 +80,9 @@ class Desk:
             if self._events[position:] == [event]:
                 return len(self._events)
             if position != len(self._events):
-                raise Elsewhere(f"{len(self._events)} events are saved, the page knows {position}")
+                raise OutdatedPage(
+                    f"{len(self._events)} events are saved, the page knows {position}"
+                )
             replay([*self._events, event])
             try:
                 append(self._path, [event])
@@ -91,7 +93,7 @@ class Desk:
             return len(self._events)
 
     def progress(self) -> tuple[int, int]:
-        """How many variants are answered, and how many there are."""
+        """Count the variants that are answered, and all of them."""
         with self._lock:
             answers = current(replay(self._events))
         return sum(map(self._knows, answers)), len(self.session.items)
@@ -101,7 +103,7 @@ class Desk:
 
 
 def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
-    """Items in an order of the annotator's own, always the same: tiredness falls on others."""
+    """Put items in an order of the annotator's own, always the same: tiredness falls on others."""
 
     def rank(item: Item) -> bytes:
         return hashlib.sha256(f"{annotator}\0{item.variant_id}".encode()).digest()
@@ -110,7 +112,7 @@ def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
 
 
 def _shown(item: Item) -> dict[str, Any]:
-    """What an annotator may see: not which masked LMs suggested it, nor how many."""
+    """Describe an item as an annotator may see it: without the masked LMs that suggested it."""
     texts = [
         {
             "field": field,
@@ -127,7 +129,7 @@ def _shown(item: Item) -> dict[str, Any]:
 
 
 def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:
-    """A text in pieces, and whether each is marked: offsets mean other things in JavaScript.
+    """Cut a text into pieces, marked or not, as offsets mean other things in JavaScript.
 
     >>> pieces("A girl runs.", [[2, 6]])
     [('A ', False), ('girl', True), (' runs.', False)]

@@ -55,7 +55,7 @@ class Item:
     label: str
     mlms: list[str]
     mlms_by_field: dict[str, list[str]]
-    """Those that validated it in which text."""
+    """Masked LMs that validated it, by the text in which they did."""
     stratum: dict[str, str | None]
     """`class`, `source` and `mlm`, the masked LM that it was drawn for (of a paraphrase, none)."""
     chance: float
@@ -70,7 +70,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is drawn, and what from."""
+    """A sample, and the population that it was drawn from."""
 
     configurations: list[str]
     items: list[Item]
@@ -81,7 +81,7 @@ class Sample:
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Configurations of one class each.
+    """Choose configurations, each of one class.
 
     Args:
         dataset: A dataset folder.
@@ -156,7 +156,7 @@ def draw(
     return Sample(chosen, items, population)
 
 
-# --- Which variants ---
+# --- Drawing ---
 
 
 def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
@@ -216,7 +216,7 @@ def _hand_over(
 def chances(
     drawn: Mapping[str, str], candidates: Mapping[str, Sequence[str]], rng_seed: int
 ) -> dict[str, float]:
-    """How likely each variant was to be drawn, in 0–1, for figures about all that there are.
+    """Compute how likely each variant was to be drawn, in 0–1, to weight figures by.
 
     Of each masked LM all variants are drawn up to some rank. So a variant is drawn where its own
     rank, which is as good as random, lies below the highest of these of its masked LMs.
@@ -243,7 +243,7 @@ def chances(
 def _candidates(
     path: Path, quota: int, rng_seed: int
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """What a file of variants holds, and of each masked LM the first by rank, one over `quota`."""
+    """Count a file's variants, and list each masked LM's first `quota` + 1 by rank."""
     variants, by_mlm, by_mlms = 0, Counter[str](), Counter[int]()
     best: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
     for table in read_row_groups(path, ["variant_id", "mlms"]):
@@ -267,16 +267,16 @@ def _candidates(
 
 
 def _rank(rng_seed: int, name: str) -> bytes:
-    """A key to sort by: as good as drawn, the same in any order and between versions."""
+    """Make a key to sort by: as good as drawn, the same in any order and between versions."""
     return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
 
 
 def _fraction(rank: bytes) -> float:
-    """A rank among all that there could be, in 0–1."""
+    """Place a rank among all that there could be, in 0–1."""
     return float(int.from_bytes(rank) / 256 ** len(rank))
 
 
-# --- What they say ---
+# --- Items ---
 
 
 def _items(
@@ -299,7 +299,7 @@ def _items(
 
 
 def _rows(path: Path, column: str, values: Iterable[str]) -> list[dict[str, Any]]:
-    """Rows with one of some values, sorted by them."""
+    """Read the rows with one of some values, sorted by them."""
     wanted = pa.array(sorted(values), pa.string())
     tables = [table.filter(pc.is_in(table[column], wanted)) for table in read_row_groups(path)]
     return sorted(
@@ -341,7 +341,7 @@ def _item(
 
 
 def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]:
-    """Replacement → original, of each word that changed; of a paraphrase, the whole text.
+    """Map each replacement to its original; for a paraphrase, the whole text.
 
     >>> replaced("girl a", "owl an", "noun")
     {'owl': 'girl', 'an': 'a'}
@@ -354,7 +354,7 @@ def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]
 def original_spans(
     seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
 ) -> Spans:
-    """Where the seed has the words that were replaced.
+    """Find where the seed has the words that were replaced.
 
     Args:
         seed_text: The original.
@@ -382,7 +382,7 @@ def original_spans(
 
 
 def _between(text: str, spans: Spans) -> list[str]:
-    """What lies around and between spans."""
+    """Cut out the text around and between spans."""
     ends = [0, *(end for _, end in spans)]
     starts = [*(start for start, _ in spans), len(text)]
     return [text[end:start] for end, start in zip(ends, starts, strict=True)]

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
-from merge_dataset.annotation.desk import Desk, Elsewhere
+from merge_dataset.annotation.desk import Desk, OutdatedPage
 from merge_dataset.annotation.session import Session, alone
 
 LOOPBACK: Final = "127.0.0.1"
@@ -104,7 +104,7 @@ def _remembered(path: Path) -> tuple[int, str]:
 
 
 def _remember(path: Path, port: int, token: str) -> None:
-    """For the eyes of this user only."""
+    """Keep the address in a file that only this user may read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump({"port": port, "token": token}, file)
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             saved = self.server.desk.save(position, event)
         except ValueError as error:
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
-        except Elsewhere as error:
+        except OutdatedPage as error:
             raise _Refused(HTTPStatus.CONFLICT, str(error)) from error
         except OSError as error:
             why = error.strerror or str(error)

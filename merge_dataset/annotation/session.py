@@ -1,4 +1,4 @@
-"""The folder of an annotation session: what was sampled, and who annotates it just now.
+"""The folder of an annotation session: its sample, and a lock for each annotator.
 
 `session.json` says what the sample was drawn from and holds the numbers that figures are
 weighted by, `sample.jsonl` the items, `answers/` a file per annotator.
@@ -102,7 +102,7 @@ def read_session(folder: Path) -> Session:
 
 @contextmanager
 def alone(session: Session, annotator: str) -> Iterator[Path]:
-    """Be the only process that writes an annotator's answers, to the file that is yielded.
+    """Yield an annotator's file, which no other process writes meanwhile.
 
     Raises:
         BlockingIOError: another process does.
@@ -118,7 +118,7 @@ def alone(session: Session, annotator: str) -> Iterator[Path]:
 
 
 def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed: int) -> None:
-    """The sample first: a folder with a description is complete."""
+    """Write the sample, and then the description: a folder with one is complete."""
     description = {
         "format": 1,
         "dataset": dataset.resolve().name,
@@ -135,13 +135,13 @@ def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed
 
 
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
-    """SHA-256 of each file of variants."""
+    """Compute the SHA-256 of each file of variants."""
     names = [name for config in configs for name in split_files(dataset, config)["variants"]]
     return digests({name: dataset / name for name in names})
 
 
 def _is_ours_or_empty(folder: Path) -> bool:
-    """Whether there is at most what an interrupted `_write` left."""
+    """Tell whether there is at most a part of a session that was being written."""
     ours = {SAMPLE, *(partial_path(folder / name).name for name in (SAMPLE, SESSION))}
     return folder.is_dir() and {path.name for path in folder.iterdir()} <= ours
 
@@ -153,7 +153,7 @@ def _require_same(
     per_class: int | None,
     rng_seed: int | None,
 ) -> None:
-    """Another sample in the same folder would leave answers to variants that are not in it."""
+    """Refuse another sample: there would be answers to variants that are not in it."""
     has = session.description
     wanted: dict[str, object] = {"per_class": per_class, "rng_seed": rng_seed}
     if dataset is not None:

@@ -12,7 +12,7 @@ from merge_dataset.annotation.answers import COLUMNS, Answer, check_annotator, p
 from merge_dataset.annotation.sample import Item
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a cell begins with that a spreadsheet runs (OWASP, CSV injection)."""
+"""First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
 
 
 def render(items: Sequence[Item], annotator: str = "") -> dict[str, str]:

@@ -37,7 +37,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How files of a kind are read and written."""
+    """A kind of files: how they are read and written."""
 
     read: Callable[[Path, str | None], list[tuple[str, Answer]]]
     """File, and whose answers it has where it does not say so → annotators and answers."""
@@ -61,13 +61,13 @@ FORMATS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of the answers in a file."""
+    """Numbers of an annotator's answers in a file that was taken in."""
 
     annotator: str
     new: int
     changed: int
     known: int
-    """As they already were."""
+    """Answers that were there already."""
 
 
 def export_items(session: Session, path: Path, annotator: str | None = None) -> list[Path]:

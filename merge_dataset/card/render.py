@@ -11,7 +11,7 @@ import yaml
 
 from merge_dataset import provenance
 from merge_dataset.card import text as card_text
-from merge_dataset.card.source_facts import source_facts
+from merge_dataset.card.licences import citation_section, licence_section, source_facts
 from merge_dataset.card.statistics import Statistics, compute_statistics, split_size
 from merge_dataset.layout import (
     PROVENANCE,
@@ -42,7 +42,7 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 
 def render(folder: Path) -> str:
-    """The whole card of a dataset folder, from the data and the provenance in it.
+    """Write the whole card of a dataset folder, from the data and the provenance in it.
 
     Raises:
         NotADirectoryError, ValueError: `folder` is no dataset folder, or a file in it is
@@ -61,20 +61,20 @@ def render(folder: Path) -> str:
         card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
-        card_text.licences(names),
+        licence_section(names),
         card_text.limits(
             kinds,
             relatives_stay=any(_leaves(each, "families", "ignore") for each in made),
             pieces_stay=any(_leaves(each, "max_pieces", 1) for each in made),
         ),
-        card_text.citations(names, kinds),
+        citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
     header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{header}---\n\n" + "\n".join(body)
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
-    """The card's YAML: what the Hub lists, and what `load_dataset` goes by."""
+    """Make the card's YAML: what the Hub lists, and what `load_dataset` goes by."""
     configs = all_configurations(folder)
     facts = [source_facts(name) for name in sources(folder)]
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
@@ -107,7 +107,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
 
 
 def statistics_block(statistics: list[Statistics]) -> str:
-    """A table of figures per configuration for each set of labels, between marks for a check."""
+    """Write a table of figures for each set of labels, between marks by which a check finds it."""
     tables = [
         _figures(list(alike)) for _, alike in groupby(statistics, key=lambda each: each.label_names)
     ]
@@ -138,13 +138,13 @@ def _figures(statistics: list[Statistics]) -> str:
 
 
 def find_statistics_block(card: str) -> str | None:
-    """The statistics block of a card's text, markers included; None where it has none."""
+    """Find the statistics block of a card's text, marks included; None where it has none."""
     start, end = card.find(STATISTICS_START), card.find(STATISTICS_END)
     return card[start : end + len(STATISTICS_END)] + "\n" if 0 <= start < end else None
 
 
 def read_front_matter(card: str) -> dict[str, Any]:
-    """The YAML of a card's text.
+    """Read the YAML of a card's text.
 
     Raises:
         ValueError: there is none between two lines of `---`, or it is no mapping.
@@ -161,7 +161,7 @@ def read_front_matter(card: str) -> dict[str, Any]:
 
 
 def _example(folder: Path) -> str:
-    """A configuration to load, of one class where there is one."""
+    """Name a configuration to load, of one class where there is one."""
     names = all_configurations(folder)
     return next((name for name in names if parse_config_name(name)[1]), names[0])
 
@@ -217,7 +217,7 @@ def _type(arrow: pa.DataType) -> str | dict[str, Any]:
 
 
 def _making(made: dict[str, Any]) -> str:
-    """How one collection was made: problems, models, settings, funnel."""
+    """Say how one collection was made: problems, models, settings, funnel."""
     is_paraphrases = provenance.kind_of(made) == PARAPHRASES
     parts = _making_paraphrases(made) if is_paraphrases else _making_replacements(made)
     packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
@@ -289,10 +289,7 @@ def _options(config: dict[str, Any]) -> list[str]:
 
 
 def _leaves(made: dict[str, Any], setting: str, default: object) -> bool:
-    """Whether a limit stands that another setting than the default takes away.
-
-    Not said of paraphrases.
-    """
+    """Tell whether a run of replacements has a setting's default, and so a limit of it."""
     if provenance.kind_of(made) != REPLACEMENTS:
         return False
     return bool(made["config"].get(setting, default) == default)

@@ -32,7 +32,7 @@ class Statistics:
 
     config: str
     label_names: tuple[str, ...]
-    """Of the format of its problems."""
+    """Labels of its problems' format."""
     labels: tuple[int, ...]
     """Seeds with each of these labels."""
     variants: int

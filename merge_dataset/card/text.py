@@ -1,6 +1,6 @@
-"""What the dataset card says in words.
+"""The words of the dataset card.
 
-Of each kind of collection, replacements and paraphrases, it speaks where there are some.
+It speaks of replacements where there are some, and of paraphrases where there are some.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from merge_dataset.card.source_facts import source_facts
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import COLUMNS, DATASET_NAME, NLI, SPLITS, Column, ProblemFormat
 
@@ -20,7 +19,7 @@ Formats = Mapping[str, ProblemFormat]
 
 
 def introduction(kinds: Kinds, formats: Formats) -> str:
-    """What the data are for, and what a variant is."""
+    """Say what the data are for, and what a variant is."""
     if PARAPHRASES not in kinds:
         text = _INTRODUCTION
     elif REPLACEMENTS not in kinds:
@@ -31,7 +30,7 @@ def introduction(kinds: Kinds, formats: Formats) -> str:
 
 
 def _other_formats(formats: Formats) -> str:
-    """Of problems that are not of NLI."""
+    """Describe problems that are not of NLI."""
     rows = "".join(
         f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
         for name, each in formats.items()
@@ -41,7 +40,7 @@ def _other_formats(formats: Formats) -> str:
 
 
 def loading(example: str, kinds: Kinds) -> str:
-    """How to load the data, with an example configuration."""
+    """Say how to load the data, with an example configuration."""
     seeds, variants = SPLITS
     held = "".join(text for kind, text in _CONFIGURATIONS.items() if kind in kinds)
     return f"""\
@@ -74,13 +73,13 @@ def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
 
 
 def _names(column: Column, fields: Iterable[Sequence[str]]) -> str:
-    """The names of a column for the texts of each format, as code."""
+    """List the names of a column for the texts of each format, as code."""
     groups = dict.fromkeys(column.names(each) for each in fields)
     return "; ".join(", ".join(f"`{name}`" for name in names) for names in groups)
 
 
 def _meaning(column: Column, kinds: Kinds) -> str:
-    """What a column holds, for the kinds of variants that there are."""
+    """Say what a column holds, for the kinds of variants that there are."""
     if PARAPHRASES not in kinds or not column.in_paraphrases:
         return column.meaning
     if REPLACEMENTS not in kinds:
@@ -89,7 +88,7 @@ def _meaning(column: Column, kinds: Kinds) -> str:
 
 
 def statistics(kinds: Kinds) -> str:
-    """What stands above the figures."""
+    """Write the heading and the text above the figures."""
     texts = {REPLACEMENTS: _ROWS, PARAPHRASES: _ONE_SUBSAMPLE}
     return "".join(
         ["## Statistics\n\n", *(text for kind, text in texts.items() if kind in kinds), "\n"]
@@ -97,13 +96,13 @@ def statistics(kinds: Kinds) -> str:
 
 
 def making(kinds: Kinds) -> str:
-    """How variants are made, of each kind."""
+    """Say how variants of each kind are made."""
     texts = [text for kind, text in _MAKING.items() if kind in kinds]
     return "\n".join(["## How it was made\n", *texts, ""])
 
 
 def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = True) -> str:
-    """What a reader should not expect.
+    """Say what a reader should not expect.
 
     Args:
         kinds: Of collections.
@@ -119,7 +118,7 @@ def limits(kinds: Kinds, *, relatives_stay: bool = True, pieces_stay: bool = Tru
 
 
 def options(config: Mapping[str, Any]) -> Iterator[str]:
-    """What variants change beside one word, by a run's settings."""
+    """Say what variants change beside one word, by a run's settings."""
     families, count = config.get("families"), config.get("words_at_once", 1)
     if families in _FAMILIES:
         yield _FAMILIES[families]
@@ -129,23 +128,6 @@ def options(config: Mapping[str, Any]) -> Iterator[str]:
         yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
     if families == "inflect" or count > 1 or config.get("repair_articles"):
         yield _PAIRS
-
-
-def licences(names: Iterable[str]) -> str:
-    """The licence section for these sources."""
-    facts = {name: source_facts(name) for name in names}
-    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
-    return (
-        "## Licences\n\nSeeds are the problems of the source, and variants are adaptations of "
-        "them, so both stay under its licence:\n\n" + "".join(items)
-    )
-
-
-def citations(names: Iterable[str], kinds: Kinds) -> str:
-    """BibTeX entries: of the methods, then of the sources that have one."""
-    entries = [_MERGE, *([_SENSITIVITY] if PARAPHRASES in kinds else [])]
-    entries += [citation for name in names if (citation := source_facts(name).citation)]
-    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
 
 
 _INTRODUCTION: Final = """\
@@ -299,28 +281,3 @@ _LIMITS: Final = {
 }
 
 _ENGLISH: Final = "- English only.\n"
-
-_MERGE: Final = """\
-@misc{zgreaban2025merge,
-  title = {{MERGE}: Minimal Expression-Replacement {GEneralization} Test for Natural Language
-           Inference},
-  author = {Zgreab{\\u{a}}n, M{\\u{a}}d{\\u{a}}lina and Deoskar, Tejaswini and Abzianidze, Lasha},
-  year = {2025},
-  eprint = {2510.24295},
-  archivePrefix = {arXiv},
-  url = {https://arxiv.org/abs/2510.24295}
-}
-"""
-
-_SENSITIVITY: Final = """\
-@inproceedings{arakelyan-etal-2024-semantic,
-  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
-           Models},
-  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
-  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
-               Computational Linguistics (Volume 1: Long Papers)},
-  year = {2024},
-  pages = {432--444},
-  url = {https://aclanthology.org/2024.eacl-long.27}
-}
-"""

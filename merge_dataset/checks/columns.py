@@ -1,4 +1,4 @@
-"""Checks of which files there are, and of their columns."""
+"""Checks of the folder's files and of their columns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def check_columns(folder: Path) -> Iterator[Finding]:
 
 
 def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
-    """Whether a file's problems are of the format that its collection was made with."""
+    """Find a file whose problems are not of the format that its collection was made with."""
     collection = file.partition("/")[0]
     path = folder / collection / PROVENANCE
     if not path.is_file():

@@ -60,7 +60,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
 def paraphrase_problems(
     variant: Mapping[str, Any], seed: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong within one paraphrase, as pairs (expected, got).
+    """Find what is wrong within one paraphrase, as pairs (expected, got).
 
     Args:
         variant: A row of the split `variants`.
@@ -113,7 +113,7 @@ def _repetitions(where: str, variants: pa.Table) -> Iterator[Finding]:
 
 
 def _differences(folder: Path, where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
-    """Seeds that are another problem in the replacements of the same source."""
+    """Find seeds that are another problem in the replacements of the same source."""
     for file in split_files(folder, source)["seeds"]:
         others = pq.ParquetFile(folder / file).read(["seed_id", *_SHARED]).to_pylist()
         of_id = {other["seed_id"]: other for other in others}

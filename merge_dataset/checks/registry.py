@@ -1,4 +1,4 @@
-"""What a check finds, and the registry of checks.
+"""Findings, and the registry of checks.
 
 A check is a function with the decorator `folder_check` or `collection_check`, in a module that
 `merge_dataset.checks` names. Nothing else needs to know of it.
@@ -22,20 +22,20 @@ class Finding:
     where: str
     """A file or configuration, relative to the dataset folder."""
     expected: str
-    """The same words for every finding of a kind."""
+    """In words that are alike for all findings of a kind."""
     got: str
-    """What came, with the row's id."""
+    """The value that came, with the row's id."""
 
 
 class Stage(IntEnum):
-    """When a check runs."""
+    """The time at which a check runs."""
 
     STRUCTURE = 0
     """First: files and columns."""
     ALWAYS = 1
-    """Whatever was found before."""
+    """Then, whether or not anything was found."""
     CONTENTS = 2
-    """Where all files are there with the right columns: rows and card."""
+    """Last, if nothing was found in the structure: rows and card."""
 
 
 FolderCheck = Callable[[Path], Iterator[Finding]]
@@ -50,7 +50,7 @@ class Check:
 
     name: str
     looks_at: str
-    """What it looks at, in a sentence."""
+    """In a sentence."""
     stage: Stage
     kind: str | None
     """The kind of collections that it looks at; None where it looks at the whole folder."""

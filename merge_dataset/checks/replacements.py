@@ -125,7 +125,7 @@ def row_problems(
     problem_format: ProblemFormat = NLI,
     sharing: Collection[str] = NLI.fields,
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong within one variant, as pairs (expected, got).
+    """Find what is wrong within one variant, as pairs (expected, got).
 
     Args:
         variant: A row of the split `variants`.
@@ -159,7 +159,7 @@ def _word_problems(
     problem_format: ProblemFormat,
     sharing: Collection[str],
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with what changes, and where."""
+    """Find what is wrong with the words that change, and with their places."""
     original, replacement = variant["original"] or "", variant["replacement"] or ""
     try:
         words = changed_words(original, replacement)

@@ -1,4 +1,4 @@
-"""What is checked in the splits of replacements and of paraphrases alike."""
+"""Checks that the splits of replacements and of paraphrases have in common."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from merge_dataset.schema import (
 
 
 def filled(problem_format: ProblemFormat) -> tuple[str, ...]:
-    """Columns with a value in every row."""
+    """Name the columns with a value in every row."""
     return "variant_id", "seed_id", "source", *problem_format.fields, "label"
 
 
 def filled_in_variants(problem_format: ProblemFormat) -> tuple[str, ...]:
-    """The same in the split `variants`."""
+    """Name the columns with a value in every row of the split `variants`."""
     return *filled(problem_format), "word_class", "original", "replacement"
 
 
 def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
-    """Findings in the split `seeds`: values, ids, nothing replaced."""
+    """Check the split `seeds`: values, ids, nothing replaced."""
     problem_format = format_of(seeds.schema)
     yield from value_findings(where, seeds, source, filled(problem_format))
     yield from duplicates(where, seeds["seed_id"])
@@ -46,7 +46,7 @@ def seeds_findings(where: str, seeds: pa.Table, source: str) -> Iterator[Finding
 def variants_findings(
     where: str, variants: pa.Table, seeds: pa.Table, config: str
 ) -> Iterator[Finding]:
-    """Findings in the split `variants`: values, class, seed, and its label."""
+    """Check the split `variants`: values, class, seed, and its label."""
     source, variant_class = parse_config_name(config)
     yield from value_findings(
         where, variants, source, filled_in_variants(format_of(variants.schema))
@@ -62,7 +62,7 @@ def variants_findings(
 
 
 def unused_findings(where: str, seeds: pa.Table, used: pa.ChunkedArray) -> Iterator[Finding]:
-    """Seeds without variants."""
+    """Find seeds without variants."""
     unused = pc.invert(pc.is_in(seeds["seed_id"], value_set=used))
     yield from row_findings(where, "every seed to have variants", seeds, unused, "seed_id")
 
@@ -70,7 +70,7 @@ def unused_findings(where: str, seeds: pa.Table, used: pa.ChunkedArray) -> Itera
 def value_findings(
     where: str, table: pa.Table, source: str, filled: Sequence[str]
 ) -> Iterator[Finding]:
-    """Missing values, other sources, labels that are none."""
+    """Find missing values, other sources, labels that are none."""
     for column in filled:
         missing = pc.is_null(table[column])
         yield from row_findings(where, f"a value for {column}", table, missing, column)
@@ -82,7 +82,7 @@ def value_findings(
 
 
 def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:
-    """Ids that occur more than once."""
+    """Find ids that occur more than once."""
     counted = ids.value_counts()
     for entry in counted.filter(pc.greater(counted.field("counts"), 1)):
         name, times = entry["values"].as_py(), entry["counts"].as_py()
@@ -92,7 +92,7 @@ def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:
 def row_findings(
     where: str, expected: str, table: pa.Table, wrong: pa.ChunkedArray, column: str
 ) -> Iterator[Finding]:
-    """A finding for each row that is wrong, with the value of the column.
+    """Yield a finding for each row that is wrong, with the value of the column.
 
     Args:
         where: The file.

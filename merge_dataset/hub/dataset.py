@@ -153,7 +153,7 @@ def _load_back(folder: Path, target: Repository, revision: str, tag: str) -> Loa
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
-    """The version of a repository that holds a folder's data: its tag and its commit.
+    """Find the version of a repository that holds a folder's data: its tag and its commit.
 
     Raises:
         ValueError: `repository` is no name.
@@ -195,7 +195,7 @@ def parse_version(text: str) -> Version:
 
 
 def tag_of(version: Version) -> str:
-    """The tag that names a version.
+    """Name the tag of a version.
 
     >>> tag_of((1, 2, 0))
     'v1.2.0'
@@ -204,7 +204,7 @@ def tag_of(version: Version) -> str:
 
 
 def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
-    """The version of the data, and why it is that.
+    """Choose the version of the data, and say why it is that.
 
     Args:
         same: Version in the repository → whether its data are the same.
@@ -241,7 +241,7 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
 
 
 def _files(folder: Path, target: Repository) -> Iterator[File]:
-    """What `main` is to hold: the dataset, its card, and what makes it a benchmark."""
+    """List the files of `main`: the dataset, its card, and what makes it a benchmark."""
     card = (folder / CARD).read_text(encoding="utf-8")
     example = all_configurations(folder)[0]
     yield make_file(CARD, card_for_hub(card, target.name, example).encode())
@@ -257,7 +257,7 @@ def _data_files(folder: Path) -> Iterator[File]:
 
 
 def _script_files(files: Iterable[File], target: Repository) -> Iterator[File]:
-    """What the branch `script` is to hold: the same, and a script of the repository's name."""
+    """List the files of the branch `script`: those of `main`, and the loading script."""
     yield from files
     here = Path(__file__).parents[1]
     for name in _SCRIPT:
@@ -271,12 +271,12 @@ def _script_name(target: Repository) -> str:
 
 
 def _is_data(path: str) -> bool:
-    """Whether a file belongs to the data, which have a version, and not to what describes them."""
+    """Tell whether a file belongs to the data, which have a version, or describes them."""
     return path.endswith((".parquet", f"/{PROVENANCE}"))
 
 
 def _goes_from(target: Repository) -> Callable[[str], bool]:
-    """What does not stay in the repository when the folder has it no more.
+    """Make a test for files that leave the repository when the folder has them no more.
 
     On `main` also a script of the repository's name, with which datasets 4 and later refuse it.
     """
@@ -294,7 +294,7 @@ def _left_out(folder: Path, files: Iterable[File]) -> Iterator[str]:
 def _compare_tags(
     hub: Hub, target: Repository, state: State, files: Iterable[File]
 ) -> dict[Version, bool]:
-    """Version in the repository → whether its data are these files'."""
+    """Map each version in the repository to whether its data are these files'."""
     data = [file for file in files if _is_data(file.path)]
     versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
     return {
@@ -310,7 +310,7 @@ def _differences(
     files: Iterable[File],
     script_files: Iterable[File],
 ) -> tuple[Difference, Difference]:
-    """What commits to `main` and to `script` would do."""
+    """Find out what commits to `main` and to `script` would do."""
     if state is None:
         return compare(files, {}), compare(script_files, {})
     removable = _goes_from(target)
@@ -321,7 +321,7 @@ def _differences(
 
 
 def card_for_hub(card: str, repository: str, example: str) -> str:
-    """The folder's card, saying first how to load the data from this repository.
+    """Add to the folder's card how to load the data from this repository.
 
     Args:
         card: The card as the folder has it.
@@ -342,7 +342,7 @@ data = load_dataset("{repository}", "{example}", revision="v1.0.0")
 
 
 def benchmark(folder: Path) -> bytes:
-    """`eval.yaml`: one task per configuration.
+    """Write `eval.yaml`: one task per configuration.
 
     Without `evaluation_framework`, which may only be one of the Hub's own list.
     """

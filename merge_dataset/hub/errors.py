@@ -1,4 +1,4 @@
-"""What goes wrong with the Hub: what may pass is tried again, the rest is said in words for users.
+"""Failures of the Hub: those that may pass are tried again, the rest is said in words for users.
 
 No message has an address with a query, which could be signed.
 """
@@ -23,14 +23,14 @@ _WAITS: Final = (0.5, 2.0, 8.0)
 _LONGEST_WAIT: Final = 60.0
 _LONGEST_MESSAGE: Final = 300
 _QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
-"""Of an address, from the question mark on."""
+"""The part of an address from the question mark on."""
 
 
 class PublishError(Exception):
     """The Hub refuses or fails, or what it holds is not what it should be."""
 
 
-def calling(doing: str, call: Callable[[], T]) -> T:
+def call_hub(doing: str, call: Callable[[], T]) -> T:
     """Call, repeat after failures that may pass, and turn the others into words.
 
     Raises:
@@ -66,7 +66,7 @@ def _without_query(record: logging.LogRecord) -> bool:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """What calls of huggingface_hub raise for reasons that are not in this program."""
+    """List what calls of huggingface_hub raise for reasons that are not in this program."""
     from huggingface_hub.errors import (
         HfHubHTTPError,
         LocalTokenNotFoundError,
@@ -85,7 +85,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 
 def _http_error() -> type[Exception]:
-    """The base class of all errors of the HTTP library, which is not the same in each release."""
+    """Find the base class of all errors of the HTTP library, which differs between releases."""
     from huggingface_hub.errors import HfHubHTTPError
 
     base: type[Exception] = HfHubHTTPError.__bases__[0]
@@ -145,7 +145,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """What the server says, in one line."""
+    """Quote the server's own message, in one line."""
     response = getattr(error, "response", None)
     header = response.headers.get("X-Error-Message") if response is not None else None
     text = " ".join(str(getattr(error, "server_message", None) or header or "").split())

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 _SDK: Final = "gradio"
 _FILES: Final = ("README.md", "requirements.txt")
-"""What the Space has beside its modules."""
+"""Files of the Space beside its modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Example:
     """An example that the metric computes when it is loaded back."""
 
     arguments: Mapping[str, Any]
-    """Of `compute`."""
+    """Arguments of `compute`."""
     figures: Mapping[str, float]
     """Figures by hand, which are told."""
     result: Mapping[str, Any]
@@ -91,5 +91,5 @@ def _files(folder: Path) -> Iterator[File]:
 
 
 def _goes(path: str) -> bool:
-    """Whether a file is a module of an earlier version, which nothing would miss."""
+    """Tell whether a file is a module of an earlier version, which nothing would miss."""
     return "/" not in path and path.endswith(".py")

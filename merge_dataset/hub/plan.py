@@ -1,4 +1,4 @@
-"""What publishing would do, and doing it: one road for the dataset, the metric and results.
+"""Plans of publishing, and carrying them out: one road for the dataset, the metric and results.
 
 To make a plan (`dataset.plan_dataset`, `metric.plan_metric`, `results.plan_results`) only reads.
 `carry_out` makes `main` equal to the planned files in one commit, loads that commit back with
@@ -31,7 +31,7 @@ class Branch:
     name: str = MAIN
     files: tuple[File, ...]
     difference: Difference
-    """What a commit would do."""
+    """The changes that a commit would make."""
     message: str
     """Title of the commit."""
 
@@ -50,10 +50,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was loaded back, as it should be."""
+    """Something that was loaded back, and is as it should be."""
 
     name: str
-    """What it is, in JSON."""
+    """Its key in JSON."""
     value: Mapping[str, Any]
     text: str
     """For readers; empty where nothing had to be loaded."""
@@ -61,19 +61,19 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What publishing would do."""
+    """A plan of publishing."""
 
     repository: Repository
     account: str | None
-    """Who would do it; None where there is no token."""
+    """The user who would do it; None where there is no token."""
     exists: bool = True
     private: bool = False
     heading: str
-    """What would be published, in a line."""
+    """A line on what would be published."""
     facts: Mapping[str, Any]
-    """What else is known, for JSON: before what is done to the branches."""
+    """More for JSON, before the branches."""
     notes: tuple[str, ...] = ()
-    """The same for readers: lines below who would do it."""
+    """More lines for readers, before the branches."""
     branches: tuple[Branch, ...]
     """`main` first."""
     head: str | None = None
@@ -92,15 +92,15 @@ class Plan:
     settled: str | None = None
     """Why nothing is done to any branch, where that is so."""
     remarks: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known, for JSON: after what is done to the branches."""
+    """More for JSON, after the branches."""
     remark_lines: tuple[str, ...] = ()
-    """The same for readers."""
+    """More lines for readers, after the branches."""
     usage: str = ""
     """How to load what is published. Without one, it is addressed by its commit."""
 
     @property
     def has_steps(self) -> bool:
-        """Whether `carry_out` does anything: what is up to date is still loaded back."""
+        """True if `carry_out` does anything: a Space that is up to date is still loaded back."""
         return self.settled is None and (not self.is_done or self.load_back is not None)
 
     @property
@@ -111,7 +111,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What publishing has done."""
+    """The outcome of publishing."""
 
     address: str
     """Where it can be seen."""
@@ -148,7 +148,7 @@ def repository_line(target: Repository, state: State | None, *, private: bool) -
 
 
 def carry_out(plan: Plan) -> Published:
-    """Do what a plan says.
+    """Carry out a plan.
 
     Raises:
         PublishError: no token, no rights, a failure of the Hub, or what was loaded back is not

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from merge_dataset.hub.errors import PublishError, calling, hide_queries
+from merge_dataset.hub.errors import PublishError, call_hub, hide_queries
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo
@@ -42,7 +42,7 @@ class Repository:
 
     @property
     def address(self) -> str:
-        """Where it is read in a browser."""
+        """Its address for a browser."""
         from huggingface_hub.constants import ENDPOINT
 
         folder = "" if self.kind == "model" else f"{self.kind}s/"
@@ -91,7 +91,7 @@ class File:
     sha256: str
 
     def is_same(self, other: RemoteFile) -> bool:
-        """Whether the file on the Hub has the same content."""
+        """Tell whether the file on the Hub has the same content."""
         if self.size != other.size:
             return False
         return (
@@ -100,7 +100,7 @@ class File:
 
 
 def make_file(path: str, content: Path | bytes) -> File:
-    """A file with its size and digests.
+    """Make a file with its size and digests.
 
     >>> make_file("a", b"hello").git_oid  # as `git hash-object` says
     'b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0'
@@ -118,7 +118,7 @@ def make_file(path: str, content: Path | bytes) -> File:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a commit would do to a revision."""
+    """Changes that a commit would make to a revision."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -131,11 +131,11 @@ class Difference:
         return (*self.added, *self.changed, *self.removed)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Tell whether there is any change."""
         return bool(self.paths)
 
     def __str__(self) -> str:
-        """In words, the counts."""
+        """Write the counts in words."""
         counts = {
             "to add": len(self.added),
             "to change": len(self.changed),
@@ -150,7 +150,7 @@ def compare(
     there: Mapping[str, RemoteFile],
     removable: Callable[[str], bool] = lambda path: False,
 ) -> Difference:
-    """What makes the files there equal to these.
+    """Find the changes that make the files there equal to these.
 
     Args:
         files: What is to be.
@@ -172,7 +172,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a repository is like now."""
+    """The present state of a repository."""
 
     private: bool
     head: str
@@ -193,13 +193,13 @@ class Hub:
         self._api = HfApi(library_name="merge-nli")
 
     def has_token(self) -> bool:
-        """Whether huggingface_hub finds a token."""
+        """Tell whether huggingface_hub finds a token."""
         from huggingface_hub import get_token
 
         return get_token() is not None
 
     def account(self) -> str:
-        """Who the token belongs to.
+        """Name the user to whom the token belongs.
 
         Raises:
             PublishError: there is no token, it is not accepted, or it may only read.
@@ -209,7 +209,7 @@ class Hub:
                 "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
                 "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
             )
-        answer: dict[str, Any] = calling("asking who you are", self._api.whoami)
+        answer: dict[str, Any] = call_hub("asking who you are", self._api.whoami)
         token = answer.get("auth", {}).get("accessToken", {})
         if token.get("role") == "read":
             raise PublishError(
@@ -219,7 +219,7 @@ class Hub:
         return str(answer["name"])
 
     def state(self, repository: Repository) -> State | None:
-        """What a repository is like; None where there is none, or none that you may see."""
+        """Look at a repository; None where there is none, or none that you may see."""
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
         def ask() -> State | None:
@@ -234,10 +234,10 @@ class Hub:
             tags = {ref.name: ref.target_commit for ref in refs.tags}
             return State(bool(info.private), branches.get(MAIN, str(info.sha)), branches, tags)
 
-        return calling(f"looking at {repository.name}", ask)
+        return call_hub(f"looking at {repository.name}", ask)
 
     def files(self, repository: Repository, revision: str) -> dict[str, RemoteFile]:
-        """Files of a revision, by path."""
+        """List the files of a revision, by path."""
         from huggingface_hub.hf_api import RepoFile
 
         def ask() -> dict[str, RemoteFile]:
@@ -252,10 +252,10 @@ class Hub:
                 if isinstance(each, RepoFile)
             }
 
-        return calling(f"listing the files of {repository.name} at {revision}", ask)
+        return call_hub(f"listing the files of {repository.name} at {revision}", ask)
 
     def read(self, repository: Repository, path: str, revision: str) -> bytes:
-        """A small file's content; empty where there is no such file."""
+        """Read a small file; empty where there is no such file."""
         from huggingface_hub.errors import EntryNotFoundError
 
         def ask() -> bytes:
@@ -267,7 +267,7 @@ class Hub:
                 return b""
             return Path(local).read_bytes()
 
-        return calling(f"reading {path} of {repository.name}", ask)
+        return call_hub(f"reading {path} of {repository.name}", ask)
 
     def create(self, repository: Repository, *, private: bool, sdk: str | None = None) -> None:
         """Make a repository; one that is there already stays as it is."""
@@ -281,7 +281,7 @@ class Hub:
                 space_sdk=sdk,
             )
 
-        calling(f"making {repository.name}", ask)
+        call_hub(f"making {repository.name}", ask)
 
     def make_equal(
         self,
@@ -332,7 +332,7 @@ class Hub:
             )
 
         try:
-            return calling(f"uploading to {repository.name}", attempt)
+            return call_hub(f"uploading to {repository.name}", attempt)
         except PublishError as error:
             told = self._what_became_of(repository, revision, before)
             raise PublishError(f"{error}\n{told}") from error
@@ -368,7 +368,7 @@ class Hub:
             )
             return str(made.pr_url)
 
-        return calling(f"opening a pull request in {repository.name}", attempt)
+        return call_hub(f"opening a pull request in {repository.name}", attempt)
 
     def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
         """Name a commit; a tag of this name that is there already stays."""
@@ -383,7 +383,7 @@ class Hub:
                 exist_ok=True,
             )
 
-        calling(f"tagging {name}", ask)
+        call_hub(f"tagging {name}", ask)
 
     def branch(self, repository: Repository, name: str, revision: str) -> None:
         """Make a branch that starts at a commit; one that is there already stays."""
@@ -397,10 +397,10 @@ class Hub:
                 exist_ok=True,
             )
 
-        calling(f"making the branch {name}", ask)
+        call_hub(f"making the branch {name}", ask)
 
     def commit_of(self, repository: Repository, revision: str) -> str:
-        """The commit of a branch or a tag."""
+        """Find the commit of a branch or a tag."""
 
         def ask() -> str:
             info = self._api.repo_info(
@@ -408,7 +408,7 @@ class Hub:
             )
             return str(info.sha)
 
-        return calling(f"looking at {repository.name}", ask)
+        return call_hub(f"looking at {repository.name}", ask)
 
     def _commit(
         self,
@@ -442,7 +442,7 @@ class Hub:
         return made
 
     def _open_request(self, repository: Repository, title: str) -> int | None:
-        """Number of your open pull request of this title, if any."""
+        """Find the number of your open pull request of this title, if any."""
 
         def ask() -> int | None:
             found = self._api.get_repo_discussions(
@@ -454,7 +454,7 @@ class Hub:
             )
             return next((each.num for each in found if each.title == title), None)
 
-        return calling(f"looking at the pull requests of {repository.name}", ask)
+        return call_hub(f"looking at the pull requests of {repository.name}", ask)
 
     def _what_became_of(self, repository: Repository, revision: str, before: str) -> str:
         try:

@@ -30,7 +30,7 @@ class ModelFigure:
     value: float
     """Seed-variant accuracy at `BENCHMARK_THRESHOLD`, in percent."""
     notes: str
-    """What is quoted beside it, and what determines it."""
+    """Other figures to quote beside it, and what determines them."""
 
 
 def plan_results(

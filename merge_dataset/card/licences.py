@@ -1,7 +1,11 @@
-"""What is known of each source: licence, origin, citation."""
+"""Licence, origin and citation of each source, and the sections of the card with them.
+
+A source of its own licence is an entry of `_FACTS`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +29,7 @@ class SourceFacts:
 
 
 def source_facts(source: str) -> SourceFacts:
-    """What is known about a source; of a user's own, only that it is theirs."""
+    """Look up a source; of a user's own only that is known that it is theirs."""
     own = SourceFacts(
         title="a source of the user's own",
         licence_ids=("unknown",),
@@ -38,6 +42,53 @@ def source_facts(source: str) -> SourceFacts:
     )
     return _FACTS.get(source, own)
 
+
+def licence_section(names: Iterable[str]) -> str:
+    """Write the section of the card on the licences of these sources."""
+    facts = {name: source_facts(name) for name in names}
+    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
+    return (
+        "## Licences\n\nSeeds are the problems of the source, and variants are adaptations of "
+        "them, so both stay under its licence:\n\n" + "".join(items)
+    )
+
+
+def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
+    """Write the section with BibTeX entries: of the methods, then of sources that have one.
+
+    Args:
+        names: Of the sources.
+        paraphrases: Whether the folder has paraphrases.
+    """
+    entries = [_MERGE, *([_SENSITIVITY] if paraphrases else [])]
+    entries += [citation for name in names if (citation := source_facts(name).citation)]
+    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
+
+
+_MERGE: Final = """\
+@misc{zgreaban2025merge,
+  title = {{MERGE}: Minimal Expression-Replacement {GEneralization} Test for Natural Language
+           Inference},
+  author = {Zgreab{\\u{a}}n, M{\\u{a}}d{\\u{a}}lina and Deoskar, Tejaswini and Abzianidze, Lasha},
+  year = {2025},
+  eprint = {2510.24295},
+  archivePrefix = {arXiv},
+  url = {https://arxiv.org/abs/2510.24295}
+}
+"""
+
+_SENSITIVITY: Final = """\
+@inproceedings{arakelyan-etal-2024-semantic,
+  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
+           Models},
+  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
+  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
+               Computational Linguistics (Volume 1: Long Papers)},
+  year = {2024},
+  pages = {432--444},
+  url = {https://aclanthology.org/2024.eacl-long.27}
+}
+"""
 
 _SNLI: Final = """\
 @inproceedings{bowman-etal-2015-large,
