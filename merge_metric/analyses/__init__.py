@@ -1,5 +1,10 @@
-"""The paper's tables and figures from predictions files.
+"""The papers' tables and figures, one by one: `merge-nli analyse`.
 
-Each analysis is a function of runs (see `merge_metric.runs.run`) that gives a table (`tables`),
-and a function that draws that table. `catalogue` lists them, `analyse` reads files for them.
+`catalogue` has all analyses, `registry` says how one registers itself; the other modules make
+their tables from `merge_metric.runs.run.Run`s and draw them.
 """
+
+from merge_metric.analyses import catalogue
+from merge_metric.analyses.registry import ANALYSES, Analysis, Request, analyse, analysis
+
+__all__ = ["ANALYSES", "Analysis", "Request", "analyse", "analysis", "catalogue"]

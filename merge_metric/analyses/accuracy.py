@@ -1,10 +1,13 @@
-"""Accuracy on all test problems, on seeds and on variants (paper, figures 3 and 16)."""
+"""Accuracy on all test problems, on seeds, on variants, and on variants by their seeds' answers.
+
+Figures 3 and 16, and section 5.4 of the paper.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
-from merge_metric.analyses.measures import measures
+from merge_metric.analyses.measures import RUN_COLUMNS, Row, measures
 from merge_metric.runs.join import preview
-from merge_metric.runs.run import Run
+from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.run import Run, parse_source
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
 
@@ -23,12 +29,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SHOWN: Final = (CATALOGUE["variant_accuracy"], sv_at(50), sv_at(100))
+"""Figures of variants by whether their seeds are answered right."""
+
 Right = Mapping[str, bool]
 """Id of a test problem → whether a model answers it right."""
 
 
+def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:
+    """Read predictions for all test problems.
+
+    Args:
+        files: Predictions files, as FILE or NAME=FILE.
+        models: Names of the models that are analysed.
+
+    Returns:
+        Model → id of a test problem → whether it is answered right.
+
+    Raises:
+        ValueError: a file is of none of the models.
+    """
+    tests: dict[str, dict[str, bool]] = {}
+    for source in map(parse_source, files):
+        if source.model not in models:
+            raise ValueError(
+                f"{source.path}: expected test predictions of {', '.join(dict.fromkeys(models))}, "
+                f"got those of {source.model!r}; name them alike: NAME=FILE"
+            )
+        tests.setdefault(source.model, {}).update(answered_right(read_predictions(source.path)))
+    return tests
+
+
 def answered_right(predictions: pa.Table) -> dict[str, bool]:
-    """The test problems of a predictions table: its rows that are no variants."""
+    """Say which test problems, rows that are no variants, a predictions table has right."""
     problems = predictions.filter(pc.equal(predictions["variant_id"], predictions["seed_id"]))
     right = pc.equal(problems["label"], problems["prediction"])
     return dict(zip(problems["variant_id"].to_pylist(), right.to_pylist(), strict=True))
@@ -41,7 +74,7 @@ def accuracy(
     n_subsamples: int = 100,
     rng_seed: int = 0,
 ) -> Table:
-    """A row per model and configuration.
+    """Make a row per model and configuration.
 
     Are the seeds easier than the problems they were chosen from? So many random test
     problems as there are seeds are drawn, without replacement and the same for every
@@ -69,8 +102,7 @@ def accuracy(
         name="accuracy",
         title="Accuracy (S) on all test problems, on the seeds among them, and on variants",
         columns=(
-            Column("config", "source"),
-            Column("model", "model"),
+            *RUN_COLUMNS,
             Column("n_test", "test problems", "count"),
             Column("n_seeds", "seeds", "count"),
             Column("test_accuracy", "S test", "share"),
@@ -83,12 +115,12 @@ def accuracy(
             f"In percent; variants averaged over subsamples. Higher: the share of "
             f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
             f"is higher than on the seeds.",
-            *_averages(rows),
+            *_mean_higher_share(rows),
         ),
     )
 
 
-def _beside_test(run: Run, test: Right, n_subsamples: int, rng_seed: int) -> dict[str, Any]:
+def _beside_test(run: Run, test: Right, n_subsamples: int, rng_seed: int) -> Row:
     source, _ = parse_config_name(run.config)
     ids = sorted(name for name in test if name.startswith(f"{source}:"))
     right = np.array([test[name] for name in ids], bool)
@@ -120,14 +152,14 @@ def _beside_test(run: Run, test: Right, n_subsamples: int, rng_seed: int) -> dic
 def subsample_scores(
     right: NDArray[np.bool_], size: int, n_subsamples: int, rng_seed: int
 ) -> NDArray[np.int64]:
-    """(n_subsamples,) how many of `size` problems, drawn without replacement, are right."""
+    """Count, (n_subsamples,), how many of `size` problems drawn without replacement are right."""
     rng = np.random.default_rng(rng_seed)
     draws = (rng.choice(len(right), size, replace=False) for _ in range(n_subsamples))
     return np.array([int(right[draw].sum()) for draw in draws], np.int64)
 
 
-def _averages(rows: list[dict[str, Any]]) -> list[str]:
-    """For sources with several models, the average share of higher test subsamples."""
+def _mean_higher_share(rows: list[Row]) -> list[str]:
+    """Say the average share of higher test subsamples of sources with several models."""
     notes = []
     for config in distinct(rows, "config"):
         shares = [row["higher_share"] for row in rows if row["config"] == config]
@@ -138,7 +170,7 @@ def _averages(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def plot_accuracy(table: Table) -> Figure:
-    """A panel per configuration: bars for test problems, where known, seeds and variants."""
+    """Draw a panel per configuration: bars for test problems, where known, seeds and variants."""
     series = {
         "test problems": "test_accuracy",
         "seeds": "seed_accuracy",
@@ -147,3 +179,61 @@ def plot_accuracy(table: Table) -> Figure:
     if all(row["test_accuracy"] is None for row in table.rows):
         del series["test problems"]
     return bar_panels(table, series, "accuracy, %")
+
+
+# --- By the answers to the seeds ---
+
+
+def first_answers(runs: Iterable[Run]) -> Table:
+    """Make a row per model and configuration; None where no seed is right, or none wrong."""
+    rows = [
+        {"config": run.config, "model": run.model}
+        | _part("right", run.counts.take(run.counts.right))
+        | _part("wrong", run.counts.take(~run.counts.right))
+        for run in runs
+    ]
+    return Table(
+        name="first-answers",
+        title="Variant accuracy for seeds that were themselves answered right or wrong",
+        columns=(
+            *RUN_COLUMNS,
+            *(column for which in ("right", "wrong") for column in _part_columns(which)),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Numbers of seeds; of their variants, in percent, averaged over subsamples.",
+            *_mean_accuracies(rows),
+        ),
+    )
+
+
+def _part_columns(which: str) -> list[Column]:
+    shown = [Column(f"{figure.key}_{which}", figure.heading, "share") for figure in _SHOWN]
+    return [Column(f"n_{which}", which, "count"), *shown]
+
+
+def _part(which: str, counts: SeedCounts) -> Row:
+    keys = [figure.key for figure in _SHOWN]
+    found = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
+    return {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": found[key] for key in keys}
+
+
+def _mean_accuracies(rows: list[Row]) -> list[str]:
+    """Say the two accuracies averaged over models, of sources with several."""
+    notes = []
+    for config in distinct(rows, "config"):
+        shown = []
+        for which in ("right", "wrong"):
+            values = [row[f"variant_accuracy_{which}"] for row in rows if row["config"] == config]
+            known = [value for value in values if value is not None]
+            if len(known) > 1:
+                shown.append(f"{100 * float(np.mean(known)):.1f} where {which}")
+        if shown:
+            notes.append(f"{config}: variant accuracy over models on average {', '.join(shown)}.")
+    return notes
+
+
+def plot_first_answers(table: Table) -> Figure:
+    """Draw a panel per configuration, two bars per model."""
+    series = {f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")}
+    return bar_panels(table, series, "variant accuracy, %")

@@ -1,128 +1,252 @@
-"""Which analyses there are, for the command line: imports nothing heavy."""
+"""Every analysis of `merge-nli analyse`: summary, options, needs, and how it is drawn.
+
+The order is that of the help. A module is imported only when its analysis is asked for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from merge_metric.analyses.registry import Request, analysis
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """An analysis as users know it."""
+if TYPE_CHECKING:
+    from merge_metric.analyses.registry import Made
 
-    name: str
-    summary: str
-    options: frozenset[str] = frozenset()
-    """Of `analyse.Options`, those that it has."""
-    keep: tuple[str, ...] = ()
-    """Columns out of `runs.KEPT` that its runs keep."""
-    names_datasets: bool = False
-    """Whether files may name a dataset of their own: FILE@DATASET."""
-    needs_predictions: bool = True
-    extra: str = "plots"
-    """Of this distribution, what brings all that it imports."""
-
-
-_BOOTSTRAP: Final = frozenset({"n_bootstrap", "rng_seed"})
-_CONTRAST: Final = frozenset({"matched", "correctness_threshold", *_BOOTSTRAP})
 _PROBABILITIES: Final = ("probabilities", "seed_probabilities")
 
-ANALYSES: Final = {
-    analysis.name: analysis
-    for analysis in (
-        Analysis(
-            "accuracy",
-            "S on all test problems (with --test), on seeds, on variants; how often random test "
-            "problems are easier than the seeds (figures 3, 16)",
-            frozenset({"tests", "rng_seed"}),
-            names_datasets=True,
-        ),
-        Analysis(
-            "curves",
-            "SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)",
-            _BOOTSTRAP,
-        ),
-        Analysis("matching", "MC of models on sources, a heat map (figures 5, 17)"),
-        Analysis(
-            "classes",
-            "nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)",
-            _CONTRAST,
-        ),
-        Analysis(
-            "mlms",
-            "replacements of the model's own MLM, of one in another size, of several, of one of "
-            "another kind, on seeds with all (figures 7, 15)",
-            _CONTRAST | {"mlm_map"},
-        ),
-        Analysis(
-            "ablations",
-            "data sets made with other filters, given as FILE@DATASET, averaged over models "
-            "(figure 8)",
-            names_datasets=True,
-        ),
-        Analysis(
-            "hardest",
-            "seeds that every model answers wrong, or the --top hardest, with votes and texts "
-            "(table 11)",
-            frozenset({"top"}),
-        ),
-        Analysis(
-            "first-answers",
-            "variants of seeds answered right and of seeds answered wrong (section 5.4)",
-        ),
-        Analysis(
-            "fooling",
-            "strict and relaxed fooling rates, r_s and r_r, overall and per gold label "
-            "(sensitivity, tables 2, 3)",
-            _BOOTSTRAP,
-            names_datasets=True,
-        ),
-        Analysis(
-            "sizes",
-            "fooling rates by the number of parameters, from the predictions' metadata or from "
-            "--size (sensitivity, figure 2)",
-            _BOOTSTRAP | {"sizes"},
-            names_datasets=True,
-        ),
-        Analysis(
-            "shift",
-            "how far label probabilities move where predictions change and where not "
-            "(sensitivity, figure 3)",
-            keep=_PROBABILITIES,
-            names_datasets=True,
-        ),
-        Analysis(
-            "confidence",
-            "how sure models are of seeds, and of variants that do and do not change predictions "
-            "(sensitivity, figure 4)",
-            keep=_PROBABILITIES,
-            names_datasets=True,
-        ),
-        Analysis(
-            "overlap",
-            "tokens that the hypotheses of variants and seeds have in common; with --encoder, "
-            "distances of embeddings; without predictions too (sensitivity, table 4)",
-            frozenset({"encoder"}),
-            keep=("variant_ids",),
-            names_datasets=True,
-            needs_predictions=False,
-            extra="overlap",
-        ),
-        Analysis(
-            "signals",
-            "automatic signals of variants (frequency, likelihood, agreement, …) beside model "
-            "accuracy and, with --annotations, human judgements",
-            _BOOTSTRAP | {"annotations", "bins"},
-            keep=("variant_ids",),
-            names_datasets=True,
-            needs_predictions=False,
-            extra="signals",
-        ),
-        Analysis(
-            "kinds",
-            "replacements and paraphrases, on seeds with both",
-            _CONTRAST,
-            names_datasets=True,
-        ),
+
+# --- The paper ---
+
+
+@analysis(
+    "S on all test problems (with --test), on seeds, on variants; how often random test problems "
+    "are easier than the seeds (figures 3, 16)",
+    names_datasets=True,
+)
+def accuracy(request: Request, *, tests: Sequence[str] = (), rng_seed: int = 0) -> Made:
+    """Accuracy on test problems, given as FILE or NAME=FILE, on seeds and on variants."""
+    from merge_metric.analyses.accuracy import accuracy, plot_accuracy, read_tests
+
+    answers = read_tests(tests, [source.model for source in request.sources])
+    return accuracy(request.runs(), answers, rng_seed=rng_seed), plot_accuracy
+
+
+@analysis("SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)")
+def curves(request: Request, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Made:
+    """SV curves of models."""
+    from merge_metric.analyses.curves import curves, plot_curves
+
+    return curves(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed), plot_curves
+
+
+@analysis("MC of models on sources, a heat map (figures 5, 17)")
+def matching(request: Request) -> Made:
+    """Thresholds at which SV accuracy matches S."""
+    from merge_metric.analyses.curves import matching, plot_matching
+
+    return matching(request.runs()), plot_matching
+
+
+@analysis("nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)")
+def classes(
+    request: Request,
+    *,
+    matched: bool = False,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Word classes on the same seeds."""
+    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+    from merge_metric.analyses.groups import word_classes
+
+    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    return word_classes(request.runs(), how), plot_contrasts
+
+
+@analysis(
+    "replacements of the model's own MLM, of one in another size, of several, of one of another "
+    "kind, on seeds with all (figures 7, 15)"
+)
+def mlms(
+    request: Request,
+    *,
+    mlm_map: Path | None = None,
+    matched: bool = False,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
+    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+    from merge_metric.analyses.groups import PAPER, read_counterparts, source_mlms
+
+    counterparts = read_counterparts(mlm_map or PAPER)
+    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_contrasts
+
+
+@analysis(
+    "data sets made with other filters, given as FILE@DATASET, averaged over models (figure 8)",
+    names_datasets=True,
+)
+def ablations(request: Request) -> Made:
+    """SV curves on data sets made with other filters."""
+    from merge_metric.analyses.curves import ablations, plot_ablations
+
+    return ablations(request.runs(repeated=True)), plot_ablations
+
+
+@analysis(
+    "seeds that every model answers wrong, or the --top hardest, with votes and texts (table 11)"
+)
+def hardest(request: Request, *, top: int | None = None) -> Made:
+    """Seeds that models fail on."""
+    from merge_metric.analyses.hardest import hardest, plot_hardest, read_seeds
+
+    runs = list(request.runs())
+    seeds = read_seeds(request.dataset, [run.config for run in runs])
+    return hardest(runs, seeds, top=top), plot_hardest
+
+
+@analysis("variants of seeds answered right and of seeds answered wrong (section 5.4)")
+def first_answers(request: Request) -> Made:
+    """Variants by whether their seed is answered right."""
+    from merge_metric.analyses.accuracy import first_answers, plot_first_answers
+
+    return first_answers(request.runs()), plot_first_answers
+
+
+# --- Sensitivity: Arakelyan, Liu and Augenstein (2024) ---
+
+
+@analysis(
+    "strict and relaxed fooling rates, r_s and r_r, overall and per gold label (sensitivity, "
+    "tables 2, 3)",
+    names_datasets=True,
+)
+def fooling(request: Request, *, n_bootstrap: int = 1000, rng_seed: int = 0) -> Made:
+    """Fooling rates."""
+    from merge_metric.analyses.fooling import fooling_rates, plot_fooling
+
+    table = fooling_rates(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    return table, plot_fooling
+
+
+@analysis(
+    "fooling rates by the number of parameters, from the predictions' metadata or from --size "
+    "(sensitivity, figure 2)",
+    names_datasets=True,
+)
+def sizes(
+    request: Request, *, sizes: Sequence[str] = (), n_bootstrap: int = 1000, rng_seed: int = 0
+) -> Made:
+    """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
+    from merge_metric.analyses.fooling import fooling_by_size, parse_sizes, plot_sizes, read_sizes
+
+    size_of = read_sizes(request.sources, parse_sizes(sizes))
+    table = fooling_by_size(request.runs(), size_of, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    return table, plot_sizes
+
+
+@analysis(
+    "how far label probabilities move where predictions change and where not (sensitivity, "
+    "figure 3)",
+    names_datasets=True,
+)
+def shift(request: Request) -> Made:
+    """Divergences of label probabilities."""
+    from merge_metric.analyses.probabilities import plot_shift, shift
+
+    return shift(request.runs(keep=_PROBABILITIES)), plot_shift
+
+
+@analysis(
+    "how sure models are of seeds, and of variants that do and do not change predictions "
+    "(sensitivity, figure 4)",
+    names_datasets=True,
+)
+def confidence(request: Request) -> Made:
+    """Standard deviations of label probabilities."""
+    from merge_metric.analyses.probabilities import confidence, plot_confidence
+
+    return confidence(request.runs(keep=_PROBABILITIES)), plot_confidence
+
+
+@analysis(
+    "tokens that the hypotheses of variants and seeds have in common; with --encoder, distances "
+    "of embeddings; without predictions too (sensitivity, table 4)",
+    names_datasets=True,
+    needs_predictions=False,
+    extra="overlap",
+)
+def overlap(request: Request, *, encoder: str | None = None) -> Made:
+    """Overlap of hypotheses; `encoder` is a directory or Hub id of a sentence encoder."""
+    from merge_metric.analyses.overlap import (
+        load_encoder,
+        overlap,
+        pairs_of,
+        plot_overlap,
+        read_pairs,
     )
-}
+
+    if request.sources:
+        pairs = map(pairs_of, request.runs(keep=("variant_ids",)))
+    else:
+        pairs = (read_pairs(request.dataset, config) for config in request.chosen_configs())
+    return overlap(pairs, encode=load_encoder(encoder) if encoder else None), plot_overlap
+
+
+# --- Ours ---
+
+
+@analysis(
+    "automatic signals of variants (frequency, likelihood, agreement, …) beside model accuracy "
+    "and, with --annotations, human judgements",
+    names_datasets=True,
+    needs_predictions=False,
+    extra="signals",
+)
+def signals(
+    request: Request,
+    *,
+    annotations: Sequence[str] = (),
+    bins: int = 5,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Signals of variants; `annotations` are sessions, .jsonl or .csv files."""
+    from merge_metric.analyses.signals import observe, plot_signals, read_judgements, signals
+
+    judged = read_judgements(annotations) if annotations else None
+    if request.sources:
+        runs = request.runs(keep=("variant_ids",))
+        observed = (observe(run.folder, run.config, judged, run) for run in runs)
+    else:
+        chosen = request.chosen_configs()
+        if judged is None:
+            raise ValueError(
+                f"{request.name}: expected predictions files or --annotations, got neither"
+            )
+        observed = (observe(request.dataset, config, judged) for config in chosen)
+    table = signals(observed, bins=bins, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    return table, plot_signals
+
+
+@analysis("replacements and paraphrases, on seeds with both", names_datasets=True)
+def kinds(
+    request: Request,
+    *,
+    matched: bool = False,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Replacements and paraphrases on the same seeds."""
+    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+    from merge_metric.analyses.groups import kinds
+
+    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    return kinds(request.runs(), how), plot_contrasts

@@ -1,40 +1,59 @@
-"""Groups of variants compared on the same seeds: nothing but the variants differs."""
+"""Contrasts: groups of variants compared on the same seeds, so that only the variants differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.analyses.measures import FOOLING, fooling, measures
+from merge_metric.analyses.curves import curve_axes, draw_curve
+from merge_metric.analyses.measures import (
+    RUN_COLUMNS,
+    Row,
+    fooling,
+    fooling_columns,
+    measure_columns,
+    measures,
+)
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
-from merge_metric.seed_variant_accuracy.figures import figures
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import (
-    DASHES,
-    PALETTE,
-    curve_axes,
-    distinct,
-    draw_curve,
-    legend_below,
-    panels,
-)
+from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _DRAWN: Final = 2**22
 """Weights of a bootstrap held in memory at a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How groups are compared."""
+
+    matched: bool = False
+    """Take equally many variants of each group; see `on_shared_seeds`."""
+    correctness_threshold: int = 90
+    """CT of the differences."""
+    n_bootstrap: int = 1000
+    """Replicates for intervals of differences; 0 for none."""
+    rng_seed: int = 0
+    """Of the bootstrap, and of the choice of matched variants."""
+
+
+USUAL: Final = Contrast()
+
+
 def on_shared_seeds(
     rows: Rows, group: NDArray[np.int64], n_groups: int, *, matched: bool = False, rng_seed: int = 0
 ) -> list[SeedCounts]:
-    """Counts of each group of variants, on the seeds that have variants in every group.
+    """Count each group of variants, on the seeds that have variants in every group.
 
     In each subsample the seeds are those that have variants of every group *there*, so in
     each of them every group is measured on the same seeds.
@@ -67,7 +86,7 @@ def on_shared_seeds(
 
 
 def _random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
-    """(m,) the place of each entry among those with the same key, in random order."""
+    """Rank each entry, (m,), among those with the same key, in random order."""
     shuffled = np.random.default_rng(rng_seed).permutation(len(key))
     order = shuffled[np.argsort(key[shuffled], kind="stable")]
     starts = np.searchsorted(key[order], key[order])
@@ -79,7 +98,7 @@ def _random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
 def difference(
     a: SeedCounts, b: SeedCounts, *, correctness_threshold: int, n_bootstrap: int, rng_seed: int
 ) -> dict[str, Any]:
-    """SV accuracy of `a` less that of `b`, which have the same seeds, and its interval.
+    """Subtract SV accuracy of `b` from that of `a`, on the same seeds, with an interval.
 
     Returns:
         `difference` and, with a bootstrap (paired, over seeds), `difference_ci`.
@@ -98,7 +117,7 @@ def difference(
 
 
 def seed_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDArray[np.float64]]:
-    """How often each seed is drawn with replacement, (b, S) at a time."""
+    """Yield how often each seed is drawn with replacement, (b, S) at a time."""
     rng = np.random.default_rng(rng_seed)
     size = max(1, _DRAWN // n_seeds)
     for start in range(0, n_bootstrap, size):
@@ -107,30 +126,20 @@ def seed_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDAr
 
 
 def contrast_rows(
-    identity: Mapping[str, Any],
-    rows: Rows,
-    groups: Mapping[str, NDArray[np.bool_]],
-    *,
-    matched: bool,
-    correctness_threshold: int,
-    n_bootstrap: int,
-    rng_seed: int,
-) -> list[dict[str, Any]]:
-    """A row per group, or none where no seed has variants of every group.
+    identity: Mapping[str, Any], rows: Rows, groups: Mapping[str, NDArray[np.bool_]], how: Contrast
+) -> list[Row]:
+    """Make a row per group, or none where no seed has variants of every group.
 
     Args:
-        identity: What each row begins with.
+        identity: Beginning of each row.
         rows: Of one run.
         groups: Name → (n,) mask of its rows; no row in two of them.
-        matched: See `on_shared_seeds`.
-        correctness_threshold: CT of the differences.
-        n_bootstrap: Replicates for intervals of the differences to the first group.
-        rng_seed: Of the bootstrap, and of the choice of matched variants.
+        how: Differences are to the first group.
     """
     codes = np.full(len(rows.seed), -1)
     for number, mask in enumerate(groups.values()):
         codes[mask] = number
-    counts = on_shared_seeds(rows, codes, len(groups), matched=matched, rng_seed=rng_seed)
+    counts = on_shared_seeds(rows, codes, len(groups), matched=how.matched, rng_seed=how.rng_seed)
     if not counts[0].seed_ids:
         return []
     found = []
@@ -142,16 +151,16 @@ def contrast_rows(
             row |= difference(
                 each,
                 counts[0],
-                correctness_threshold=correctness_threshold,
-                n_bootstrap=n_bootstrap,
-                rng_seed=rng_seed,
+                correctness_threshold=how.correctness_threshold,
+                n_bootstrap=how.n_bootstrap,
+                rng_seed=how.rng_seed,
             )
         found.append(row)
     return found
 
 
-def _rates(counts: SeedCounts) -> dict[str, Any]:
-    """Seeds answered right, and fooling rates, without intervals."""
+def _rates(counts: SeedCounts) -> Row:
+    """Compute seeds answered right, and fooling rates, without intervals."""
     return {key: value for key, value in fooling(counts).items() if not key.endswith("_ci")}
 
 
@@ -159,58 +168,49 @@ def contrast_table(
     name: str,
     title: str,
     rows: Sequence[Mapping[str, Any]],
+    how: Contrast,
     *,
     group: str,
-    matched: bool,
-    correctness_threshold: int,
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
     with_fooling: bool = False,
 ) -> Table:
-    """The table of such rows.
+    """Make the table of rows of `contrast_rows`.
 
     Args:
         name: Of the analysis.
         title: Of the table.
-        rows: Of `contrast_rows`, with `config`, `model` and `contrast`.
+        rows: With `config`, `model` and `contrast`.
+        how: As the rows were made.
         group: Heading of the groups.
-        matched: Whether groups have equally many variants.
-        correctness_threshold: CT of the differences.
         notes: Put first.
         with_fooling: Show the fooling rates.
     """
-    ct = correctness_threshold
+    ct = how.correctness_threshold
     several = len({row["contrast"] for row in rows}) > 1
     chosen = (
         "Per seed and subsample equally many variants of each group were drawn."
-        if matched
+        if how.matched
         else "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
         "their number; --matched draws equally many."
     )
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     unequal = any(
-        len({round(row["variants_per_seed"], 9) for row in rows if _is_of(row, each)}) > 1
+        len({round(row["variants_per_seed"], 9) for row in rows if _is_of_contrast(row, each)}) > 1
         for each in rows
     )
     return Table(
         name=name,
         title=title,
         columns=(
-            Column("config", "source"),
-            Column("model", "model"),
+            *RUN_COLUMNS,
             *([Column("contrast", "seeds with")] if several else []),
             Column("group", group),
             Column("n_seeds", "seeds", "count"),
             *([Column("seeds_per_subsample", "at once", "threshold")] if changing else []),
             Column("variants_per_seed", "per seed", "threshold"),
-            Column("seed_accuracy", "S", "share"),
-            Column("variant_accuracy", "var.acc", "share"),
-            *(Column(f"sv_at_{at}", f"SV@{at}", "share") for at in (50, 80, 90, 100)),
-            Column("matching_threshold", "MC", "threshold"),
-            *(
-                Column(key, heading, "share")
-                for key, heading in zip(FOOLING, ("r_s", "r_r"), strict=True)
-                if with_fooling
-            ),
+            *measure_columns((50, 80, 90, 100)),
+            figure_column(CATALOGUE["matching_threshold"]),
+            *(fooling_columns() if with_fooling else ()),
             Column("difference", f"SV@{ct} diff.", "points", interval="difference_ci"),
         ),
         rows=tuple(rows),
@@ -220,17 +220,17 @@ def contrast_table(
             f"variants of every group there. SV@{ct} diff.: less that of the first group, with "
             f"its 95 % interval by paired bootstrap over seeds.",
             *(["At once: seeds in a subsample, on average."] if changing else []),
-            *([chosen] if matched or unequal else []),
+            *([chosen] if how.matched or unequal else []),
         ),
     )
 
 
-def _is_of(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_of_contrast(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(row[key] == other[key] for key in ("config", "model", "contrast"))
 
 
 def plot_contrasts(table: Table) -> Figure:
-    """A panel per model (row) and configuration (column).
+    """Draw a panel per model (row) and configuration (column).
 
     With several contrasts a colour for each and dashes for its second group, else a
     colour and dashes for each group.
@@ -261,8 +261,8 @@ def plot_contrasts(table: Table) -> Figure:
     return figure
 
 
-def _tell_seeds(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """How many seeds, in the corner that SV curves leave free."""
+def _tell_seeds(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write how many seeds there are into the corner that SV curves leave free."""
     seeds = {row["contrast"]: row["n_seeds"] for row in rows}
     lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
     if len(seeds) == 1:

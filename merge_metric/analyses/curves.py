@@ -1,29 +1,45 @@
-"""SV curves of models on sources (paper, figures 4 and 18)."""
+"""SV curves of models on sources, the thresholds at which they match S, and how they are drawn.
+
+Figures 4 and 18 (curves), 5 and 17 (matching thresholds) and 8 (ablations) of the paper.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from merge_metric.analyses.measures import measure_columns, measures
-from merge_metric.runs.run import Run
-from merge_metric.tables import Column, Table
+import numpy as np
+
+from merge_metric.analyses.measures import (
+    COUNT_COLUMNS,
+    RUN_COLUMNS,
+    Row,
+    measure_columns,
+    measures,
+)
+from merge_metric.runs.run import Run, by_config, on_common_seeds
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.tables import Column, Table, figure_column
 from merge_metric.tables.plots import (
-    curve_axes,
     distinct,
-    draw_curve,
+    grid,
+    heat_map,
     legend_below,
     line_style,
-    mark_matching,
     panels,
+    percent_ticks,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+# --- Curves of models ---
+
+
 def curves(runs: Iterable[Run], *, n_bootstrap: int = 0, rng_seed: int = 0) -> Table:
-    """A row per model and configuration.
+    """Make a row per model and configuration.
 
     Args:
         runs: Models on configurations.
@@ -33,7 +49,12 @@ def curves(runs: Iterable[Run], *, n_bootstrap: int = 0, rng_seed: int = 0) -> T
     return Table(
         name="curves",
         title="Seed-variant accuracy by correctness threshold",
-        columns=(Column("config", "source"), Column("model", "model"), *measure_columns()),
+        columns=(
+            *RUN_COLUMNS,
+            *COUNT_COLUMNS,
+            *measure_columns(),
+            figure_column(CATALOGUE["matching_threshold"]),
+        ),
         rows=tuple(
             {"config": run.config, "model": run.model}
             | measures(run.counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
@@ -44,16 +65,209 @@ def curves(runs: Iterable[Run], *, n_bootstrap: int = 0, rng_seed: int = 0) -> T
 
 
 def plot_curves(table: Table) -> Figure:
-    """A panel per configuration, a line per model."""
-    configs, models = distinct(table.rows, "config"), distinct(table.rows, "model")
+    """Draw a panel per configuration, a line per model and a dot at its MC."""
+    return _plot(table, "model", note="SV = S, at MC")
+
+
+# --- Matching thresholds ---
+
+
+def matching(runs: Iterable[Run]) -> Table:
+    """Make a row per model and a column per configuration.
+
+    The value is the lowest threshold at which SV comes closest to S, per subsample, then
+    averaged; the JSON has the highest too, under `<configuration>_high`.
+    """
+    rows: dict[str, Row] = {}
+    configs: dict[str, None] = {}
+    for run in runs:
+        configs[run.config] = None
+        found = measures(run.counts)
+        rows.setdefault(run.model, {"model": run.model}).update(
+            {
+                run.config: found["matching_threshold_low"],
+                f"{run.config}_high": found["matching_threshold_high"],
+            }
+        )
+    empty = {key: None for config in configs for key in (config, f"{config}_high")}
+    return Table(
+        name="matching",
+        title="Matching correctness threshold (MC): the CT at which SV accuracy matches S",
+        columns=(
+            Column("model", "model"),
+            *(Column(config, config, "threshold") for config in configs),
+        ),
+        rows=tuple(empty | row for row in rows.values()),
+        notes=(
+            "In percent; 100 would be perfect generalisation. Averaged over subsamples; "
+            "where several thresholds match equally, the lowest.",
+        ),
+    )
+
+
+def plot_matching(table: Table) -> Figure:
+    """Draw a heat map, numbers in its cells."""
+    from matplotlib.figure import Figure
+
+    configs = [column.key for column in table.columns if column.kind == "threshold"]
+    values = [[row[config] for config in configs] for row in table.rows]
+    low, high = _limits([value for row in values for value in row if value is not None])
+    longest = max(len(str(row["model"])) for row in table.rows)
+    size = (1.2 + 0.085 * longest + 0.95 * len(configs), 1.3 + 0.32 * len(values))
+    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    axes = figure.subplots()
+    image = heat_map(axes, values, (low, high), "{:.0f}")
+    axes.set_xticks(range(len(configs)), configs, rotation=30, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(values)), [row["model"] for row in table.rows])
+    figure.colorbar(image, ax=axes, label="MC, %", shrink=min(1.0, 3 / len(values) + 0.4))
+    return figure
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """Multiples of ten around the values, so that differences show.
+
+    >>> _limits([46.0, 62.1]), _limits([])
+    ((40.0, 70.0), (0.0, 100.0))
+    """
+    if not values:
+        return 0.0, 100.0
+    low, high = 10.0 * (min(values) // 10), 10.0 * (max(values) // 10 + 1)
+    return low, min(100.0, high)
+
+
+# --- Ablations ---
+
+
+def ablations(runs: Iterable[Run]) -> Table:
+    """Make a row per data set and configuration: averages over models, on the seeds all have.
+
+    Args:
+        runs: The same models on each data set.
+
+    Raises:
+        ValueError: only one data set, or other models on one than on another.
+    """
+    rows: list[Row] = []
+    for config, group in by_config(runs).items():
+        datasets = list(dict.fromkeys(run.dataset for run in group))
+        _require_same_models(config, group, datasets)
+        counts = on_common_seeds([run.counts for run in group], config)
+        found = [measures(each) for each in counts]
+        for dataset in datasets:
+            mine = [row for row, run in zip(found, group, strict=True) if run.dataset == dataset]
+            models = [run.model for run in group if run.dataset == dataset]
+            rows.append({"config": config, "dataset": dataset, "models": models} | _mean(mine))
+    return Table(
+        name="ablations",
+        title="Averages over models on variants made with other filters",
+        columns=(
+            Column("config", "source"),
+            Column("dataset", "data set"),
+            *COUNT_COLUMNS,
+            *measure_columns(),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"In percent, averaged over subsamples and over the models "
+            f"{', '.join(_model_names(rows))}.",
+        ),
+    )
+
+
+def _model_names(rows: Iterable[Row]) -> list[str]:
+    """List the models of all rows, each once."""
+    return list(dict.fromkeys(model for row in rows for model in row["models"]))
+
+
+def _mean(rows: Sequence[Row]) -> Row:
+    """Average each figure over models; the counts are the same for all."""
+    whole = ("n_seeds", "n_variants")
+    mean: Row = {
+        key: rows[0][key] if key in whole else np.mean([row[key] for row in rows], axis=0).tolist()
+        for key in rows[0]
+    }
+    # An average of thresholds is not where the averaged curve matches: leave them out.
+    return {key: value for key, value in mean.items() if "threshold" not in key}
+
+
+def _require_same_models(config: str, runs: Sequence[Run], datasets: Sequence[str]) -> None:
+    models = {name: {run.model for run in runs if run.dataset == name} for name in datasets}
+    if len(datasets) < 2:
+        raise ValueError(
+            f"{config}: expected predictions for two data sets or more, got only {datasets}: "
+            "give those for others as FILE@DATASET"
+        )
+    if len(set(map(frozenset, models.values()))) > 1:
+        shown = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
+        raise ValueError(
+            f"{config}: expected predictions of the same models for each data set, got {shown}; "
+            "name the same model alike: NAME=FILE@DATASET"
+        )
+
+
+def plot_ablations(table: Table) -> Figure:
+    """Draw a panel per configuration, a line per data set."""
+    return _plot(table, "dataset")
+
+
+# --- Drawing ---
+
+
+def _plot(table: Table, series: str, note: str | None = None) -> Figure:
+    """Draw a panel per configuration, a line per value of a key.
+
+    Args:
+        table: Rows with `config`, `curve`, and with a note `matching_threshold`.
+        series: Key that tells lines apart.
+        note: Meaning of the dots, where lines have one at their MC and S.
+    """
+    configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
     figure, (row_of_axes,) = panels(1, len(configs))
     for axes, config in zip(row_of_axes, configs, strict=True):
         axes.set_title(config, fontsize="medium")
         for row in table.rows:
             if row["config"] == config:
-                style = line_style(models.index(row["model"]))
-                draw_curve(axes, row, row["model"], style)
-                mark_matching(axes, row, style)
+                style = line_style(names.index(row[series]))
+                draw_curve(axes, row, row[series], style)
+                if note:
+                    mark_matching(axes, row, style)
         curve_axes(axes, left=axes is row_of_axes[0], bottom=True)
-    legend_below(figure, row_of_axes, note="SV = S, at MC")
+    legend_below(figure, row_of_axes, note=note)
     return figure
+
+
+def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
+    """Set scales, grid and labels of SV curves; labels at the outer sides only."""
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 1)
+    axes.set_xticks(range(0, 101, 20))
+    percent_ticks(axes.yaxis)
+    grid(axes)
+    if bottom:
+        axes.set_xlabel("correctness threshold (CT), %")
+    if left:
+        axes.set_ylabel("seed-variant accuracy, %")
+
+
+def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]) -> None:
+    """Draw the SV curve of a row, a step function, with its band where there is one."""
+    thresholds = np.arange(1, 101)
+    axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)
+    if "curve_low" in row:
+        band = (row["curve_low"], row["curve_high"])
+        axes.fill_between(thresholds, *band, color=style["color"], alpha=0.15, lw=0, step="pre")
+
+
+def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
+    """Draw a dot at the MC and S of a row."""
+    axes.plot(
+        [row["matching_threshold"]],
+        [row["seed_accuracy"]],
+        marker="o",
+        markersize=5,
+        color=style["color"],
+        markeredgecolor="white",
+        markeredgewidth=0.7,
+        linestyle="none",
+    )

@@ -1,27 +1,43 @@
-"""How many seeds answered right have a variant that fools the model (tables 2 and 3).
+"""Fooling rates: seeds answered right that have a variant which changes the prediction.
 
-The fooling rates of Arakelyan, Liu and Augenstein (2024), section 3.2: relaxed, r_r, where the
-prediction changes at all, strict, r_s, where it changes to the opposite label. They are of
-paraphrases there, and as well defined for replacements.
+Arakelyan, Liu and Augenstein (2024), section 3.2: relaxed, r_r, where the prediction changes at
+all, strict, r_s, where it changes to the opposite label. They are of paraphrases there (tables 2
+and 3), and as well defined for replacements; figure 2 has them by models' numbers of parameters.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from merge_metric.analyses.averages import of_models, over_configs, over_models
-from merge_metric.analyses.measures import FOOLING, fooling
-from merge_metric.runs.run import Run, common_labels
+from merge_metric.analyses.measures import (
+    FOOLING,
+    FOOLING_NOTE,
+    RUN_COLUMNS,
+    Row,
+    fooling,
+    fooling_columns,
+    model_rows,
+    over_configs,
+    over_models,
+)
+from merge_metric.runs.predictions import read_metadata
+from merge_metric.runs.run import Run, Source, common_labels
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import OPPOSITES
 from merge_metric.tables import Column, Table, initials
 from merge_metric.tables.plots import (
+    PALETTE,
     distinct,
+    grid,
     legend_below,
     model_axes,
     model_panels,
+    panels,
     percent_axis,
 )
 
@@ -35,7 +51,7 @@ _COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
 
 def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int = 0) -> Table:
-    """A row per model and configuration, and averages.
+    """Make a row per model and configuration, and averages.
 
     Averages over models weigh them alike (as in table 3); averages over configurations of a
     class of variants weigh them by their seeds answered right.
@@ -49,39 +65,37 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
     labels = common_labels(runs)
     rows = [_row(run, n_bootstrap, rng_seed) for run in runs]
     weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
-    of_configs = over_models(rows, list(weights), list(dict.fromkeys(weights.values())))
-    of_all = over_configs([*rows, *of_configs], weights)
+    model_means = over_models(rows, list(weights), list(dict.fromkeys(weights.values())))
+    config_means = over_configs([*rows, *model_means], weights)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
-    notes = ["r_s, r_r: the share of seeds answered right (right: how many) of which at least one "
-             "variant changes the prediction to the opposite label (r_s), to any other (r_r), in "
-             f"percent; {', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite, "
-             "so any change counts as strict."]  # fmt: skip
-    if of_configs:
+    rates = FOOLING_NOTE.format(right=" (right: how many)")
+    no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
+    notes = [f"{rates}, in percent; {no_opposite}, so any change counts as strict."]
+    if model_means:
         notes.append("(mean): over models, which weigh the same; their seeds are added up.")
-    if of_all:
+    if config_means:
         notes.append("(all): over the sources, weighted by the seeds answered right.")
     return Table(
         name="fooling",
         title="Fooling rates: seeds answered right with a variant that changes the prediction",
         columns=(
-            Column("config", "source"),
-            Column("model", "model"),
+            *RUN_COLUMNS,
             Column("n_right", "right", "count"),
-            *(Column(key, _heading(key), "share", interval=f"{key}_ci") for key in FOOLING),
+            *fooling_columns(),
             *(
-                Column(f"{key}_{label}", f"{_heading(key)} {letter}", "share")
+                Column(f"{key}_{label}", f"{CATALOGUE[key].heading} {letter}", "share")
                 for label, letter in zip(labels, initials(labels), strict=True)
                 for key in FOOLING
             ),
         ),
-        rows=(*rows, *of_configs, *of_all),
+        rows=(*rows, *model_means, *config_means),
         notes=tuple(notes),
     )
 
 
-def _row(run: Run, n_bootstrap: int, rng_seed: int) -> dict[str, Any]:
+def _row(run: Run, n_bootstrap: int, rng_seed: int) -> Row:
     counts = run.counts
-    row: dict[str, Any] = {"config": run.config, "model": run.model, "averaged": None}
+    row: Row = {"config": run.config, "model": run.model, "averaged": None}
     by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
     for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
         found = fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
@@ -90,49 +104,45 @@ def _row(run: Run, n_bootstrap: int, rng_seed: int) -> dict[str, Any]:
 
 
 def _parts(labels: Sequence[str]) -> tuple[str, ...]:
-    """What the keys of all seeds, and of those of a gold label, end in."""
+    """List endings of keys: none for all seeds, and one for those of each gold label."""
     return "", *(f"_{label}" for label in labels)
 
 
 def _key(key: str, part: str) -> str:
-    """The key of a part's figure; intervals still end in `_ci`."""
+    """Make the key of a part's figure; intervals still end in `_ci`."""
     stem = key.removesuffix("_ci")
     return f"{stem}{part}{key.removeprefix(stem)}"
 
 
-def _heading(key: str) -> str:
-    return {STRICT: "r_s", RELAXED: "r_r"}[key]
-
-
 def plot_fooling(table: Table) -> Figure:
-    """A panel per configuration, a bar per model: what is strict, within what is relaxed."""
-    rows = of_models(table.rows)
+    """Draw a panel per configuration, a bar per model: strict within relaxed."""
+    rows = model_rows(table.rows)
     configs, models = distinct(rows, "config"), distinct(rows, "model")
-    figure, panels = model_panels(configs, models, 1)
+    figure, axes_of = model_panels(configs, models, 1)
     top = max((_top(row) for row in rows), default=0.0)
-    for axes, config in zip(panels, configs, strict=True):
+    for axes, config in zip(axes_of, configs, strict=True):
         by_model = {row["model"]: row for row in rows if row["config"] == config}
-        for key, label, shift in (
+        for key, label, offset in (
             (RELAXED, "changed (r_r)", 0.12),
             (STRICT, "to the opposite (r_s)", -0.12),
         ):
-            _draw(axes, [by_model.get(model) for model in models], key, label, shift)
+            _draw_rate(axes, [by_model.get(model) for model in models], key, label, offset)
         model_axes(axes, config, models, "fooled seeds, %")
         percent_axis(axes, top)
-    legend_below(figure, panels)
+    legend_below(figure, axes_of)
     return figure
 
 
 def _top(row: Mapping[str, Any]) -> float:
-    """The highest that is drawn of a row."""
+    """Find the highest value that is drawn of a row."""
     interval = row[f"{RELAXED}_ci"]
     return max(row[RELAXED] or 0.0, interval[1] if interval else 0.0)
 
 
-def _draw(
-    axes: Axes, rows: Sequence[Mapping[str, Any] | None], key: str, label: str, shift: float
+def _draw_rate(
+    axes: Axes, rows: Sequence[Mapping[str, Any] | None], key: str, label: str, offset: float
 ) -> None:
-    """One rate of all models, with its intervals beside the other rate's."""
+    """Draw one rate of all models, with its intervals beside the other rate's."""
     values = [np.nan if row is None or row[key] is None else row[key] for row in rows]
     axes.bar(
         range(len(rows)),
@@ -147,5 +157,217 @@ def _draw(
     known = [n for n, row in enumerate(rows) if row is not None and row[f"{key}_ci"]]
     bounds = np.array([rows[n][f"{key}_ci"] for n in known]).reshape(-1, 2)  # type: ignore[index]
     axes.vlines(
-        [n + shift for n in known], bounds[:, 0], bounds[:, 1], color="black", linewidth=1.0
+        [n + offset for n in known], bounds[:, 0], bounds[:, 1], color="black", linewidth=1.0
     )
+
+
+# --- By numbers of parameters ---
+
+PARAMETERS: Final = "parameters"
+"""Key in the metadata of a predictions file: how many parameters its model has."""
+
+_UNKNOWN: Final = "other"
+"""Family of models whose predictions do not say what they are."""
+
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
+
+_TASK: Final = re.compile(r"(For[A-Z]\w+|LMHeadModel|Model)$")
+"""Endings of the names of architectures in transformers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model's number of parameters, and the models that it is on a line with."""
+
+    parameters: int
+    family: str
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Read numbers of parameters from `NAME=86M` and the like.
+
+    Returns:
+        Model → number of parameters.
+
+    Raises:
+        ValueError: a text is not of this form, or a model comes twice.
+
+    >>> parse_sizes(["base=110M", "xl=1.5b", "tiny=4386178"])
+    {'base': 110000000, 'xl': 1500000000, 'tiny': 4386178}
+    """
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        found = _SIZE.fullmatch(size)
+        parameters = round(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+        if not name or not parameters:
+            raise ValueError(
+                f"expected the size of a model as NAME=NUMBER, with K, M or B for thousands, "
+                f"millions or billions of parameters, such as bert=110M, got {text!r}"
+            )
+        if name in sizes:
+            raise ValueError(f"expected one size per model, got two for {name!r}")
+        sizes[name] = parameters
+    return sizes
+
+
+def read_sizes(sources: Sequence[Source], given: Mapping[str, int]) -> dict[str, Size]:
+    """Find sizes and families of models.
+
+    Args:
+        sources: Predictions files. Those of `merge-nli predict` say how many parameters their
+            model has, and its architecture, which is its family.
+        given: Model → number of parameters, which comes before what the files say.
+
+    Raises:
+        ValueError: a model's size is nowhere to be found or contradictory, or a size is given
+            for a model that has no predictions.
+    """
+    models = dict.fromkeys(source.model for source in sources)
+    if unknown := [name for name in given if name not in models]:
+        raise ValueError(
+            f"expected sizes of models with predictions, {', '.join(models)}, got one of "
+            f"{', '.join(map(repr, unknown))}"
+        )
+    metadata = {
+        model: [read_metadata(source.path) for source in sources if source.model == model]
+        for model in models
+    }
+    found = {
+        model: Size(given.get(model) or _stated(model, facts), _family(facts))
+        for model, facts in metadata.items()
+    }
+    if missing := [model for model, size in found.items() if not size.parameters]:
+        raise ValueError(
+            f"expected the number of parameters of every model, got none of "
+            f"{', '.join(missing)}, as the predictions do not say it; add "
+            f"{' '.join(f'--size {model}=NUMBER' for model in missing)}, such as 86M"
+        )
+    return found
+
+
+def _stated(model: str, metadata: Sequence[Mapping[str, Any]]) -> int:
+    """Find the number of parameters that the files say; 0 where they do not."""
+    stated = {int(facts[PARAMETERS]) for facts in metadata if facts.get(PARAMETERS)}
+    if len(stated) > 1:
+        raise ValueError(
+            f"expected one model of the name {model!r}, got predictions of models with "
+            f"{' and '.join(f'{n:,}' for n in sorted(stated))} parameters; name them apart: "
+            "NAME=FILE"
+        )
+    return max(stated, default=0)
+
+
+def _family(metadata: Sequence[Mapping[str, Any]]) -> str:
+    """Name the architecture without its task: `Deberta` of `DebertaForSequenceClassification`."""
+    names = [str(facts["architecture"]) for facts in metadata if facts.get("architecture")]
+    return _TASK.sub("", names[0]) if names else _UNKNOWN
+
+
+def fooling_by_size(
+    runs: Iterable[Run],
+    size_of: Mapping[str, Size],
+    *,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Table:
+    """Make a row per model and configuration: by configuration, family, and size.
+
+    Args:
+        runs: Models on configurations.
+        size_of: Model → its size.
+        n_bootstrap: Replicates for 95 % intervals; 0 for none.
+        rng_seed: Of the bootstrap.
+    """
+    rows = [
+        {
+            "config": run.config,
+            "model": run.model,
+            "family": size_of[run.model].family,
+            "parameters": size_of[run.model].parameters,
+        }
+        | fooling(run.counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        for run in runs
+    ]
+    orders = {key: distinct(rows, key) for key in ("config", "family")}
+    rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
+    return Table(
+        name="sizes",
+        title="Fooling rates of models by their number of parameters",
+        columns=(
+            Column("config", "source"),
+            Column("family", "family"),
+            Column("model", "model"),
+            Column("parameters", "parameters", "count"),
+            Column("n_right", "right", "count"),
+            *fooling_columns(),
+        ),
+        rows=tuple(rows),
+        notes=(f"{FOOLING_NOTE.format(right=' (right: how many)')}, in percent.",),
+    )
+
+
+def plot_sizes(table: Table) -> Figure:
+    """Draw a panel per configuration; per family a line of r_r, and a dashed one of r_s."""
+    configs, families = distinct(table.rows, "config"), distinct(table.rows, "family")
+    figure, (row_of_axes,) = panels(1, len(configs))
+    for axes, config in zip(row_of_axes, configs, strict=True):
+        axes.set_title(config, fontsize="medium")
+        axes.set_xscale("log")
+        grid(axes)
+        axes.set_xlabel("parameters")
+        for number, family in enumerate(families):
+            rows = [r for r in table.rows if (r["config"], r["family"]) == (config, family)]
+            if rows:
+                _draw_family(axes, rows, family, PALETTE[number % len(PALETTE)])
+    row_of_axes[0].set_ylabel("fooled seeds, %")
+    highest = max(row[key] or 0.0 for row in table.rows for key in FOOLING)
+    percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
+    _size_axis(row_of_axes[0], [row["parameters"] for row in table.rows])
+    legend_below(figure, row_of_axes)
+    return figure
+
+
+def _draw_family(axes: Axes, rows: Sequence[Mapping[str, Any]], family: str, colour: str) -> None:
+    """Draw both lines of a family, and at the upper one its models' names."""
+    x = [row["parameters"] for row in rows]
+    for key, name, style in (
+        (RELAXED, "r_r", {"linestyle": "-", "marker": "o"}),
+        (STRICT, "r_s", {"linestyle": (0, (5, 1.5)), "marker": "s", "fillstyle": "none"}),
+    ):
+        y = [np.nan if row[key] is None else row[key] for row in rows]
+        axes.plot(x, y, label=f"{family}, {name}", color=colour, linewidth=1.6, **style)
+    for row in rows:
+        if row[RELAXED] is not None:
+            axes.annotate(
+                row["model"],
+                (row["parameters"], row[RELAXED]),
+                xytext=(2, 4),
+                textcoords="offset points",
+                rotation=25,
+                color=colour,
+                fontsize="xx-small",
+            )
+
+
+def _size_axis(axes: Axes, parameters: Sequence[int]) -> None:
+    """Set a logarithmic scale, shared by the panels, with room at both ends, readable numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xlim(min(parameters) / 1.8, max(parameters) * 1.8)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def short(number: float) -> str:
+    """Write a number of parameters in few characters.
+
+    >>> [short(n) for n in (950, 4.4e6, 184e6, 999.9e6, 1.5e9)]
+    ['950', '4.4M', '184M', '1B', '1.5B']
+    """
+    # Whatever would be rounded to a thousand of a unit is one of the next.
+    unit = max((u for u, n in _UNITS.items() if number >= 0.9995 * n), key=_UNITS.__getitem__)
+    return f"{number / _UNITS[unit]:.3g}{unit}"

@@ -1,41 +1,103 @@
-"""The seeds that models fail on (paper, section 5.4 and table 11)."""
+"""The seeds that models fail on (paper, section 5.4 and table 11); hardness, for the report too.
+
+A seed is the harder, the fewer of its variants are answered right, averaged over models: the
+"average accuracy of NLI models across all variants per seed" of the paper's table 11. Each
+distinct variant counts once. Subsamples, over which all other figures are averages, let seeds
+with many and with few variants weigh the same; of one seed alone they would only leave variants
+out, and weigh those more that were drawn more often.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, ProblemFormat, format_of
-from merge_metric.analyses.hardness import Ints, hardest_first, mean_right
+from merge_metric.analyses.measures import Row
+from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.tables import Column, Table, initials, legend
-from merge_metric.tables.plots import GREY, PALETTE
+from merge_metric.tables.plots import GREY, PALETTE, grid, percent_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from matplotlib.figure import Figure
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 _SHOWN_OF_SEEDS: Final = ("seed_id", "label", "annotator_labels")
 _SHOWN: Final = 40
 """Seeds in a plot."""
 
+_DECIMALS: Final = 12
+"""Averages that differ by less are rounding errors of equal ones."""
+
+
+def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
+    """Compute the share of each seed's variants answered right, averaged over models.
+
+    Args:
+        n_right: (M, S) distinct variants that each model answers right.
+        n_answered: (M, S) those that it answers; models without any do not count.
+
+    Returns:
+        (S,) from 0 to 1, NaN where no model answers any.
+
+    >>> mean_right(np.array([[1, 0], [3, 0]]), np.array([[2, 0], [3, 0]])).tolist()
+    [0.75, nan]
+    """
+    answered = n_answered > 0
+    shares = np.where(answered, n_right / np.maximum(n_answered, 1), 0.0)
+    with np.errstate(invalid="ignore"):  # 0/0: nobody answers
+        mean: Floats = shares.sum(axis=0) / answered.sum(axis=0)
+    return mean
+
+
+def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
+    """Order seeds, the hardest first, those without answers last.
+
+    Args:
+        right: (S,) of `mean_right`.
+        n_wrong: (S,) models that answer the seed itself wrong, which decides between seeds
+            of the same share; then their order does.
+
+    >>> hardest_first(np.array([0.5, 0.25, 0.5]), np.array([0, 0, 1])).tolist()
+    [1, 2, 0]
+    """
+    return np.lexsort((np.arange(len(right)), -n_wrong, right.round(_DECIMALS)))
+
+
+# --- The analysis ---
+
+
+def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
+    """Read the texts, labels and votes of the seeds of some configurations."""
+    return {
+        config: read_columns(
+            dataset, split_files(dataset, config)["seeds"], shown(format_in(dataset, config))
+        )
+        for config in dict.fromkeys(configs)
+    }
+
 
 def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | None = None) -> Table:
-    """A row per seed, the hardest first (see `hardness`).
+    """Make a row per seed, the hardest first.
 
     Args:
         runs: Models on configurations.
-        seeds: Configuration → its split `seeds`, with the columns that `shown` names.
+        seeds: Configuration → its split `seeds`, as `read_seeds` reads it.
         top: How many seeds of each configuration; by default those that every model
             answers wrong.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     notes = []
     runs = list(runs)
     labels, fields = common_labels(runs), _fields(seeds)
@@ -69,7 +131,7 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
     )
 
 
-def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, Any]]:
+def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[Row]:
     counts = on_common_seeds([run.counts for run in runs], config)
     ids = counts[0].seed_ids
     n_right, n_variants = (
@@ -100,8 +162,8 @@ def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[dict[str, 
     ]
 
 
-def _variants_per_seed(rows: Rows, seed_ids: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Distinct variants answered right, and all, of each of some seeds, in their order."""
+def _variants_per_seed(rows: Rows, seed_ids: Sequence[object]) -> tuple[Ints, Ints]:
+    """Count distinct variants answered right, and all, of each of some seeds, in their order."""
     right = rows.prediction == rows.gold[rows.seed]
     wanted = np.isin(np.asarray(rows.seed_ids, object), np.asarray(seed_ids, object))
     return (
@@ -111,12 +173,12 @@ def _variants_per_seed(rows: Rows, seed_ids: Sequence[Any]) -> tuple[Ints, Ints]
 
 
 def shown(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """Columns of the split `seeds` that the table shows."""
+    """Name the columns of the split `seeds` that the table shows."""
     return *_SHOWN_OF_SEEDS, *problem_format.fields
 
 
 def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
-    """The texts among `shown`."""
+    """Name the texts among `shown`; raise where configurations differ."""
     found = {format_of(table.schema).fields for table in seeds.values()}
     if len(found) > 1:
         raise ValueError(
@@ -127,7 +189,7 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
-    """Such as "E3 N2 C0"; None where there are none."""
+    """Count answers, as "E3 N2 C0"; None where there are none."""
     if not codes:
         return None
     times = Counter(codes)
@@ -138,8 +200,8 @@ def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
     )
 
 
-def _summary(config: str, n_models: int, wrong: Sequence[Mapping[str, Any]], n_seeds: int) -> str:
-    """How many seeds every model answers wrong, and how much annotators disagree on them."""
+def _summary(config: str, n_models: int, wrong: Sequence[Row], n_seeds: int) -> str:
+    """Say how many seeds every model answers wrong, and how far annotators disagree on them."""
     note = (
         f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) are "
         f"answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
@@ -153,7 +215,7 @@ def _summary(config: str, n_models: int, wrong: Sequence[Mapping[str, Any]], n_s
 
 
 def plot_hardest(table: Table) -> Figure:
-    """A line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
+    """Draw a line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
     from matplotlib.figure import Figure
 
     rows = table.rows[:_SHOWN]
@@ -185,10 +247,9 @@ def plot_hardest(table: Table) -> Figure:
     axes.set_yticks(range(len(rows)), [row["seed_id"] for row in rows], fontsize="x-small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    percent_ticks(axes.xaxis)
     axes.set_xlabel("variants answered right, %")
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
+    grid(axes)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     return figure

@@ -1,15 +1,28 @@
-"""The figures that rows of analyses share, all of them the metric's own."""
+"""Figures that rows of analyses share, all of them the metric's own, and averages of rows.
+
+An average is a row like those that it is made of, with its kind in `averaged`; theirs is None.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from merge_dataset.schema import ANLI_SOURCES, parse_config_name
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column
+from merge_metric.tables import Column, figure_column
+from merge_metric.tables.plots import distinct
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
 """CTs at which tables show SV accuracy; plots and JSON have the whole curve."""
+
+RUN_COLUMNS: Final = (Column("config", "source"), Column("model", "model"))
+COUNT_COLUMNS: Final = (
+    Column("n_seeds", "seeds", "count"),
+    Column("n_variants", "variants", "count"),
+)
 
 _SCALARS: Final = (
     "n_seeds",
@@ -22,12 +35,20 @@ _SCALARS: Final = (
     "holding_threshold",
 )
 
+Row = dict[str, Any]
+
 FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 """The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
 
+FOOLING_NOTE: Final = (
+    "r_s, r_r: the share of seeds answered right{right} of which at least one variant changes the "
+    "prediction to the opposite label (r_s), to any other (r_r)"
+)
+"""Beginning of a note; `right` is filled in where a column of the table has their number."""
 
-def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> dict[str, Any]:
-    """S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
+
+def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Row:
+    """Compute S, variant accuracy, MC and the SV curve of some seeds, averaged over subsamples.
 
     Args:
         counts: Of at least one seed.
@@ -50,8 +71,8 @@ def measures(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> 
     return row | {f"curve_{side}": curve[side] for side in ("low", "high") if side in curve}
 
 
-def fooling(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> dict[str, Any]:
-    """How many of the seeds answered right have a variant that fools the model.
+def fooling(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Row:
+    """Compute how many of the seeds answered right have a variant that fools the model.
 
     Args:
         counts: Of any seeds, also of none.
@@ -64,19 +85,148 @@ def fooling(counts: SeedCounts, *, n_bootstrap: int = 0, rng_seed: int = 0) -> d
     """
     n_right = int(counts.right.sum())
     summary = summarise(counts, n_bootstrap=n_bootstrap, rng_seed=rng_seed) if n_right else {}
-    row: dict[str, Any] = {"n_right": n_right}
+    row: Row = {"n_right": n_right}
     for key in FOOLING:
         row |= {name: summary.get(name) for name in (key, f"{key}_ci")}
     return row
 
 
-def measure_columns(*, with_matching: bool = True) -> tuple[Column, ...]:
-    """Columns of what `measures` gives."""
-    return (
-        Column("n_seeds", "seeds", "count"),
-        Column("n_variants", "variants", "count"),
-        Column("seed_accuracy", "S", "share"),
-        Column("variant_accuracy", "var.acc", "share"),
-        *(Column(f"sv_at_{ct}", f"SV@{ct}", "share") for ct in THRESHOLDS),
-        *([Column("matching_threshold", "MC", "threshold")] if with_matching else []),
-    )
+def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...]:
+    """Make the columns of S, variant accuracy and SV accuracy at some thresholds."""
+    figures = (CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"], *map(sv_at, thresholds))
+    return tuple(map(figure_column, figures))
+
+
+def fooling_columns() -> tuple[Column, ...]:
+    """Make the columns of the fooling rates."""
+    return tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
+
+
+# --- Averages ---
+
+MEAN: Final = "(mean)"
+"""Name of the model in averages over models."""
+
+MODELS: Final = "models"
+ROUNDS: Final = "rounds"
+CONFIGS: Final = "configurations"
+"""Values of `averaged`: over these a row is an average."""
+
+_ANLI: Final = "anli"
+
+
+def weighted_mean(
+    values: Sequence[float | None], weights: Sequence[float] | None = None
+) -> float | None:
+    """Average the values that are known; None where their weights sum to 0.
+
+    >>> weighted_mean([0.5, None, 0.25], [100, 50, 300])
+    0.3125
+    """
+    given = [1.0] * len(values) if weights is None else weights
+    known = [(x, w) for x, w in zip(values, given, strict=True) if x is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def over_models(
+    rows: Iterable[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str] = ()
+) -> list[Row]:
+    """Make a row per configuration that several models have; models weigh the same.
+
+    Args:
+        rows: Of models on configurations.
+        means: Keys that are averaged; models without a value do not count.
+        sums: Keys that are summed up.
+    """
+    return [
+        {"config": config, "model": MEAN, "averaged": MODELS} | _merged(group, means, sums)
+        for config, group in _by_config(rows).items()
+        if len(group) > 1
+    ]
+
+
+def per_config(
+    rows: Iterable[Mapping[str, Any]],
+    means: Sequence[str],
+    sums: Sequence[str] = (),
+    *,
+    merge_rounds: bool = True,
+) -> list[Row]:
+    """Make a row per configuration: the average over models, or the only model's values.
+
+    Args:
+        rows: Of models on configurations, and any averages, which do not count.
+        means: Keys that are averaged.
+        sums: Keys that are summed up.
+        merge_rounds: Have one row for the rounds of ANLI, where there are several: the
+            average over rounds of the averages over models.
+    """
+    found: dict[str, list[Row]] = {}
+    for config, group in _by_config(rows).items():
+        several = len(group) > 1
+        row = {
+            "config": config,
+            "model": MEAN if several else group[0]["model"],
+            "averaged": MODELS if several else None,
+        } | _merged(group, means, sums)
+        found.setdefault(_without_round(config) if merge_rounds else config, []).append(row)
+    return [
+        group[0]
+        if len(group) == 1
+        else {"config": config, "model": _model(group), "averaged": ROUNDS}
+        | _merged(group, means, sums)
+        for config, group in found.items()
+    ]
+
+
+def over_configs(rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str]) -> list[Row]:
+    """Make a row per model (or `MEAN`) that has several configurations of a class of variants.
+
+    Args:
+        rows: Of models on configurations, and their averages over models.
+        weights: Key that is averaged → key of what it is weighted by, which is summed up.
+    """
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)
+    found = []
+    for (suffix, model), group in groups.items():
+        if len(group) < 2:
+            continue
+        row = {"config": f"({f'all {suffix}'.strip()})", "model": model, "averaged": CONFIGS}
+        for key, weight in weights.items():
+            row[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
+        found.append(row | {key: sum(r[key] for r in group) for key in weights.values()})
+    return found
+
+
+def model_rows(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Select the rows that are no averages."""
+    return [row for row in rows if row["averaged"] is None]
+
+
+def _by_config(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    own = model_rows(rows)
+    return {
+        config: [row for row in own if row["config"] == config]
+        for config in distinct(own, "config")
+    }
+
+
+def _merged(
+    rows: Sequence[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str]
+) -> dict[str, Any]:
+    averages = {key: weighted_mean([row[key] for row in rows]) for key in means}
+    return {key: sum(row[key] for row in rows) for key in sums} | averages
+
+
+def _model(rows: Sequence[Mapping[str, Any]]) -> str:
+    models = distinct(rows, "model")
+    return str(models[0]) if len(models) == 1 else MEAN
+
+
+def _without_round(config: str) -> str:
+    """Make `anli_paraphrases` of `anli-r1_paraphrases`; leave others as they are."""
+    source, _ = parse_config_name(config)
+    return _ANLI + config.removeprefix(source) if source in ANLI_SOURCES else config

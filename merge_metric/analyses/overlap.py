@@ -1,11 +1,13 @@
-"""How alike the hypotheses of variants and of their seeds are.
+"""How alike the hypotheses of variants and of their seeds are, in tokens and in embeddings.
 
 Arakelyan, Liu and Augenstein (2024), table 4 (tokens), and section 5.2 (embeddings).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,16 +19,25 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI
-from merge_metric.analyses.averages import over_models, per_config
-from merge_metric.analyses.distances import Encode, cosine_distances, histogram_divergence
-from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
+from merge_metric.analyses.measures import Row, over_models, per_config
 from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import config_bars, panels, percent_axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+Encode = Callable[[Sequence[str]], Floats]
+"""n sentences → (n, d) embeddings."""
+
+_BIN: Final = 0.01
+"""Width of a histogram's bins."""
+
+_TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 
 _LENGTHS: Final = {"h": "length", "h′": "length_variant", "in both": "overlap"}
 _FUZZY: Final = {"token sort ratio": "fuzzy_sort", "token set ratio": "fuzzy_set"}
@@ -53,7 +64,7 @@ class Pairs:
     rewritten: Sequence[str]
     """(n,) h′."""
     model: str | None = None
-    """Whose predictions there are, if any."""
+    """Model whose predictions there are, if any."""
     changed: NDArray[np.bool_] | None = None
     """(n,) with predictions: whether the variant changes them."""
     right: NDArray[np.bool_] | None = None
@@ -61,12 +72,12 @@ class Pairs:
 
 
 def read_pairs(folder: Path, config: str) -> Pairs:
-    """The pairs of a configuration, each distinct variant once."""
+    """Read the pairs of a configuration, each distinct variant once."""
     return _pairs(folder, config, None)
 
 
 def pairs_of(run: Run) -> Pairs:
-    """The pairs of a run, which keeps `variant_ids`, and what its model says of them."""
+    """Read the pairs of a run, which keeps `variant_ids`, and what its model says of them."""
     rows = run.rows
     own = rows.own[rows.seed]
     pairs = _pairs(run.folder, run.config, run.kept["variant_ids"])
@@ -82,7 +93,7 @@ def pairs_of(run: Run) -> Pairs:
 
 
 def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pairs:
-    """The pairs of some variants, in their order; by default of all."""
+    """Read the pairs of some variants, in their order; by default of all."""
     if (problem_format := format_in(folder, config)) != NLI:
         raise ValueError(
             f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
@@ -104,7 +115,7 @@ def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pair
 
 
 def overlap(pairs: Iterable[Pairs], *, encode: Encode | None = None) -> Table:
-    """A row per configuration and, with predictions, model; averages over models.
+    """Make a row per configuration and, with predictions, model; averages over models.
 
     Args:
         pairs: Of configurations.
@@ -149,8 +160,8 @@ def overlap(pairs: Iterable[Pairs], *, encode: Encode | None = None) -> Table:
     )
 
 
-def _tokens_row(pairs: Pairs) -> dict[str, Any]:
-    """Averages over pairs, some thousands of which are taken apart at a time."""
+def _tokens_row(pairs: Pairs) -> Row:
+    """Average over pairs, some thousands of which are taken apart at a time."""
     n_pairs = len(pairs.originals)
     totals = np.zeros(len(_MEASURES))
     for start in range(0, n_pairs, _CHUNK):
@@ -168,9 +179,9 @@ def _tokens_row(pairs: Pairs) -> dict[str, Any]:
     return {"n_pairs": n_pairs} | dict(zip(_MEASURES, means, strict=True))
 
 
-def _distances_row(pairs: Pairs, encode: Encode) -> dict[str, Any]:
+def _distances_row(pairs: Pairs, encode: Encode) -> Row:
     distances = cosine_distances(pairs.originals, pairs.rewritten, encode)
-    row: dict[str, Any] = {"distance": float(distances.mean())}
+    row: Row = {"distance": float(distances.mean())}
     if pairs.changed is None or pairs.right is None:
         return row
     changed = distances[pairs.right & pairs.changed]
@@ -201,7 +212,7 @@ def _notes(keys: Sequence[str], *, with_averages: bool) -> tuple[str, ...]:
 
 
 def plot_overlap(table: Table) -> Figure:
-    """Panels of lengths, of fuzzy matches and, where known, of distances, by configuration."""
+    """Draw panels of lengths, of fuzzy matches and, where known, of distances, by configuration."""
     shown = {column.key for column in table.columns}
     distances = {name: key for name, key in _DISTANCES.items() if key in shown}
     keys = [*_MEASURES, *distances.values()]
@@ -218,3 +229,111 @@ def plot_overlap(table: Table) -> Figure:
         )
     percent_axis(row_of_axes[1], 1.0)
     return figure
+
+
+# --- Tokens ---
+
+
+def tokens(text: str) -> list[str]:
+    """Split a text into words and single other marks, without regard to case.
+
+    >>> tokens("A girl doesn't run.")
+    ['a', 'girl', 'doesn', "'", 't', 'run', '.']
+    """
+    return _TOKEN.findall(text.casefold())
+
+
+def n_common(one: Iterable[str], other: Iterable[str]) -> int:
+    """Count the tokens that two lists have in common, each as often as in both.
+
+    >>> n_common(["a", "dog", "a", "cat"], ["a", "dog", "dog"])
+    2
+    """
+    return (Counter(one) & Counter(other)).total()
+
+
+def fuzzy_match(
+    one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compare n pairs of token lists: `token_sort_ratio` and `token_set_ratio`, each (n,), 0–1.
+
+    Both are of rapidfuzz and do not regard the order of tokens. The first is lower for every
+    difference, the second is 1 where one list has all tokens of the other.
+    """
+    from rapidfuzz import fuzz, process
+
+    texts = [[" ".join(each) for each in lists] for lists in (one, other)]
+    by_sort, by_set = (
+        process.cpdist(*texts, scorer=scorer, dtype=np.float64) / 100
+        for scorer in (fuzz.token_sort_ratio, fuzz.token_set_ratio)
+    )
+    return by_sort, by_set
+
+
+# --- Embeddings ---
+
+
+def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -> Floats:
+    """Compute, (n,), one less the cosine of the embeddings of two lists of sentences, 0 to 2.
+
+    Each distinct sentence is encoded once.
+    """
+    places = {text: number for number, text in enumerate(dict.fromkeys([*one, *other]))}
+    embeddings = np.asarray(encode(list(places)), np.float64)
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    directions = embeddings / np.where(norms > 0, norms, 1.0)
+    a, b = (directions[[places[text] for text in texts]] for texts in (one, other))
+    distances: Floats = np.clip(1 - (a * b).sum(axis=1), 0, 2)
+    return distances
+
+
+def histogram_divergence(one: Floats, other: Floats) -> float | None:
+    """Compute the Jensen–Shannon divergence, in bits, of two samples; None where one is empty.
+
+    Of their histograms in bins of width 0.01. Small samples diverge by chance alone.
+
+    >>> histogram_divergence(np.array([0.001, 0.1]), np.array([0.009, 0.5]))
+    0.5
+    """
+    if not len(one) or not len(other):
+        return None
+    bins = np.linspace(0, 2, round(2 / _BIN) + 1)
+    p, q = (np.histogram(sample, bins)[0] / len(sample) for sample in (one, other))
+    return float(jensen_shannon(p[None], q[None])[0])
+
+
+def load_encoder(name: str) -> Encode:
+    """Load a sentence encoder.
+
+    Args:
+        name: A model of sentence-transformers, directory or Hub id, with safetensors weights. Of
+            any other encoder of transformers the tokens' vectors are averaged.
+
+    Returns:
+        Sentences → embeddings, as the model itself pools and scales them.
+
+    Raises:
+        ValueError: there is no such model, or its weights are in another format.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        model: Any = SentenceTransformer(
+            name,
+            trust_remote_code=False,
+            # Full precision whatever is stored: distances are small differences of products.
+            model_kwargs={"use_safetensors": True, "dtype": "float32"},
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"expected a sentence encoder with safetensors weights, in a folder or on the Hub, "
+            f"could not load {name!r}: {error}"
+        ) from error
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float64]:
+        found = model.encode(
+            list(texts), convert_to_numpy=True, show_progress_bar=len(texts) > 1000
+        )
+        return np.asarray(found, np.float64)
+
+    return encode

@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 def spearman(x: Floats, y: Floats) -> float | None:
-    """Spearman's ρ, by SciPy; None where one of the two is the same everywhere.
+    """Compute Spearman's ρ, by SciPy; None where one of the two is the same everywhere.
 
     >>> spearman(np.array([1.0, 2.0, 5.0]), np.array([3.0, 9.0, 10.0]))
     1.0
@@ -27,7 +27,7 @@ def spearman(x: Floats, y: Floats) -> float | None:
 
 
 def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
-    """(n_seeds, 3) What `pooled` needs of each seed: sums over its variants' ranks.
+    """Sum products of ranks over each seed's variants, (n_seeds, 3), for `pooled`.
 
     Ranks are taken within each seed and centred, so that how seeds differ plays no part: their
     sums of products, and of squares of either.
@@ -59,7 +59,7 @@ def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
 
 
 def pooled(sums: Floats) -> Floats:
-    """(…,) ρ of ranks within seeds, from sums over seeds, (…, 3); NaN where nothing differs.
+    """Compute ρ of ranks within seeds, (…,), of sums over seeds, (…, 3); NaN of equal ranks.
 
     >>> pooled(np.array([3.0, 4.0, 9.0])).item()
     0.5
@@ -69,8 +69,18 @@ def pooled(sums: Floats) -> Floats:
     return rho
 
 
+def pooled_interval(sums: Floats, weights: Iterable[Floats]) -> Floats:
+    """Compute the interval, (2,), of `pooled` by bootstrap over seeds.
+
+    Args:
+        sums: (S, 3) of `within_seeds`.
+        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    """
+    return interval(np.concatenate([pooled(drawn @ sums) for drawn in weights]))
+
+
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """(2,) of ρ by bootstrap over seeds; NaN where no replicate has a ρ.
+    """Compute the interval, (2,), of `spearman` by bootstrap over seeds; NaN where none has a ρ.
 
     Args:
         x: (n,) of variants.
@@ -86,7 +96,7 @@ def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
-    """Spearman's ρ of data in which each row stands as often as its weight says.
+    """Compute Spearman's ρ of data in which each row stands as often as its weight says.
 
     Args:
         x: (n,) numbers from 0 in the order of the values, the same for equal ones.
@@ -105,7 +115,7 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
 
 
 def _mean_ranks(group: Ints, weight: Floats) -> Floats:
-    """(n,) Ranks from 1, equal values sharing the mean of theirs."""
+    """Rank values from 1, (n,), equal ones sharing the mean of their ranks."""
     sizes = np.bincount(group, weights=weight)
     ranks: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
     return ranks

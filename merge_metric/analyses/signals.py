@@ -8,44 +8,184 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation.answers import ENOUGH, Answer, good
+from merge_dataset.annotation.transfer import read_answers
+from merge_dataset.layout import split_files
 from merge_metric.analyses.contrasts import seed_weights
-from merge_metric.analyses.observed import Observed, Signal
+from merge_metric.analyses.measures import Row
 from merge_metric.analyses.rank_correlation import (
     pooled,
+    pooled_interval,
     spearman,
     spearman_interval,
     within_seeds,
 )
+from merge_metric.runs.join import read_columns
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import GREY, PALETTE, distinct, legend_below
+from merge_metric.tables.plots import GREY, PALETTE, distinct, grid, legend_below, percent_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+Weights = Callable[[], Iterator[Floats]]
+"""Gives the same resampled seeds for whatever is measured, (b, S) at a time."""
+
 ALL: Final = "all"
-"""The row of all variants of which a signal is known."""
+"""Name of the row of all variants of which a signal is known."""
+
 _HELD: Final = 2**24
 """Weights of a bootstrap held in memory: 128 MB."""
 
 NONE: Final = "none"
-"""The row of those of which it is not known, or to which it does not apply."""
+"""Name of the row of variants whose signal is not known, or to which it does not apply."""
+
+
+# --- Variants, their signals and what is made of them ---
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Judgements of a variant, averaged over annotators."""
+
+    fluency: float
+    """1–5"""
+    reasoning: float
+    """1–5"""
+    good: float
+    """1 where it is good (`annotation.answers.good`), else 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signal:
+    """One signal of n variants."""
+
+    name: str
+    values: Floats
+    """(n,) 0 and 1 for no and yes, NaN where it is not known or does not apply."""
+    is_answer: bool
+    """Whether values are no and yes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """The n distinct variants of a configuration."""
+
+    config: str
+    model: str | None
+    """Model whose predictions there are, if any."""
+    seed: Ints
+    """(n,) numbers from 0 to n_seeds − 1."""
+    n_seeds: int
+    signals: tuple[Signal, ...]
+    right: NDArray[np.bool_] | None
+    """(n,) whether the model answers the variant right."""
+    judgements: Mapping[str, Floats]
+    """(n,) `fluency`, `reasoning`, `good`; NaN where nobody judged. Empty without annotations."""
+
+
+def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
+    """Read what annotators say, by variant.
+
+    Args:
+        paths: Of `annotation.answers.read_answers`.
+
+    Raises:
+        ValueError: there are no answers, or a file is malformed.
+    """
+    answers: dict[str, list[Answer]] = {}
+    for row in read_answers(paths).to_pylist():
+        answer = Answer(row["variant_id"], row["fluency"], row["reasoning"])
+        answers.setdefault(answer.variant_id, []).append(answer)
+    if not answers:
+        raise ValueError(f"{', '.join(map(str, paths))}: expected annotations, found none")
+    return {
+        variant: Judgement(
+            fluency=float(np.mean([answer.fluency for answer in mine])),
+            reasoning=float(np.mean([answer.reasoning for answer in mine])),
+            good=float(good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
+        )
+        for variant, mine in answers.items()
+    }
+
+
+def observe(
+    folder: Path,
+    config: str,
+    judgements: Mapping[str, Judgement] | None = None,
+    run: Run | None = None,
+) -> Observed:
+    """Read the variants of a configuration, or those of a run on it.
+
+    Args:
+        folder: The dataset folder.
+        config: The configuration.
+        judgements: By variant.
+        run: Keeps `variant_ids`.
+    """
+    files = split_files(folder, config)["variants"]
+    names = signal_names(folder, files)
+    variants = read_columns(folder, files, ("variant_id", "seed_id", *names))
+    right = None
+    if run is not None:
+        ids = pa.array(run.kept["variant_ids"], pa.string())
+        variants = variants.take(pc.index_in(ids, variants["variant_id"].combine_chunks()))
+        right = run.rows.prediction == run.rows.gold[run.rows.seed]
+    seeds = variants["seed_id"].combine_chunks().dictionary_encode()
+    ids = variants["variant_id"].to_pylist()
+    return Observed(
+        config=config,
+        model=run.model if run else None,
+        seed=seeds.indices.to_numpy().astype(np.int64),
+        n_seeds=len(seeds.dictionary),
+        signals=tuple(_signal(name, variants[name]) for name in names),
+        right=right,
+        judgements=_judged(ids, judgements) if judgements is not None else {},
+    )
+
+
+def signal_names(folder: Path, files: Sequence[str]) -> list[str]:
+    """List the columns of a dataset that are signals."""
+    columns: list[str] = pq.read_schema(folder / files[0]).names
+    return columns[columns.index("log_odds") : columns.index("subsamples")]
+
+
+def _signal(name: str, column: pa.ChunkedArray) -> Signal:
+    values = pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy()
+    return Signal(name, values, pa.types.is_boolean(column.type))
+
+
+def _judged(ids: Sequence[str], judgements: Mapping[str, Judgement]) -> dict[str, Floats]:
+    found = [judgements.get(variant) for variant in ids]
+    return {
+        name: np.array([np.nan if each is None else getattr(each, name) for each in found])
+        for name in ("fluency", "reasoning", "good")
+    }
+
+
+# --- The analysis ---
 
 
 def signals(
     observed: Iterable[Observed], *, bins: int = 5, n_bootstrap: int = 1000, rng_seed: int = 0
 ) -> Table:
-    """For each configuration, model and signal a row of all variants, and one per bin.
+    """Make, for each configuration, model and signal, a row of all variants and one per bin.
 
     Each distinct variant counts once, whatever subsamples it is in.
 
@@ -66,7 +206,7 @@ def signals(
             "expected annotations of variants of these configurations, got only others; are they "
             "of another dataset?"
         )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     unknown: dict[str, None] = {}
     for each in every:
         weights = _resampled(each.n_seeds, n_bootstrap, rng_seed)
@@ -74,7 +214,7 @@ def signals(
             if np.isnan(signal.values).all():
                 unknown[signal.name] = None
                 continue
-            rows += _rows(each, signal, bins, n_bootstrap, weights)
+            rows += _rows(each, signal, bins, weights)
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
@@ -136,31 +276,24 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
 # --- Rows ---
 
 
-def _resampled(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Callable[[], Iterator[Floats]]:
-    """What gives the same resampled seeds for whatever is measured.
-
-    They are held in memory unless there are very many.
-    """
+def _resampled(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Weights | None:
+    """Resample seeds, if at all; they are held in memory unless there are very many."""
+    if not n_bootstrap:
+        return None
     if n_seeds * n_bootstrap > _HELD:
         return lambda: seed_weights(n_seeds, n_bootstrap, rng_seed)
     held = list(seed_weights(n_seeds, n_bootstrap, rng_seed))
     return lambda: iter(held)
 
 
-def _rows(
-    observed: Observed,
-    signal: Signal,
-    bins: int,
-    n_bootstrap: int,
-    weights: Callable[[], Iterator[Floats]],
-) -> list[dict[str, Any]]:
+def _rows(observed: Observed, signal: Signal, bins: int, weights: Weights | None) -> list[Row]:
     known = ~np.isnan(signal.values)
     parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
     if not known.all():
         parts.append((NONE, ~known))
     rows = []
     for name, part in parts:
-        row: dict[str, Any] = {
+        row: Row = {
             "config": observed.config,
             "model": observed.model,
             "signal": signal.name,
@@ -172,21 +305,21 @@ def _rows(
         }
         if observed.right is not None:
             right = observed.right.astype(np.float64)
-            row |= _mean("variant_accuracy", right, part, observed, n_bootstrap, weights)
+            row |= _mean("variant_accuracy", right, part, observed, weights)
         if observed.judgements:
             there = part & ~np.isnan(observed.judgements["good"])
             row["n_judged"] = int(there.sum())
             for key in ("fluency", "reasoning"):
-                row |= _mean(key, observed.judgements[key], there, observed, 0, weights)
-            row |= _mean("good", observed.judgements["good"], there, observed, n_bootstrap, weights)
+                row |= _mean(key, observed.judgements[key], there, observed)
+            row |= _mean("good", observed.judgements["good"], there, observed, weights)
         if name == ALL:
-            row |= _correlations(observed, signal, known, n_bootstrap, weights)
+            row |= _correlations(observed, signal, known, weights)
         rows.append(row)
     return rows
 
 
 def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
-    """What the values of a bin are called, and which variants it has.
+    """Name the values of each bin, and mask its variants.
 
     A value stands in one bin only, so bins are of equally many variants only where values
     differ.
@@ -211,7 +344,7 @@ def bins_of(signal: Signal, bins: int) -> list[tuple[str, Mask]]:
 
 
 def _names(bounds: Sequence[float]) -> list[str]:
-    """What bins between increasing bounds are called, with digits enough to tell them apart."""
+    """Name bins between increasing bounds, with digits enough to tell them apart."""
     for digits in itertools.count(2):
         texts = [f"{bound:.{digits}f}".replace("-", "−") for bound in bounds[:-1]]
         if len(set(texts)) == len(texts):
@@ -225,13 +358,12 @@ def _mean(
     values: Floats,
     part: Mask,
     observed: Observed,
-    n_bootstrap: int,
-    weights: Callable[[], Iterator[Floats]],
-) -> dict[str, Any]:
-    """The mean over some variants and, with a bootstrap, its interval."""
+    weights: Weights | None = None,
+) -> Row:
+    """Average over some variants; with weights, with an interval."""
     seed, found = observed.seed[part], values[part]
-    row: dict[str, Any] = {key: float(found.mean()) if len(found) else None}
-    if not n_bootstrap:
+    row: Row = {key: float(found.mean()) if len(found) else None}
+    if weights is None:
         return row
     sums = np.bincount(seed, found, minlength=observed.n_seeds)
     sizes = np.bincount(seed, minlength=observed.n_seeds)
@@ -241,35 +373,28 @@ def _mean(
     return row | {f"{key}_ci": None if np.isnan(bounds).any() else bounds.tolist()}
 
 
-def _correlations(
-    observed: Observed,
-    signal: Signal,
-    known: Mask,
-    n_bootstrap: int,
-    weights: Callable[[], Iterator[Floats]],
-) -> dict[str, Any]:
-    """ρ with whether the model is right, and with F + R."""
+def _correlations(observed: Observed, signal: Signal, known: Mask, weights: Weights | None) -> Row:
+    """Correlate a signal with whether the model is right, and with F + R."""
     pairs: dict[str, tuple[Floats, Mask]] = {}
     if observed.right is not None:
         pairs["right"] = (observed.right.astype(np.float64), known)
     if observed.judgements:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
-    row: dict[str, Any] = {}
+    row: Row = {}
     for key, (values, part) in pairs.items():
         x, y, seed = signal.values[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
         within = float(pooled(sums.sum(axis=0)))
         row[f"rho_{key}"] = spearman(x, y)
         row[f"within_{key}"] = None if np.isnan(within) else within
-        if not n_bootstrap:
+        if weights is None:
             continue
         row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
         if row[f"rho_{key}"] is not None:
             row[f"rho_{key}_ci"] = spearman_interval(x, y, seed, weights()).tolist()
         if row[f"within_{key}"] is not None:
-            replicates = np.concatenate([pooled(drawn @ sums) for drawn in weights()])
-            row[f"within_{key}_ci"] = interval(replicates).tolist()
+            row[f"within_{key}_ci"] = pooled_interval(sums, weights()).tolist()
     return row
 
 
@@ -280,25 +405,25 @@ _WIDTH: Final = 4.2
 
 
 def plot_signals(table: Table) -> Figure:
-    """A panel per signal (row) and configuration (column): accuracy and good ones by bin."""
+    """Draw a panel per signal (row) and configuration (column): accuracy and good ones by bin."""
     from matplotlib.figure import Figure
 
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
     figure = Figure(
         figsize=(_WIDTH * len(configs), _HEIGHT * len(names) + 0.6), layout="constrained", dpi=150
     )
-    grid = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
-    for name, row_of_axes in zip(names, grid.tolist(), strict=True):
+    axes_of = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
+    for name, row_of_axes in zip(names, axes_of.tolist(), strict=True):
         for config, axes in zip(configs, row_of_axes, strict=True):
             rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
             draw_bins(axes, rows)
             axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
-    legend_below(figure, grid.flat)
+    legend_below(figure, axes_of.flat)
     return figure
 
 
 def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One signal of one configuration: a line per model, and one of the annotators."""
+    """Draw one signal of one configuration: a line per model, and one of the annotators."""
     bins = [name for name in distinct(rows, "bin") if name != ALL]
     models = distinct(rows, "model")
     for number, model in enumerate(models):
@@ -312,12 +437,11 @@ def draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.set_xticks(range(len(bins)), [_short(name) for name in bins], fontsize="x-small")
     axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_ylim(0, 1)
-    axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+    percent_ticks(axes.yaxis)
     axes.set_ylabel("variants, %", fontsize="small")
     axes.tick_params(labelsize="x-small")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
+    grid(axes, "y")
 
 
 def _short(name: str) -> str:
@@ -332,7 +456,7 @@ def _draw_line(
     label: str,
     style: Mapping[str, Any],
 ) -> None:
-    """Means with their intervals; a gap where there is none, and before `NONE`."""
+    """Draw means with their intervals; a gap where there is none, and before `NONE`."""
     values = [of_bin[name][key] if name in of_bin else None for name in bins]
     heights = [np.nan if value is None else value for value in values]
     if NONE in bins:

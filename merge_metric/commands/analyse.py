@@ -10,10 +10,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Final
 
+import click
 import typer
 
 from merge_dataset.commands.check import OutputFormat, user_errors
-from merge_metric.analyses.catalogue import ANALYSES
+from merge_metric.analyses import ANALYSES
+from merge_metric.analyses.registry import takers
 
 log = logging.getLogger(__name__)
 
@@ -30,26 +32,6 @@ class TableFormat(StrEnum):
     latex = "latex"
     json = "json"
     csv = "csv"
-
-
-class AnalysisName(StrEnum):
-    """Of `catalogue.ANALYSES`."""
-
-    accuracy = "accuracy"
-    curves = "curves"
-    matching = "matching"
-    classes = "classes"
-    mlms = "mlms"
-    ablations = "ablations"
-    hardest = "hardest"
-    first_answers = "first-answers"
-    fooling = "fooling"
-    sizes = "sizes"
-    shift = "shift"
-    confidence = "confidence"
-    overlap = "overlap"
-    signals = "signals"
-    kinds = "kinds"
 
 
 Dataset = Annotated[Path, typer.Option(help="The dataset folder.")]
@@ -117,7 +99,12 @@ def compare_command(
 
 def analyse_command(
     name: Annotated[
-        AnalysisName, typer.Argument(metavar="NAME", help="What to find out; see the list above.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="What to find out; see the list above.",
+            click_type=click.Choice(list(ANALYSES)),
+        ),
     ],
     predictions: Annotated[
         list[str] | None,
@@ -140,33 +127,34 @@ def analyse_command(
     test: Annotated[
         list[str] | None,
         typer.Option(
-            help="accuracy: predictions for all test problems; may be repeated.",
+            help=f"{takers('tests')}: predictions for all test problems; may be repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     mlm_map: Annotated[
         Path | None,
         typer.Option(
-            help="mlms: a TOML file of models and MLMs; else the paper's.", rich_help_panel=_PANEL
+            help=f"{takers('mlm_map')}: a TOML file of models and MLMs; else the paper's.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
     matched: Annotated[
         bool,
         typer.Option(
             "--matched",
-            help="classes, mlms, kinds: equally many variants of each group.",
+            help=f"{takers('matched')}: equally many variants of each group.",
             rich_help_panel=_PANEL,
         ),
     ] = False,
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="hardest: so many seeds.", rich_help_panel=_PANEL),
+        typer.Option(min=1, help=f"{takers('top')}: so many seeds.", rich_help_panel=_PANEL),
     ] = None,
     ct: Annotated[
         float | None,
         typer.Option(
             metavar="PERCENT",
-            help="classes, mlms, kinds: threshold of the differences; else 90.",
+            help=f"{takers('correctness_threshold')}: threshold of the differences; else 90.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -174,7 +162,7 @@ def analyse_command(
         int | None,
         typer.Option(
             min=0,
-            help="curves, classes, mlms, fooling, sizes, signals, kinds: replicates for intervals.",
+            help=f"{takers('n_bootstrap')}: replicates for intervals.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -186,7 +174,7 @@ def analyse_command(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
-            help="sizes: parameters of a model, such as bert=110M; may be repeated.",
+            help=f"{takers('sizes')}: parameters of a model, such as bert=110M; may be repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -194,7 +182,7 @@ def analyse_command(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="overlap: a sentence encoder, folder or Hub id, for distances.",
+            help=f"{takers('encoder')}: a sentence encoder, folder or Hub id, for distances.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -202,14 +190,16 @@ def analyse_command(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="signals: a session of merge-nli annotate, or answers as .jsonl or .csv; may be "
-            "repeated.",
+            help=f"{takers('annotations')}: a session of merge-nli annotate, or answers as .jsonl or "
+            ".csv; may be repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
     bins: Annotated[
         int | None,
-        typer.Option(min=2, help="signals: bins of a signal; else 5.", rich_help_panel=_PANEL),
+        typer.Option(
+            min=2, help=f"{takers('bins')}: bins of a signal; else 5.", rich_help_panel=_PANEL
+        ),
     ] = None,
 ) -> None:
     """The papers' tables and figures, from predictions files.
@@ -253,33 +243,32 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
-    extra = "embeddings" if encoder else ANALYSES[name.value].extra
-    with user_errors(extra=extra):
-        from merge_metric.analyses.analyse import Options, analyse
+    options = {
+        "tests": test or None,
+        "mlm_map": mlm_map,
+        "matched": matched or None,
+        "top": top,
+        "correctness_threshold": None if ct is None else _threshold(ct),
+        "n_bootstrap": n_bootstrap,
+        "rng_seed": rng_seed,
+        "sizes": size or None,
+        "encoder": encoder,
+        "annotations": annotations or None,
+        "bins": bins,
+    }
+    with user_errors(extra="embeddings" if encoder else ANALYSES[name].extra):
+        from merge_metric.analyses import analyse
         from merge_metric.tables.plots import check_output, save
 
         if out is not None:
             check_output(out)
-        options = Options(
-            tests=test or None,
-            mlm_map=mlm_map,
-            matched=matched or None,
-            top=top,
-            correctness_threshold=None if ct is None else _threshold(ct),
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-            sizes=size or None,
-            encoder=encoder,
-            annotations=annotations or None,
-            bins=bins,
-        )
         table, plot = analyse(
-            name.value,
+            name,
             predictions or (),
             dataset,
             config or (),
             allow_missing=allow_missing,
-            options=options,
+            **{key: value for key, value in options.items() if value is not None},
         )
         if out is not None:
             save(plot(table), out)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from merge_metric.analyses.curves import plot_curves
-from merge_metric.analyses.matching import plot_matching
+from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report.evidence import Evidence, Part
 from merge_metric.report.tables import matching
 from merge_metric.tables import Table

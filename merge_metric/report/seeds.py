@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, VARIANT_CLASSES
-from merge_metric.analyses.hardness import hardest_first, mean_right
+from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import Evidence
 from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Model

@@ -1,4 +1,4 @@
-"""How analyses are drawn: figures without pyplot, colours for every reader, files.
+"""What all drawings share: figures without pyplot, colours for every reader, bars, files.
 
 matplotlib is an extra, so it is imported when something is drawn.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from merge_dataset.files import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
@@ -43,7 +44,7 @@ _INCHES: Final = (4.2, 3.3)
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour and dashes of the line of this number: distinct up to 28, dashes from the first.
+    """Choose colour and dashes of the line of this number: distinct up to 28.
 
     >>> line_style(0)["color"], line_style(7)["color"], line_style(7)["linestyle"] == "-"
     ('#0072B2', '#0072B2', False)
@@ -56,7 +57,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
-    """A figure and its axes, row by row, sharing both scales unless told otherwise."""
+    """Make a figure and its axes, row by row, sharing both scales unless told otherwise."""
     from matplotlib.figure import Figure
 
     size = (_INCHES[0] * n_columns, _INCHES[1] * n_rows)
@@ -68,45 +69,19 @@ def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure
     return figure, axes.tolist()
 
 
-def curve_axes(axes: Axes, *, left: bool, bottom: bool) -> None:
-    """Scales, grid and labels of SV curves; labels at the outer sides only."""
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 1)
-    axes.set_xticks(range(0, 101, 20))
-    axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
-    axes.grid(color="#DDDDDD", linewidth=0.6)
+def grid(axes: Axes, which: Literal["x", "y", "both"] = "both") -> None:
+    """Draw a light grid behind everything else."""
+    axes.grid(axis=which, color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
-    if bottom:
-        axes.set_xlabel("correctness threshold (CT), %")
-    if left:
-        axes.set_ylabel("seed-variant accuracy, %")
 
 
-def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]) -> None:
-    """The SV curve of a row, a step function, with its band where there is one."""
-    thresholds = np.arange(1, 101)
-    axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)
-    if "curve_low" in row:
-        band = (row["curve_low"], row["curve_high"])
-        axes.fill_between(thresholds, *band, color=style["color"], alpha=0.15, lw=0, step="pre")
-
-
-def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
-    """A dot at the MC and S of a row."""
-    axes.plot(
-        [row["matching_threshold"]],
-        [row["seed_accuracy"]],
-        marker="o",
-        markersize=5,
-        color=style["color"],
-        markeredgecolor="white",
-        markeredgewidth=0.7,
-        linestyle="none",
-    )
+def percent_ticks(axis: Axis) -> None:
+    """Mark shares of 0–1 on an axis in steps of 20 %."""
+    axis.set_ticks(np.arange(0, 1.01, 0.2), labels=[str(n) for n in range(0, 101, 20)])
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) -> None:
-    """One legend for all panels, each label once, in the order of drawing.
+    """Draw one legend for all panels, each label once, in the order of drawing.
 
     Args:
         figure: Of its final width, which decides how many labels go into a line; it grows
@@ -138,7 +113,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) 
 
 
 def spread(number: int, of: int, width: float = 0.8) -> float:
-    """Where the bar of this number stands beside the others of its group.
+    """Find the place of the bar of this number beside the others of its group.
 
     >>> [round(spread(n, 3), 3) for n in range(3)]
     [-0.267, 0.0, 0.267]
@@ -147,7 +122,7 @@ def spread(number: int, of: int, width: float = 0.8) -> float:
 
 
 def luminance(colour: Sequence[float]) -> float:
-    """Relative luminance of red, green and blue, 0–1 each (WCAG 2): 0 black, 1 white.
+    """Compute the relative luminance of red, green, blue, 0–1 each (WCAG 2): 0 black, 1 white.
 
     >>> round(luminance((0.5, 0.5, 0.5)), 3)
     0.214
@@ -159,7 +134,7 @@ def luminance(colour: Sequence[float]) -> float:
 def heat_map(
     axes: Axes, values: Sequence[Sequence[float | None]], limits: tuple[float, float], show: str
 ) -> AxesImage:
-    """Numbers on the colours of viridis, which darkens evenly in grey too.
+    """Draw numbers on the colours of viridis, which darkens evenly in grey too.
 
     Args:
         axes: The panel.
@@ -186,7 +161,7 @@ def heat_map(
 
 
 def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    """Values of a key, each once, in order."""
+    """List the values of a key, each once, in order."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
@@ -224,7 +199,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
-    """A panel per configuration with grouped bars, hatched, so that grey suffices.
+    """Draw a panel per configuration with grouped bars, hatched, so that grey suffices.
 
     Args:
         table: Rows with `config`, `model` and shares.
@@ -240,7 +215,7 @@ def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
             _draw_bars(axes, values, name, number, len(series))
         model_axes(axes, config, models, label)
         axes.set_ylim(0, 1)
-        axes.set_yticks(np.arange(0, 1.01, 0.2), [str(n) for n in range(0, 101, 20)])
+        percent_ticks(axes.yaxis)
     legend_below(figure, column)
     return figure
 
@@ -248,7 +223,7 @@ def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
 def model_panels(
     configs: Sequence[str], models: Sequence[str], n_bars: int
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per configuration, below each other, for `n_bars` at each model."""
+    """Make a figure with a panel per configuration, one below the other, for bars at each model."""
     figure, columns = panels(len(configs), 1)
     width = max(_INCHES[0], 1.2 + (0.15 + 0.2 * n_bars) * len(models))
     figure.set_size_inches(width, 2.6 * len(configs) + 0.8)
@@ -256,16 +231,16 @@ def model_panels(
 
 
 def model_axes(axes: Axes, config: str, models: Sequence[str], label: str) -> None:
-    """Title, names of models, grid and label of such a panel."""
+    """Set title, names of models, grid and label of a panel of models."""
     axes.set_title(config, fontsize="medium")
     axes.set_ylabel(label)
     axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize="small")
     axes.set_xlim(-0.6, len(models) - 0.4)
-    _grid(axes)
+    grid(axes, "y")
 
 
 def percent_axis(axes: Axes, top: float) -> None:
-    """A vertical scale of shares, in percent, up to a multiple of ten above the highest."""
+    """Set a vertical scale of shares, in percent, up to a multiple of ten above the highest."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     axes.set_ylim(0, min(1.0, (10 * top // 1 + 1) / 10))
@@ -274,7 +249,7 @@ def percent_axis(axes: Axes, top: float) -> None:
 
 
 def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
-    """Grouped bars, hatched, at each configuration.
+    """Draw grouped bars, hatched, at each configuration.
 
     Args:
         axes: The panel.
@@ -286,16 +261,11 @@ def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[s
     names = [row["config"] for row in rows]
     axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
     axes.set_xlim(-0.6, len(rows) - 0.4)
-    _grid(axes)
-
-
-def _grid(axes: Axes) -> None:
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
+    grid(axes, "y")
 
 
 def _draw_bars(axes: Axes, values: Sequence[float | None], name: str, number: int, of: int) -> None:
-    """One series of several; no bar where there is no value."""
+    """Draw one series of several; no bar where there is no value."""
     axes.bar(
         [place + spread(number, of) for place in range(len(values))],
         [np.nan if value is None else value for value in values],

@@ -1,0 +1,392 @@
+"""Which groups of variants are harder: word classes, masked LMs, replacements and paraphrases.
+
+Each is a contrast on the same seeds (`contrasts`); word classes are in section 5.2 and figures 6
+and 12 to 14 of the paper, masked LMs in section 5.3 and figures 7 and 15.
+"""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
+from merge_metric.analyses.contrasts import USUAL, Contrast, contrast_rows, contrast_table
+from merge_metric.analyses.measures import FOOLING_NOTE
+from merge_metric.runs.join import preview
+from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.tables import Table
+
+log = logging.getLogger(__name__)
+
+
+# --- Word classes ---
+
+
+def word_classes(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+    """Make two rows per model, configuration and pair of classes: variants of each of the two.
+
+    Args:
+        runs: Models on configurations of all classes, with the group `word_class`.
+        how: How groups are compared.
+
+    Raises:
+        ValueError: a configuration of a single class, or no seed has variants of two.
+    """
+    rows = []
+    for run in runs:
+        of_row = np.asarray(run.groups.get("word_class", ()), dtype=object)
+        classes = [name for name in WORD_CLASSES if (of_row == name).any()]
+        if len(classes) < 2:
+            raise ValueError(
+                f"{run.model}: expected a configuration of several word classes, such as 'snli', "
+                f"got {run.config!r}"
+            )
+        for pair in combinations(classes, 2):
+            contrast = " & ".join(pair)
+            found = contrast_rows(
+                {"config": run.config, "model": run.model, "contrast": contrast},
+                run.rows,
+                {name: of_row == name for name in pair},
+                how,
+            )
+            if not found:
+                log.warning("%s: no seed has variants of %s", run.config, contrast)
+            rows += found
+    if not rows:
+        raise ValueError("expected seeds with variants of two word classes, got none")
+    return contrast_table(
+        "classes",
+        "Word classes on the same seeds: variants by the class of the replaced word",
+        rows,
+        how,
+        group="replaced",
+    )
+
+
+# --- Masked LMs ---
+
+ORIGINS: Final = ("equiv", "size", "multi", "one")
+"""Suggested by the MLM of the model's kind and size; by one of its kind in another size; by
+several MLMs, its own or not; by a single one of another kind."""
+
+PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
+"""The mapping of the paper's models."""
+
+_KEYS: Final = ("names", "equivalent", "size")
+
+
+@dataclass(frozen=True, slots=True)
+class Counterparts:
+    """The MLMs of a model's kind."""
+
+    equivalent: frozenset[str]
+    size: frozenset[str]
+    """MLMs of another size."""
+
+
+def read_counterparts(path: Path) -> dict[str, Counterparts]:
+    """Read a mapping of models to MLMs.
+
+    A TOML table per model: `equivalent` and `size` list MLMs as the dataset's column `mlms`
+    names them; `names`, optional, lists further names of the model.
+
+    Returns:
+        Name of a model → its MLMs.
+
+    Raises:
+        ValueError: the file is not of this form.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected TOML, got an error: {error}") from error
+    found: dict[str, Counterparts] = {}
+    for model, table in tables.items():
+        if not _is_entry(table):
+            raise ValueError(
+                f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
+                f"with one or both of the last two, got for {model!r}: {table!r}"
+            )
+        mlms = Counterparts(*(frozenset(table.get(key, ())) for key in ("equivalent", "size")))
+        if twice := mlms.equivalent & mlms.size:
+            raise ValueError(
+                f"{path}: expected an MLM to be of equivalent or of another size, got both for "
+                f"{model!r}: {', '.join(sorted(twice))}"
+            )
+        for name in (model, *table.get("names", ())):
+            if name in found:
+                raise ValueError(f"{path}: expected each model once, got {name!r} twice")
+            found[name] = mlms
+    return found
+
+
+def _is_entry(table: Any) -> bool:
+    return (
+        isinstance(table, dict)
+        and table.keys() <= set(_KEYS)
+        and bool(table.keys() & {"equivalent", "size"})
+        and all(
+            isinstance(names, list) and all(isinstance(name, str) for name in names)
+            for names in table.values()
+        )
+    )
+
+
+def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
+    """Find the group of a variant by the MLMs that suggested it; None where none is known.
+
+    >>> bert = Counterparts(frozenset({"bert-base"}), frozenset({"bert-large"}))
+    >>> [origin(mlms, bert) for mlms in (["bert-base"], ["bert-large"], ["albert"])]
+    ['equiv', 'size', 'one']
+    >>> origin(["bert-base", "albert"], bert)
+    'multi'
+    """
+    if not mlms:
+        return None
+    if len(set(mlms)) > 1:
+        return "multi"
+    if mlms[0] in counterparts.equivalent:
+        return "equiv"
+    return "size" if mlms[0] in counterparts.size else "one"
+
+
+def source_mlms(
+    runs: Iterable[Run],
+    counterparts: Mapping[str, Counterparts],
+    how: Contrast = USUAL,
+) -> Table:
+    """Make a row per model, configuration and group, on the seeds that have all groups.
+
+    Groups without any variant in a configuration are left out, with a warning, and so
+    are models that are not in the mapping.
+
+    Args:
+        runs: Models on configurations, with the group `mlms`.
+        counterparts: Name of a model → its MLMs.
+        how: How groups are compared.
+
+    Raises:
+        ValueError: no model is in the mapping, or nothing can be contrasted.
+    """
+    rows: list[dict[str, Any]] = []
+    unknown: dict[str, None] = {}
+    for run in runs:
+        if run.model not in counterparts:
+            unknown[run.model] = None
+            continue
+        rows += contrast_rows(
+            {"config": run.config, "model": run.model, "contrast": "all groups"},
+            run.rows,
+            _by_origin(run, counterparts[run.model]),
+            how,
+        )
+    if unknown and rows:
+        log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
+    if not rows:
+        raise ValueError(
+            "expected a model in the mapping to MLMs, and seeds with variants of every group, got "
+            + (
+                f"none of {', '.join(unknown)} among {', '.join(list(counterparts)[:3])}, …; name "
+                "a model as in the mapping with NAME=FILE, or give a mapping: --mlm-map FILE"
+                if unknown
+                else "no seed with variants of every group"
+            )
+        )
+    return contrast_table(
+        "mlms",
+        "Variants by the masked LMs that suggested the replacement, on the same seeds",
+        rows,
+        how,
+        group="origin",
+        notes=(
+            "equiv: suggested only by the MLM of the model's kind and size; size: only by one of "
+            "its kind in another size; multi: by several MLMs; one: only by one of another kind.",
+        ),
+    )
+
+
+def _by_origin(run: Run, counterparts: Counterparts) -> dict[str, Any]:
+    """Mask the rows of each group that has any."""
+    origins = [origin(mlms, counterparts) for mlms in run.groups["mlms"]]
+    of_row = np.asarray(origins, dtype=object)
+    groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
+    if empty := [name for name in ORIGINS if name not in groups]:
+        log.warning(
+            "%s, %s: left out, as there are no variants of it: %s",
+            run.model,
+            run.config,
+            ", ".join(empty),
+        )
+    if len(groups) < 2:
+        found = sorted({mlm for mlms in run.groups["mlms"] for mlm in mlms})
+        raise ValueError(
+            f"{run.model}, {run.config}: expected variants of two groups or more, got only "
+            f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
+        )
+    return groups
+
+
+# --- Replacements and paraphrases ---
+
+_REPLACEMENT: Final = "replacement"
+
+
+def kinds(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+    """Make two rows per model and source: replacements and paraphrases of the seeds with both.
+
+    Args:
+        runs: Models on configurations of paraphrases, such as `snli_paraphrases`, and of
+            replacements, such as `snli` or `snli_nouns`.
+        how: How groups are compared.
+
+    Raises:
+        ValueError: no model has both of a source, no seed has both, or answers to the seeds
+            themselves differ.
+    """
+    rows = []
+    pairs = _pairs(list(runs))
+    for replacements, paraphrases in pairs:
+        source, word_class = parse_config_name(replacements.config)
+        group = word_class or _REPLACEMENT
+        where = f"{replacements.model}, {replacements.config} and {paraphrases.config}"
+        together, is_paraphrase = merge_rows(replacements.rows, paraphrases.rows, where)
+        contrast = f"{group} & {PARAPHRASE}"
+        found = contrast_rows(
+            {"config": source, "model": replacements.model, "contrast": contrast},
+            together,
+            {group: ~is_paraphrase, PARAPHRASE: is_paraphrase},
+            how,
+        )
+        if not found:
+            log.warning("%s: no seed has variants of both", where)
+        rows += found
+    if not rows:
+        raise ValueError("expected seeds with replacements and paraphrases, got none")
+    return contrast_table(
+        "kinds",
+        "Replacements and paraphrases on the same seeds",
+        rows,
+        how,
+        group="variants",
+        with_fooling=True,
+        notes=(
+            "Paraphrases are there for seeds answered right, and count in every subsample of the "
+            f"replacements. {FOOLING_NOTE.format(right='')}; both rise with the number of variants "
+            "per seed.",
+        ),
+    )
+
+
+def _pairs(runs: list[Run]) -> list[tuple[Run, Run]]:
+    """Pair runs on replacements with the same model's run on paraphrases of the source."""
+    paraphrases: dict[tuple[str, str], Run] = {}
+    others = []
+    for run in runs:
+        source, variant_class = parse_config_name(run.config)
+        if variant_class == PARAPHRASE:
+            paraphrases[run.model, source] = run
+        else:
+            others.append(((run.model, source), run))
+    if pairs := [(run, paraphrases[key]) for key, run in others if key in paraphrases]:
+        return pairs
+    got = ", ".join(f"{run.model} on {run.config}" for run in runs)
+    raise ValueError(
+        f"expected a model's predictions for replacements and for paraphrases of a source, such "
+        f"as the configurations snli and snli_paraphrases, got {got}; files of the same model "
+        f"must have the same name: NAME=FILE or NAME=FILE@DATASET"
+    )
+
+
+def merge_rows(first: Rows, second: Rows, where: str) -> tuple[Rows, NDArray[np.bool_]]:
+    """Merge the rows of two data sets into those of one, on the seeds that both have.
+
+    Where only one of them was subsampled, the other counts as a whole in each subsample.
+
+    Args:
+        first: Rows of a model.
+        second: Rows of the same model.
+        where: What messages begin with.
+
+    Returns:
+        The rows, of the first before those of the second, and (n,) which are of the second.
+
+    Raises:
+        ValueError: gold labels or answers to the seeds differ, or numbers of subsamples.
+    """
+    ids: list[Any] = sorted(set(first.seed_ids) & set(second.seed_ids))
+    parts = [_on_seeds(rows, ids) for rows in (first, second)]
+    for what, one, other in (
+        ("gold labels", parts[0].gold, parts[1].gold),
+        ("predictions", parts[0].own, parts[1].own),
+    ):
+        if (differs := one != other).any():
+            seeds = pa.array([str(ids[n]) for n in np.flatnonzero(differs)])
+            raise ValueError(
+                f"{where}: expected the same {what} of the seeds that both have, got others for "
+                f"{len(seeds):,} of {len(ids):,} seeds: {preview(seeds)}; are both files of the same "
+                f"model, in the same precision?"
+            )
+    a, b = _in_as_many_subsamples(parts, where)
+    n_first = len(a.seed)
+    together = replace(
+        a,
+        seed=np.concatenate([a.seed, b.seed]),
+        prediction=np.concatenate([a.prediction, b.prediction]),
+        draw_row=np.concatenate([a.draw_row, b.draw_row + n_first]),
+        draw_subsample=np.concatenate([a.draw_subsample, b.draw_subsample]),
+    )
+    return together, np.arange(len(together.seed)) >= n_first
+
+
+def _on_seeds(rows: Rows, ids: list[Any]) -> Rows:
+    """Take the rows of some seeds, numbered in this order."""
+    place = {seed: number for number, seed in enumerate(ids)}
+    of_seed = np.array([place.get(seed, -1) for seed in rows.seed_ids], np.int64)
+    kept = of_seed[rows.seed] >= 0
+    of_row = np.cumsum(kept) - 1
+    drawn = kept[rows.draw_row]
+    chosen = np.flatnonzero(of_seed >= 0)
+    order = chosen[np.argsort(of_seed[chosen])]
+    return replace(
+        rows,
+        seed_ids=tuple(ids),
+        gold=rows.gold[order],
+        own=rows.own[order],
+        seed=of_seed[rows.seed[kept]],
+        prediction=rows.prediction[kept],
+        draw_row=of_row[rows.draw_row[drawn]],
+        draw_subsample=rows.draw_subsample[drawn],
+    )
+
+
+def _in_as_many_subsamples(parts: list[Rows], where: str) -> list[Rows]:
+    """Give each the subsamples of the other: a single one is repeated."""
+    numbers = [rows.n_subsamples or 1 for rows in parts]
+    most = max(numbers)
+    if any(number not in (1, most) for number in numbers):
+        raise ValueError(
+            f"{where}: expected as many subsamples in both, or one in either, got "
+            f"{' and '.join(map(str, numbers))}"
+        )
+    n_subsamples = None if all(rows.n_subsamples is None for rows in parts) else most
+    return [
+        replace(rows, n_subsamples=n_subsamples)
+        if number == most
+        else replace(
+            rows,
+            n_subsamples=n_subsamples,
+            draw_row=np.repeat(rows.draw_row, most),
+            draw_subsample=np.tile(np.arange(most), len(rows.draw_row)),
+        )
+        for rows, number in zip(parts, numbers, strict=True)
+    ]

@@ -1,0 +1,216 @@
+"""Analyses register themselves here: what each is called, takes and needs.
+
+An analysis is a function of a `Request` that gives a table and what draws it:
+
+    @analysis("how many seeds there are, by model")
+    def seeds(request: Request) -> Made:
+        from my_module import plot_seeds, seed_table
+
+        return seed_table(request.runs()), plot_seeds
+
+It is called `seeds` on the command line. Its keyword-only parameters are the options that it
+takes. What it imports it imports when it is asked for, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from merge_metric.runs.run import Run, Source
+    from merge_metric.tables import Table
+
+    Made = tuple[Table, Callable[[Table], Figure]]
+    """A table, and the function that draws it."""
+
+Extra = Literal["plots", "overlap", "signals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """An analysis as users know it; see `analysis`."""
+
+    name: str
+    summary: str
+    make: Callable[..., Made]
+    options: tuple[str, ...]
+    names_datasets: bool
+    needs_predictions: bool
+    extra: Extra
+
+
+ANALYSES: Final[dict[str, Analysis]] = {}
+"""Name → analysis, in the order of the help."""
+
+
+def analysis(
+    summary: str,
+    *,
+    names_datasets: bool = False,
+    needs_predictions: bool = True,
+    extra: Extra = "plots",
+) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+    """Register a function as an analysis, under its name with hyphens.
+
+    Args:
+        summary: What it finds out, and where papers show it, for help and README.
+        names_datasets: Whether files may name a dataset of their own: FILE@DATASET.
+        needs_predictions: Whether it can do nothing with a dataset alone.
+        extra: Extra of this distribution that brings all that it imports.
+    """
+
+    def register(make: Callable[..., Made]) -> Callable[..., Made]:
+        name = make.__name__.replace("_", "-")
+        parameters = inspect.signature(make).parameters.values()
+        options = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        ANALYSES[name] = Analysis(
+            name, summary, make, options, names_datasets, needs_predictions, extra
+        )
+        return make
+
+    return register
+
+
+def takers(option: str) -> str:
+    """Names of the analyses that take an option, with commas between."""
+    return ", ".join(each.name for each in ANALYSES.values() if option in each.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an analysis is made of."""
+
+    name: str
+    sources: tuple[Source, ...]
+    """Predictions files; none for an analysis of a dataset alone."""
+    dataset: Path
+    """Dataset folder of the files that name none."""
+    configs: tuple[str, ...] = ()
+    """Configurations that were asked for."""
+    allow_missing: bool = False
+
+    def runs(
+        self, *, by: Sequence[str] = (), keep: Sequence[str] = (), repeated: bool = False
+    ) -> Iterator[Run]:
+        """Read the runs, one after the other.
+
+        Args:
+            by: Columns of the dataset to group variants by.
+            keep: Columns out of `runs.run.KEPT` that runs keep.
+            repeated: Allow a model to have a configuration in several datasets.
+
+        Raises:
+            ValueError: a file cannot be used, or a model has a configuration in two datasets.
+        """
+        from merge_metric.runs.run import read_runs
+
+        runs = read_runs(
+            self.sources,
+            self.dataset,
+            self.configs,
+            by=by,
+            keep=keep,
+            allow_missing=self.allow_missing,
+        )
+        return runs if repeated else _once_each(runs)
+
+    def chosen_configs(self) -> list[str]:
+        """Configurations of a dataset alone: those asked for, else those of whole collections.
+
+        Raises:
+            ValueError: the dataset has no such configuration, or there is no dataset.
+        """
+        from merge_dataset.layout import collections, require_dataset
+        from merge_metric.runs.join import check_configurations
+
+        require_dataset(self.dataset)
+        return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))
+
+
+def analyse(
+    name: str,
+    predictions: Sequence[str],
+    dataset: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    allow_missing: bool = False,
+    **options: Any,
+) -> Made:
+    """Make an analysis of predictions files.
+
+    Args:
+        name: Name of a registered analysis.
+        predictions: Files as `FILE`, `NAME=FILE` and, where the analysis `names_datasets`,
+            `FILE@DATASET`; none for analyses that do without.
+        dataset: Dataset folder of the files that name none.
+        configs: Configurations; by default what each file is for.
+        allow_missing: Leave out seeds of which a prediction is missing.
+        options: Keyword-only parameters of the analysis.
+
+    Returns:
+        The table, and the function that draws it.
+
+    Raises:
+        ValueError: an unknown analysis, an option it does not have, or files that cannot
+            be used.
+    """
+    from merge_metric.runs.run import parse_source
+
+    if name not in ANALYSES:
+        raise ValueError(f"expected an analysis out of {', '.join(ANALYSES)}, got {name!r}")
+    chosen = ANALYSES[name]
+    _check_options(chosen, options)
+    sources = tuple(map(parse_source, predictions))
+    folder = _dataset_folder(chosen, sources, dataset)
+    return chosen.make(Request(name, sources, folder, tuple(configs), allow_missing), **options)
+
+
+def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
+    if other := sorted(options.keys() - set(chosen.options)):
+        has = ", ".join(sorted(chosen.options)) or "none"
+        raise ValueError(f"{chosen.name}: expected options out of {has}, got {', '.join(other)}")
+    if "correctness_threshold" in options:
+        from merge_metric.seed_variant_accuracy.options import check_threshold
+
+        check_threshold(options["correctness_threshold"])
+
+
+def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path | None) -> Path:
+    """Find the dataset folder of the files that name none.
+
+    Raises:
+        ValueError: files name one where they may not, or there are none, or it is missing.
+    """
+    name = chosen.name
+    own = [source.dataset for source in sources if source.dataset]
+    if own and not chosen.names_datasets:
+        able = ", ".join(each.name for each in ANALYSES.values() if each.names_datasets)
+        raise ValueError(f"expected FILE@DATASET only for {able}, got it for {name}")
+    if not sources and chosen.needs_predictions:
+        raise ValueError(f"{name}: expected predictions files, got none")
+    if dataset is None and len(own) < max(1, len(sources)):
+        raise ValueError(
+            f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
+            + (" or name it for every file: FILE@FOLDER" if chosen.names_datasets else "")
+        )
+    return dataset or own[0]
+
+
+def _once_each(runs: Iterator[Run]) -> Iterator[Run]:
+    """Yield the runs; raise where a model has a configuration in two datasets."""
+    seen: dict[tuple[str, str], str] = {}
+    for run in runs:
+        if (run.model, run.config) in seen:
+            raise ValueError(
+                f"expected one data set per model and configuration, got "
+                f"{seen[run.model, run.config]!r} and {run.dataset!r} for {run.model!r} on "
+                f"{run.config}; name them apart: NAME=FILE@DATASET"
+            )
+        seen[run.model, run.config] = run.dataset
+        yield run
