@@ -16,7 +16,8 @@ from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
 from merge_metric.commands.agreement import agreement_command
-from merge_metric.commands.analyse import analyse_command, compare_command
+from merge_metric.commands.analyse import analyse_command
+from merge_metric.commands.compare import compare_command
 from merge_metric.commands.export import export_app
 from merge_metric.commands.predict import baseline_app, predict_command
 from merge_metric.commands.publish import publish_app

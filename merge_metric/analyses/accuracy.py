@@ -92,7 +92,7 @@ def accuracy(
     """
     rows = []
     for run in runs:
-        row = {"config": run.config, "model": run.model} | measures(run.counts)
+        row: Row = {"config": run.config, "model": run.model} | measures(run.counts)
         del row["curve"]
         row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
         if tests and run.model in tests:

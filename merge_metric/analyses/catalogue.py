@@ -62,7 +62,12 @@ def classes(
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
     from merge_metric.analyses.groups import word_classes
 
-    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    how = Contrast(
+        matched=matched,
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
     return word_classes(request.runs(), how), plot_contrasts
 
 
@@ -84,7 +89,12 @@ def mlms(
     from merge_metric.analyses.groups import PAPER, read_counterparts, source_mlms
 
     counterparts = read_counterparts(mlm_map or PAPER)
-    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    how = Contrast(
+        matched=matched,
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
     return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_contrasts
 
 
@@ -193,7 +203,7 @@ def overlap(request: Request, *, encoder: str | None = None) -> Made:
     )
 
     if request.sources:
-        pairs = map(pairs_of, request.runs(keep=("variant_ids",)))
+        pairs = (pairs_of(run) for run in request.runs(keep=("variant_ids",)))
     else:
         pairs = (read_pairs(request.dataset, config) for config in request.chosen_configs())
     return overlap(pairs, encode=load_encoder(encoder) if encoder else None), plot_overlap
@@ -248,5 +258,10 @@ def kinds(
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
     from merge_metric.analyses.groups import kinds
 
-    how = Contrast(matched, correctness_threshold, n_bootstrap, rng_seed)
+    how = Contrast(
+        matched=matched,
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
     return kinds(request.runs(), how), plot_contrasts

@@ -33,7 +33,7 @@ _DRAWN: Final = 2**22
 """Weights of a bootstrap held in memory at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
     """How groups are compared."""
 

@@ -333,8 +333,8 @@ def merge_rows(first: Rows, second: Rows, where: str) -> tuple[Rows, NDArray[np.
             seeds = pa.array([str(ids[n]) for n in np.flatnonzero(differs)])
             raise ValueError(
                 f"{where}: expected the same {what} of the seeds that both have, got others for "
-                f"{len(seeds):,} of {len(ids):,} seeds: {preview(seeds)}; are both files of the same "
-                f"model, in the same precision?"
+                f"{len(seeds):,} of {len(ids):,} seeds: {preview(seeds)}; are both files of the "
+                f"same model, in the same precision?"
             )
     a, b = _in_as_many_subsamples(parts, where)
     n_first = len(a.seed)

@@ -1,109 +1,105 @@
-"""The commands `compare` and `analyse`."""
+"""The command `analyse`; the analyses and their options come from the registry."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import logging
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import click
 import typer
 
-from merge_dataset.commands.check import OutputFormat, user_errors
+from merge_dataset.commands.command_line import (
+    AllowMissing,
+    Configs,
+    Given,
+    option,
+    options_of,
+    user_errors,
+    with_settings,
+)
+from merge_dataset.settings import setting
 from merge_metric.analyses import ANALYSES
 from merge_metric.analyses.registry import takers
+from merge_metric.commands.compare import read_threshold
 
 log = logging.getLogger(__name__)
 
-_PANEL: Final = "Options of single analyses"
+if TYPE_CHECKING:
+    AnalysisName = str
+else:
+    AnalysisName = Literal[tuple(ANALYSES)]
+
 _HELP: Final = 76
-"""Width of what the help shows as it is."""
+"""Width of text that the help shows as it is."""
 
 
-class TableFormat(StrEnum):
-    """How a table is written."""
-
-    text = "text"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
-    csv = "csv"
+def _analysis_option(default: Any, parameter: str, help: str, **more: Any) -> Any:
+    """Declare the option of a keyword-only parameter of analyses, whose names begin its help."""
+    panel = "Options of single analyses"
+    names = takers(parameter)
+    text = f"{names}: {help}" if help[0].islower() else help
+    return setting(default, text, commands="analyse", panel=panel, **more)
 
 
-Dataset = Annotated[Path, typer.Option(help="The dataset folder.")]
-Configs = Annotated[
-    list[str] | None,
-    typer.Option(help="Configuration, e.g. snli_nouns; may be repeated."),
-]
-AllowMissing = Annotated[
-    bool, typer.Option("--allow-missing", help="Leave out seeds that lack a prediction.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisOptions:
+    """Options of single analyses, by the names that their functions have for them."""
+
+    tests: tuple[str, ...] = _analysis_option(
+        (), "tests", "predictions for all test problems; may be repeated.", option="--test"
+    )
+    mlm_map: Path | None = _analysis_option(  # noqa: RUF009 - a field
+        None, "mlm_map", "a TOML file of models and MLMs; else the paper's."
+    )
+    matched: bool = _analysis_option(
+        False, "matched", "equally many variants of each group.", option="--matched"
+    )
+    top: int | None = _analysis_option(None, "top", "so many seeds.", minimum=1)
+    correctness_threshold: float | None = _analysis_option(
+        None,
+        "correctness_threshold",
+        "threshold of the differences; else 90.",
+        option="--ct",
+        metavar="PERCENT",
+    )
+    n_bootstrap: int | None = _analysis_option(
+        None, "n_bootstrap", "replicates for intervals.", minimum=0
+    )
+    rng_seed: int | None = _analysis_option(
+        None, "rng_seed", "Of whatever is random; else 0.", minimum=0
+    )
+    sizes: tuple[str, ...] = _analysis_option(
+        (),
+        "sizes",
+        "parameters of a model, such as bert=110M; may be repeated.",
+        option="--size",
+        metavar="NAME=NUMBER",
+    )
+    encoder: str | None = _analysis_option(
+        None,
+        "encoder",
+        "a sentence encoder, folder or Hub id, for distances.",
+        metavar="MODEL",
+    )
+    annotations: tuple[str, ...] = _analysis_option(
+        (),
+        "annotations",
+        "a session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated.",
+        metavar="PATH",
+    )
+    bins: int | None = _analysis_option(None, "bins", "bins of a signal; else 5.", minimum=2)
 
 
-def compare_command(
-    predictions: Annotated[
-        list[str], typer.Argument(help="Predictions files, FILE or NAME=FILE, of two models up.")
-    ],
-    dataset: Dataset,
-    config: Configs = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--format", help="How to write the figures.")
-    ] = OutputFormat.text,
-    allow_missing: AllowMissing = False,
-    n_bootstrap: Annotated[
-        int, typer.Option(min=1, help="Replicates for intervals; tests take more if need be.")
-    ] = 1000,
-    rng_seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
-    ct: Annotated[
-        float, typer.Option(metavar="PERCENT", help="Correctness threshold, 1 to 100.")
-    ] = 90,
-) -> None:
-    """Compare models on the same seeds: differences, p-values, ranks with ties.
-
-    Two tests for each pair of models, corrected for the number of pairs (Holm):
-    McNemar's on which seeds are answered right, and the paired bootstrap of SV
-    accuracy at --ct, by which models are ranked.
-
-    A model is called NAME, else what its file says, else like the file.
-
-    \b
-    Examples:
-      merge-nli compare bert.parquet roberta.parquet --dataset merge-nli
-
-    \b
-      merge-nli compare base=1.parquet large=2.parquet --dataset merge-nli
-        --config snli_nouns --ct 80 --format json
-    """  # \b is a mark of click: keep the lines that follow
-    with user_errors():
-        from merge_metric.compare import compare_files
-
-        comparisons = compare_files(
-            predictions,
-            dataset,
-            config or (),
-            allow_missing=allow_missing,
-            correctness_threshold=_threshold(ct),
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        if output is OutputFormat.json:
-            whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
-            typer.echo(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False))
-        else:
-            typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
-
-
+@with_settings
 def analyse_command(
     name: Annotated[
-        str,
+        AnalysisName,
         typer.Argument(
             metavar="NAME",
             help="What to find out; see the list above.",
-            click_type=click.Choice(list(ANALYSES)),
         ),
     ],
     predictions: Annotated[
@@ -113,94 +109,18 @@ def analyse_command(
             "FILE@DATASET.",
         ),
     ] = None,
+    *,
     dataset: Annotated[
-        Path | None, typer.Option(help="The dataset folder of the files that name none.")
+        Path | None, option("The dataset folder of the files that name none.")
     ] = None,
     config: Configs = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Also draw it, to a .png, .svg or .pdf file.")
-    ] = None,
+    out: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.")] = None,
     output: Annotated[
-        TableFormat, typer.Option("--format", help="How to write the table.")
-    ] = TableFormat.text,
+        Literal["text", "markdown", "latex", "json", "csv"],
+        option("How to write the table.", "--format"),
+    ] = "text",
     allow_missing: AllowMissing = False,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"{takers('tests')}: predictions for all test problems; may be repeated.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    mlm_map: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"{takers('mlm_map')}: a TOML file of models and MLMs; else the paper's.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    matched: Annotated[
-        bool,
-        typer.Option(
-            "--matched",
-            help=f"{takers('matched')}: equally many variants of each group.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False,
-    top: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"{takers('top')}: so many seeds.", rich_help_panel=_PANEL),
-    ] = None,
-    ct: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PERCENT",
-            help=f"{takers('correctness_threshold')}: threshold of the differences; else 90.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    n_bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help=f"{takers('n_bootstrap')}: replicates for intervals.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    rng_seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Of whatever is random; else 0.", rich_help_panel=_PANEL),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=NUMBER",
-            help=f"{takers('sizes')}: parameters of a model, such as bert=110M; may be repeated.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help=f"{takers('encoder')}: a sentence encoder, folder or Hub id, for distances.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    annotations: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH",
-            help=f"{takers('annotations')}: a session of merge-nli annotate, or answers as .jsonl or "
-            ".csv; may be repeated.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    bins: Annotated[
-        int | None,
-        typer.Option(
-            min=2, help=f"{takers('bins')}: bins of a signal; else 5.", rich_help_panel=_PANEL
-        ),
-    ] = None,
+    given: Annotated[Given, options_of(AnalysisOptions, "analyse")],
 ) -> None:
     """The papers' tables and figures, from predictions files.
 
@@ -243,37 +163,22 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
-    options = {
-        "tests": test or None,
-        "mlm_map": mlm_map,
-        "matched": matched or None,
-        "top": top,
-        "correctness_threshold": None if ct is None else _threshold(ct),
-        "n_bootstrap": n_bootstrap,
-        "rng_seed": rng_seed,
-        "sizes": size or None,
-        "encoder": encoder,
-        "annotations": annotations or None,
-        "bins": bins,
-    }
-    with user_errors(extra="embeddings" if encoder else ANALYSES[name].extra):
+    extra = "embeddings" if "encoder" in given else ANALYSES[name].extra
+    with user_errors(extra=extra):
         from merge_metric.analyses import analyse
         from merge_metric.tables.plots import check_output, save
 
         if out is not None:
             check_output(out)
+        if "correctness_threshold" in given:
+            given["correctness_threshold"] = read_threshold(given["correctness_threshold"])
         table, plot = analyse(
-            name,
-            predictions or (),
-            dataset,
-            config or (),
-            allow_missing=allow_missing,
-            **{key: value for key, value in options.items() if value is not None},
+            name, predictions or (), dataset, config or (), allow_missing=allow_missing, **given
         )
         if out is not None:
             save(plot(table), out)
             log.info("drawn: %s", out)
-        typer.echo(getattr(table, f"to_{output.value}")())
+        typer.echo(getattr(table, f"to_{output}")())
 
 
 def _listed() -> str:
@@ -290,9 +195,3 @@ def _listed() -> str:
 analyse_command.__doc__ = inspect.cleandoc(analyse_command.__doc__ or "").replace(
     "{analyses}", _listed()
 )
-
-
-def _threshold(value: float) -> int:
-    from merge_metric.seed_variant_accuracy.options import check_threshold
-
-    return check_threshold(int(value) if value.is_integer() else value)

@@ -11,7 +11,7 @@ from helpers.sensitivity_data import answer_rows, write_answers, write_source
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.analyses.catalogue import ANALYSES
+from merge_metric.analyses import ANALYSES
 
 README = (Path(__file__).parents[3] / "merge_metric" / "README.md").read_text(encoding="utf-8")
 

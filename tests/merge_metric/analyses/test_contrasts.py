@@ -16,16 +16,16 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import MLMS, answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
-from merge_metric.analyses.contrasts import difference, on_shared_seeds
-from merge_metric.analyses.source_mlms import (
-    GROUPS,
+from merge_metric.analyses.contrasts import Contrast, difference, on_shared_seeds
+from merge_metric.analyses.groups import (
+    ORIGINS,
     PAPER,
     Counterparts,
     origin,
     read_counterparts,
     source_mlms,
+    word_classes,
 )
-from merge_metric.analyses.word_classes import word_classes
 
 GroupOf = Callable[[Row], str | None]
 
@@ -87,7 +87,7 @@ def test_word_classes_against_the_oracle(regular: bool) -> None:
         else random_problems(rng, seeds=30, variants=(3, 9), subsamples=3)
     )
     rows = answered(rows, rng, 0.6)
-    table = word_classes([run(rows)], n_bootstrap=0)
+    table = word_classes([run(rows)], Contrast(n_bootstrap=0))
     pairs = ["noun & verb", "noun & adjective", "verb & adjective"]
     assert [row["contrast"] for row in table.rows] == [pair for pair in pairs for _ in range(2)]
     for row in table.rows:
@@ -116,7 +116,7 @@ def test_word_classes_by_hand() -> None:
         *hand(2, "noun", "C", "C", "NN"),  # nouns only: would lower their accuracy
         *hand(3, "adjective", "C", "C", "CC"),
     ]
-    table = word_classes([run(rows)], n_bootstrap=0)
+    table = word_classes([run(rows)], Contrast(n_bootstrap=0))
     noun, verb = table.rows
     assert (noun["contrast"], noun["group"], noun["n_seeds"]) == ("noun & verb", "noun", 2)
     assert (noun["seed_accuracy"], noun["variant_accuracy"]) == (0.5, 1.0)
@@ -181,9 +181,9 @@ def test_matching_undoes_the_effect_of_numbers() -> None:
         for word, n in (("noun", 12), ("verb", 3)):
             predictions = "".join("E" if rng.random() < 0.9 else "N" for _ in range(n))
             rows += hand(seed, word, "E", "E", predictions)
-    plain = word_classes([run(rows)], n_bootstrap=0, correctness_threshold=100).rows[1]
+    plain = word_classes([run(rows)], Contrast(n_bootstrap=0, correctness_threshold=100)).rows[1]
     matched = word_classes(
-        [run(rows)], n_bootstrap=0, correctness_threshold=100, matched=True
+        [run(rows)], Contrast(n_bootstrap=0, correctness_threshold=100, matched=True)
     ).rows[1]
     assert plain["difference"] > 0.3  # .9 ** 3 − .9 ** 12
     assert abs(matched["difference"]) < 0.12
@@ -232,9 +232,9 @@ def test_source_mlms_against_the_oracle() -> None:
     """On the seeds that have all four groups in a subsample."""
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
-    table = source_mlms([run(rows, "model")], {"model": BERT}, n_bootstrap=0)
-    assert [row["group"] for row in table.rows] == list(GROUPS)
-    exact = contrast(rows, GROUPS, origin_of)
+    table = source_mlms([run(rows, "model")], {"model": BERT}, Contrast(n_bootstrap=0))
+    assert [row["group"] for row in table.rows] == list(ORIGINS)
+    exact = contrast(rows, ORIGINS, origin_of)
     assert exact["equiv"]["seeds"]
     for row in table.rows:
         assert_row(row, exact[row["group"]], exact["equiv"])
@@ -264,7 +264,7 @@ def test_groups_and_models_that_are_not_there_are_left_out(
         for row in answered(random_dataset(rng, seeds=60), rng, 0.6)
     ]
     runs = [run(rows, "model"), run(rows, "other")]
-    table = source_mlms(runs, {"model": BERT}, n_bootstrap=0)
+    table = source_mlms(runs, {"model": BERT}, Contrast(n_bootstrap=0))
     assert [row["group"] for row in table.rows] == ["equiv", "multi", "one"]
     assert "model, snli: left out, as there are no variants of it: size" in caplog.text
     assert "not in the mapping to MLMs: other" in caplog.text

@@ -16,11 +16,8 @@ from helpers.analysed import answered, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
-from merge_metric.analyses.ablations import ablations
-from merge_metric.analyses.accuracy import accuracy, answered_right, subsample_scores
-from merge_metric.analyses.curves import curves
-from merge_metric.analyses.first_answers import first_answers
-from merge_metric.analyses.matching import matching
+from merge_metric.analyses.accuracy import accuracy, answered_right, first_answers, subsample_scores
+from merge_metric.analyses.curves import ablations, curves, matching
 from merge_metric.runs.run import Run
 
 SOURCES = ("snli", "mnli-m")

@@ -13,8 +13,7 @@ from helpers.tiny_models import sentences, tiny_model
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from merge_metric.analyses.distances import cosine_distances
-from merge_metric.analyses.encoders import load_encoder
+from merge_metric.analyses.overlap import cosine_distances, load_encoder
 
 TEXTS = [*sentences(12), "A dog.", "A dog runs in the park and another dog sleeps.", "A dog."]
 

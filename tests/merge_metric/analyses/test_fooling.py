@@ -14,9 +14,14 @@ from helpers.analysed import answered, run
 from helpers.metric_oracle import LABELS, problems, random_problems
 from helpers.sensitivity_data import write_answers
 
-from merge_metric.analyses.averages import over_configs, over_models, per_config, weighted_mean
-from merge_metric.analyses.fooling import fooling_rates
-from merge_metric.analyses.sizes import Size, parse_sizes, read_sizes, sizes
+from merge_metric.analyses.fooling import (
+    Size,
+    fooling_by_size,
+    fooling_rates,
+    parse_sizes,
+    read_sizes,
+)
+from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
 from merge_metric.runs.run import Run, Source
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
@@ -268,7 +273,7 @@ SIZES = {
 
 def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     """With rates and intervals as in the analysis of fooling rates."""
-    table = sizes(some_runs(), SIZES, n_bootstrap=20, rng_seed=1)
+    table = fooling_by_size(some_runs(), SIZES, n_bootstrap=20, rng_seed=1)
     assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
         (config, SIZES[model].family, model, SIZES[model].parameters)
         for config in ("snli", "mnli-m")

@@ -12,7 +12,8 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.kinds import kinds, merge_rows
+from merge_metric.analyses.contrasts import Contrast
+from merge_metric.analyses.groups import kinds, merge_rows
 from merge_metric.runs.run import Run
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
@@ -35,7 +36,7 @@ def test_by_hand() -> None:
     """Only seeds with both count; the first has fooling paraphrases, the second replacements."""
     replacements = problems("E E EEE", "N N NC", "C C EE")
     paraphrases = problems("E E EC", "N N NN")
-    table = kinds(both(replacements, paraphrases, subsamples=False), n_bootstrap=0)
+    table = kinds(both(replacements, paraphrases, subsamples=False), Contrast(n_bootstrap=0))
     first, second = table.rows
     assert (first["group"], second["group"]) == ("replacement", "paraphrase")
     assert (first["config"], first["contrast"]) == ("snli", "replacement & paraphrase")
@@ -64,7 +65,7 @@ def test_against_the_oracle(n_subsamples: int) -> None:
     ]
     shared = {row.seed_id for row in paraphrases}
     assert 5 < len(shared) < len(own)
-    table = kinds(both(replacements, paraphrases), n_bootstrap=0)
+    table = kinds(both(replacements, paraphrases), Contrast(n_bootstrap=0))
     of_shared = [row for row in replacements if row.seed_id in shared]
     for row, rows in zip(table.rows, (of_shared, paraphrases), strict=True):
         exact = oracle.averaged(rows)
@@ -85,7 +86,8 @@ def test_equally_many_of_both() -> None:
     paraphrases = problems(*["E E C"] * 200)
     runs = both(replacements, paraphrases, subsamples=False)
     plain, matched = (
-        kinds(runs, n_bootstrap=0, matched=chosen, rng_seed=1).rows for chosen in (False, True)
+        kinds(runs, Contrast(n_bootstrap=0, matched=chosen, rng_seed=1)).rows
+        for chosen in (False, True)
     )
     assert (plain[0][STRICT], plain[1][STRICT]) == (1, 1)
     assert matched[0]["variants_per_seed"] == 1
@@ -103,7 +105,7 @@ def test_every_model_and_source_with_both_is_contrasted() -> None:
         run(problems(*lines), "b", "snli", subsamples=False),
         run(problems(*lines), "b", "mnli-m_paraphrases", subsamples=False),
     ]
-    table = kinds(runs, n_bootstrap=5)
+    table = kinds(runs, Contrast(n_bootstrap=5))
     assert [(row["model"], row["config"], row["group"]) for row in table.rows] == [
         ("a", "snli", "replacement"),
         ("a", "snli", "paraphrase"),

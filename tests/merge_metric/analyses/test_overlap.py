@@ -13,9 +13,16 @@ from helpers.sensitivity_data import answer_rows, sentence, write_answers, write
 from numpy.typing import NDArray
 
 from merge_metric.analyses import overlap as overlap_module
-from merge_metric.analyses.distances import cosine_distances, histogram_divergence
-from merge_metric.analyses.overlap import overlap, pairs_of, read_pairs
-from merge_metric.analyses.token_overlap import fuzzy_match, n_common, tokens
+from merge_metric.analyses.overlap import (
+    cosine_distances,
+    fuzzy_match,
+    histogram_divergence,
+    n_common,
+    overlap,
+    pairs_of,
+    read_pairs,
+    tokens,
+)
 from merge_metric.runs.run import Source, read_runs
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")

@@ -20,15 +20,23 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from merge_metric.analyses.ablations import ablations, plot_ablations
-from merge_metric.analyses.accuracy import accuracy, plot_accuracy
-from merge_metric.analyses.contrasts import plot_contrasts
-from merge_metric.analyses.curves import curves, plot_curves
-from merge_metric.analyses.first_answers import first_answers, plot_first_answers
+from merge_metric.analyses.accuracy import (
+    accuracy,
+    first_answers,
+    plot_accuracy,
+    plot_first_answers,
+)
+from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+from merge_metric.analyses.curves import (
+    ablations,
+    curves,
+    matching,
+    plot_ablations,
+    plot_curves,
+    plot_matching,
+)
+from merge_metric.analyses.groups import Counterparts, source_mlms, word_classes
 from merge_metric.analyses.hardest import hardest, plot_hardest
-from merge_metric.analyses.matching import matching, plot_matching
-from merge_metric.analyses.source_mlms import Counterparts, source_mlms
-from merge_metric.analyses.word_classes import word_classes
 from merge_metric.runs.run import Run
 from merge_metric.tables import Table
 from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, save
@@ -178,7 +186,7 @@ def test_bars_stand_at_their_model(runs: list[Run]) -> None:
 
 def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
     """A colour per pair, whose second class is dashed; a panel per model and source."""
-    table = word_classes(runs, n_bootstrap=0)
+    table = word_classes(runs, Contrast(n_bootstrap=0))
     figure = drawn(plot_contrasts(table))
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["a on snli", "a on mnli-m", "b on snli", "b on mnli-m"]
@@ -196,7 +204,7 @@ def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
 def test_source_mlms_are_drawn(runs: list[Run]) -> None:
     """A line per group, each of its own colour and dashes."""
     bert = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
-    table = source_mlms(runs[:1], {"a": bert}, n_bootstrap=0)
+    table = source_mlms(runs[:1], {"a": bert}, Contrast(n_bootstrap=0))
     (axes,) = drawn(plot_contrasts(table)).axes
     assert [list(y) for y in lines(axes)] == [row["curve"] for row in table.rows]
     assert legend(axes.figure) == [row["group"] for row in table.rows]
@@ -322,16 +330,16 @@ def test_no_pyplot_and_no_settings_are_touched() -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
-from merge_metric.analyses import ablations, accuracy, curves, first_answers, hardest
+from merge_metric.analyses import accuracy, contrasts, curves, fooling, groups, hardest
+from merge_metric.analyses import measures, overlap, probabilities, rank_correlation, signals
+from merge_metric import tables
 from merge_metric.tables import plots as drawing
-from merge_metric.analyses import matching, source_mlms, word_classes, analyse
-from merge_metric.tables import table as tables
 from merge_metric.commands import analyse as cli
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 import matplotlib
 before = matplotlib.rcParams.copy()  # without finding a backend, which imports pyplot
 table = tables.Table("t", "T", (tables.Column("s", "s", "threshold"),), ({"model": "a", "s": 5.0},))
-figure = matching.plot_matching(table)
+figure = curves.plot_matching(table)
 drawing.save(figure, __import__("pathlib").Path(sys.argv[1]) / "a.svg")
 assert matplotlib.rcParams.copy() == before
 print("matplotlib.pyplot" in sys.modules)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.analyses import encoders
+from merge_metric.analyses import overlap
 
 REPLACED = ("E E EEE", "N N NC", "C C CN", "E N NN")
 OWN = {"a": ("E E EC", "N N NN", "C C CCC"), "b": ("E E EE", "N N NE", "C C N")}
@@ -205,7 +205,7 @@ def test_an_encoder_adds_distances(
         asked.append(name)
         return lambda texts: np.array([[len(text), text.count("now")] for text in texts], float)
 
-    monkeypatch.setattr(encoders, "load_encoder", load)
+    monkeypatch.setattr(overlap, "load_encoder", load)
     plot = tmp_path / "x.svg"
     more = ("--encoder", "org/some", "--format", "json", "--out", str(plot))
     rows = rows_of(analyse("overlap", *FILES, *more))

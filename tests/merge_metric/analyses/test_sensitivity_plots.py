@@ -14,13 +14,18 @@ from helpers.sensitivity_data import run_with_probabilities
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from merge_metric.analyses.confidence import confidence, plot_confidence
-from merge_metric.analyses.contrasts import plot_contrasts
-from merge_metric.analyses.fooling import fooling_rates, plot_fooling
-from merge_metric.analyses.kinds import kinds
+from merge_metric.analyses.contrasts import Contrast, plot_contrasts
+from merge_metric.analyses.fooling import (
+    Size,
+    fooling_by_size,
+    fooling_rates,
+    plot_fooling,
+    plot_sizes,
+    short,
+)
+from merge_metric.analyses.groups import kinds
 from merge_metric.analyses.overlap import Pairs, overlap, plot_overlap
-from merge_metric.analyses.shift import plot_shift, shift
-from merge_metric.analyses.sizes import Size, plot_sizes, short, sizes
+from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
 
@@ -93,7 +98,7 @@ def test_bars_without_intervals(runs: list[Run]) -> None:
 def test_sizes_are_lines_per_family(runs: list[Run]) -> None:
     """Both rates over the number of parameters, names at the upper line."""
     size_of = {"a": Size(10**8, "X"), "b": Size(10**7, "X"), "c": Size(10**9, "Y")}
-    table = sizes(runs, size_of, n_bootstrap=0)
+    table = fooling_by_size(runs, size_of, n_bootstrap=0)
     figure = drawn(plot_sizes(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
     for axes in figure.axes:
@@ -116,10 +121,10 @@ def test_sizes_are_lines_per_family(runs: list[Run]) -> None:
 
 def test_one_model_of_one_size(runs: list[Run]) -> None:
     """A dot is a figure, too, also where no seed is right."""
-    drawn(plot_sizes(sizes(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)))
+    drawn(plot_sizes(fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)))
     rows = [{**row, RATES[0]: None, RATES[1]: None} for row in
-            sizes(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0).rows]  # fmt: skip
-    table = sizes(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)
+            fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0).rows]  # fmt: skip
+    table = fooling_by_size(runs[:1], {"a": Size(5, "X")}, n_bootstrap=0)
     drawn(plot_sizes(type(table)(table.name, table.title, table.columns, tuple(rows))))
     assert [short(n) for n in (999, 999_400, 999_999)] == ["999", "999K", "1M"]
 
@@ -193,7 +198,7 @@ def test_kinds_are_drawn_as_contrasts() -> None:
     rng = random.Random(7)
     problems = answered(random_problems(rng, seeds=20, variants=(2, 5)), rng, 0.7)
     both = [run(problems, "m", c, subsamples=False) for c in ("snli", "snli_paraphrases")]
-    table = kinds(both, n_bootstrap=0)
+    table = kinds(both, Contrast(n_bootstrap=0))
     (axes,) = drawn(plot_contrasts(table)).axes
     assert legend(axes.figure) == ["replacement", "paraphrase"]  # type: ignore[arg-type]
 

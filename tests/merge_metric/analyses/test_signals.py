@@ -27,7 +27,6 @@ from typer.testing import CliRunner, Result
 
 from generation.cli import app
 from merge_metric.analyses.contrasts import seed_weights
-from merge_metric.analyses.observed import Signal
 from merge_metric.analyses.rank_correlation import (
     pooled,
     spearman,
@@ -35,7 +34,7 @@ from merge_metric.analyses.rank_correlation import (
     weighted_spearman,
     within_seeds,
 )
-from merge_metric.analyses.signals import ALL, NONE, bins_of
+from merge_metric.analyses.signals import ALL, NONE, Signal, bins_of
 
 N_BOOTSTRAP = 60
 SIGNALS = ("log_odds", "mlm_count", "zipf_frequency", "number_changed", "article_fits")

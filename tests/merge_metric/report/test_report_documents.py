@@ -13,7 +13,7 @@ from helpers.report_data import EVIL, write_predictions
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.analyses.analyse import Options, analyse
+from merge_metric.analyses import analyse
 from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence, gather
 from merge_metric.report.facts import dataset_facts, model_text
@@ -143,7 +143,7 @@ def test_hardest_as_the_analysis_has_them(
         [*case.files[:2], str(strong)],
         case.folder,
         ["snli"],
-        options=Options(top=20),
+        top=20,
     )
     keys = ("seed_id", "variants_right", "premise", "gold")
     reported = tables(evidence, sources)[-1].rows

@@ -1,0 +1,108 @@
+"""An analysis is added in one place: CONTRIBUTING.md's example, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.analysed import answered, random_dataset, write_dataset, write_predictions
+
+from merge_metric.analyses import ANALYSES, analyse
+from merge_metric.analyses.registry import takers
+
+ROOT = Path(__file__).parents[3]
+
+MODULE = """
+from merge_metric.analyses.measures import RUN_COLUMNS, measure_columns, measures
+from merge_metric.tables import Column, Table
+from merge_metric.tables.plots import bar_panels
+
+def seed_table(runs, top):
+    rows = [{"config": r.config, "model": r.model} | measures(r.counts) for r in runs]
+    columns = (*RUN_COLUMNS, Column("n_seeds", "seeds", "count"), *measure_columns((90,)))
+    return Table("seeds", "Seeds of each model", columns, tuple(rows[:top]))
+
+def plot_seeds(table):
+    return bar_panels(table, {"seeds": "seed_accuracy"}, "accuracy, %")
+"""
+
+PROGRAM = """
+import json, sys
+from typer.testing import CliRunner
+
+{example}
+
+from generation.cli import app
+
+runner = CliRunner()
+results = [runner.invoke(app, arguments) for arguments in json.load(sys.stdin)]
+print(json.dumps([[result.exit_code, result.stdout, result.stderr] for result in results]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset, the predictions of two models, and the module of the example."""
+    folder = tmp_path_factory.mktemp("registry")
+    rng = random.Random(3)
+    rows = answered(random_dataset(rng, seeds=12), rng, 0.5)
+    write_dataset(folder / "merge-nli", rows)
+    for name in ("a", "b"):
+        write_predictions(folder / f"{name}.parquet", rows)
+    (folder / "my_seeds.py").write_text(MODULE)
+    return folder
+
+
+def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
+    """In the help, with its options; as text, JSON and a drawing; other options are refused."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(@analysis.*?)```", page, flags=re.DOTALL)
+    example = example.replace("merge_metric.analyses.seeds", "my_seeds")
+    imports = "from merge_metric.analyses import Request, analysis\nMade = tuple\n"
+    files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
+    commands = [
+        ["analyse", "--help"],
+        ["analyse", "seeds", *files],
+        ["analyse", "seeds", *files, "--format", "json", "--top", "1", "--out", "seeds.svg"],
+        ["analyse", "seeds", *files, "--matched"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(example=imports + example)],
+        cwd=folder,
+        input=json.dumps(commands),
+        env={"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "120", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    shown, text, as_json, refused = json.loads(done.stdout.splitlines()[-1])
+    assert "seeds how many seeds a model was asked about (figure 0)" in " ".join(shown[1].split())
+    assert "hardest, seeds: so many seeds." in " ".join(shown[1].replace("│", " ").split())
+    assert text[:2] == [0, text[1]], text[2]
+    assert text[1].splitlines()[2].split() == ["source", "model", "seeds", "S", "var.acc", "SV@90"]
+    assert [row["model"] for row in json.loads(as_json[1])["rows"]] == ["a"]
+    assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert refused[0] == 2
+    assert "seeds: expected options out of top, got matched" in refused[2]
+
+
+def test_an_unknown_analysis_is_refused(folder: Path) -> None:
+    """With the names of all."""
+    with pytest.raises(ValueError, match=r"out of accuracy, curves, .*, kinds, got 'seeds'"):
+        analyse("seeds", [str(folder / "a.parquet")], folder / "merge-nli")
+
+
+def test_every_analysis_says_what_papers_or_we_show() -> None:
+    """Summaries are no sentences, so that they fit a list; options are those of functions."""
+    for name, each in ANALYSES.items():
+        assert each.name == name == name.lower()
+        assert not each.summary.endswith(".")
+    assert takers("matched") == "classes, mlms, kinds"
+    assert takers("nothing") == ""
