@@ -86,13 +86,9 @@ class _OptionsOf:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Make a parameter for each of them, as Typer reads it."""
+        types = types_of(self.settings)
         return [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=self._default(field, setting),
-                annotation=Annotated[self._type(field, setting), _option(setting)],
-            )
+            self._parameter(field, setting, types[field.name])
             for field, setting in self.declared.items()
         ]
 
@@ -116,19 +112,24 @@ class _OptionsOf:
             given[field.name] = tuple(value) if isinstance(value, list) else value
         return given
 
-    def _type(self, field: Field[Any], setting: Setting) -> Any:
-        hint = types_of(self.settings)[field.name]
+    def _parameter(self, field: Field[Any], setting: Setting, annotation: Any) -> inspect.Parameter:
         if setting.parse is not None:
-            hint = list[str] if setting.repeated else str
-        elif get_origin(hint) is tuple:
-            hint = list[str]
-        return hint if self._default(field, setting) is not None else hint | None
-
-    def _default(self, field: Field[Any], setting: Setting) -> Any:
+            annotation = list[str] if setting.repeated else str
+        elif get_origin(annotation) is tuple:
+            annotation = list[str]
+        default: Any = None
         if _is_required(field):
-            return inspect.Parameter.empty
-        plain = setting.parse is None and not isinstance(field.default, tuple)
-        return field.default if self.defaults and plain else None
+            default = inspect.Parameter.empty
+        elif self.defaults and setting.parse is None and not isinstance(field.default, tuple):
+            default = field.default
+        return inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[
+                annotation | None if default is None else annotation, _option(setting)
+            ],
+        )
 
 
 def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
