@@ -1,25 +1,104 @@
-"""Models compared on the same seeds: paired differences, corrected p-values, ranks with ties."""
+"""Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables.
+
+A figure is compared by its place in `COMPARED`; its formula and heading are in the metric's
+catalogue. Another test of a pair is computed in `_pair_rows` and shown in `_pairs_table`.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from merge_metric.comparison import ALPHA, FIGURES, Comparison, models_table, pairs_table
 from merge_metric.runs.run import Run, by_config, on_common_seeds, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, compare_all, holm
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.seed_variant_accuracy.signature import render, signature
+from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
 
+ALPHA: Final = 0.05
+"""Level of the tests, over all pairs of models together."""
+
+RULE: Final = (
+    "Ranks by SV@{ct}: two models tie where their difference is not significant. A model's best "
+    "rank is one more than there are significantly better models; its worst rank leaves room "
+    "for the significantly worse ones alone."
+)
+
+COMPARED: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Keys of the figures that are compared."""
+
+DECISIVE: Final = "seed_variant_accuracy"
+"""The figure that models are ranked by."""
+
 _MARGIN: Final = 5
 """How many replicates may contradict a difference that is still significant, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models on one configuration."""
+
+    config: str
+    models: Table
+    """Best first."""
+    pairs: Table
+    """The better of two first."""
+    signature: str
+
+    def ranking(self) -> Table:
+        """Show ranks and the figure that decides them alone."""
+        return replace(
+            self.models,
+            name="ranking",
+            columns=tuple(c for c in self.models.columns if c.key in ("rank", "model", DECISIVE)),
+            notes=self.models.notes[-1:],
+        )
+
+    def neighbours(self) -> Table:
+        """Show only the pairs of models that follow one another in the ranking."""
+        order = [row["model"] for row in self.models.rows]
+        following = set(pairwise(order))
+        rows = tuple(row for row in self.pairs.rows if (row["a"], row["b"]) in following)
+        return replace(
+            self.pairs,
+            rows=rows,
+            title="Differences: each model less the next in the ranking",
+            notes=(
+                *self.pairs.notes,
+                f"Shown are {len(rows)} of {len(self.pairs.rows)} pairs.",
+            ),
+        )
+
+    def to_text(self) -> str:
+        """Render both tables and the signature."""
+        parts = (self.models.to_text(), self.pairs.to_text(), f"signature: {self.signature}")
+        return "\n\n".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Make plain values for JSON."""
+        return {
+            "config": self.config,
+            "models": self.models.as_dict(),
+            "pairs": self.pairs.as_dict(),
+            "signature": self.signature,
+        }
 
 
 def compare_files(
@@ -35,7 +114,7 @@ def compare_files(
     """Compare models on the configurations that all of them have predictions for.
 
     Args:
-        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.parse_source`).
+        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.run.parse_source`).
         dataset: The dataset folder.
         configs: Configurations; by default what the files are for.
         allow_missing: Compare on the seeds of which no model's prediction is missing.
@@ -113,8 +192,8 @@ def compare_models(
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     return Comparison(
         config=config,
-        models=models_table(title, models, correctness_threshold),
-        pairs=pairs_table(pairs, correctness_threshold, replicates),
+        models=_models_table(title, models, correctness_threshold),
+        pairs=_pairs_table(pairs, correctness_threshold, replicates),
         signature=render(parts),
     )
 
@@ -149,7 +228,7 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
 
 
 def _shared(runs: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
-    """The configurations of which all models have runs."""
+    """Find the configurations of which all models have runs."""
     if shared := [config for config in runs if len(runs[config]) == len(names)]:
         for config in runs.keys() - shared:
             log.warning("%s is not compared: not all models have predictions for it", config)
@@ -179,7 +258,7 @@ def _pair_rows(
     for (i, j), p_mcnemar, p_sv in zip(compared, mcnemar, sv, strict=True):
         result = compared[i, j]
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
-        for key in FIGURES:
+        for key in COMPARED:
             row |= {key: result[key]["difference"], f"{key}_ci": _bounds(result[key]["ci"])}
         rows.append(
             row
@@ -208,7 +287,7 @@ def _model_rows(
         summary = summarise(counts[name], **options)
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
         row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
-        for key in FIGURES:
+        for key in COMPARED:
             row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     return rows
@@ -216,3 +295,57 @@ def _model_rows(
 
 def _bounds(bounds: list[float | None]) -> list[float | None] | None:
     return None if None in bounds else bounds
+
+
+# --- Tables ---
+
+
+def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int) -> Table:
+    """Make the table with a row per model, the best first: figures with `_ci`, `rank`."""
+    return Table(
+        name="models",
+        title=title,
+        columns=(
+            Column("rank", "rank"),
+            Column("model", "model"),
+            *_figure_columns(ct),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "In percent, with 95 % intervals by bootstrap over seeds; r_r and r_s: lower is "
+            "better.",
+            RULE.format(ct=ct),
+        ),
+    )
+
+
+def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int) -> Table:
+    """Make the table with a row per pair: differences with `_ci`, corrected p-values."""
+    return Table(
+        name="pairs",
+        title="Differences: the first model less the second",
+        columns=(
+            Column("a", "first"),
+            Column("b", "second"),
+            *_figure_columns(ct, difference=True),
+            Column("mcnemar_p_value_holm", "p of S", "p_value"),
+            Column("seed_variant_accuracy_p_value_holm", f"p of SV@{ct}", "p_value"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"In percentage points, with 95 % intervals: paired bootstrap over seeds, "
+            f"{replicates:,} replicates.",
+            f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
+            f"paired bootstrap. Two-sided{_corrected(len(rows))}; significant at {ALPHA} or less.",
+        ),
+    )
+
+
+def _corrected(n_pairs: int) -> str:
+    if n_pairs == 1:
+        return ""
+    return f", each corrected by Holm's method over all {n_pairs} pairs, which intervals are not"
+
+
+def _figure_columns(ct: int, *, difference: bool = False) -> list[Column]:
+    return [figure_column(CATALOGUE[key].at(ct), difference=difference) for key in COMPARED]

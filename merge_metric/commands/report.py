@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from merge_dataset.commands.check import user_errors
-
-
-class ReportFormat(StrEnum):
-    """What a report is written as."""
-
-    html = "html"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
+from merge_metric.report import ReportFormat
 
 
 def report_command(
@@ -69,7 +60,7 @@ def report_command(
     """  # \b is a mark of click: keep the lines that follow
     with user_errors(extra="report"):
         from merge_metric.report.evidence import gather
-        from merge_metric.report.write import format_of, write_report
+        from merge_metric.report.write import format_of, write_pictures, write_report
 
         output = output or format_of(out)
         evidence = gather(
@@ -82,8 +73,6 @@ def report_command(
             rng_seed=rng_seed,
         )
         if figures is not None:
-            from merge_metric.report.pictures import write_pictures
-
             for file in write_pictures(evidence, figures):
                 typer.echo(file)
         write_report(evidence, out, output, max_variants=max_variants)

@@ -1,4 +1,20 @@
-"""Models' predictions → one report: HTML that opens offline, Markdown, LaTeX, JSON.
+"""The report: one page that opens offline, or its tables as Markdown, LaTeX or JSON.
 
-See `evidence.gather` for what is put together, `write.write_report` for the file.
+`evidence` gathers what was measured, `seeds` the problems with votes and answers, `sections` and
+`classes` make tables, `wording` sentences, `page` the HTML, `write` the file in each format.
 """
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["ReportFormat"]
+
+
+class ReportFormat(StrEnum):
+    """Formats that a report is written in."""
+
+    html = "html"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"

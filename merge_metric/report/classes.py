@@ -8,27 +8,21 @@ from typing import Any, Final, NamedTuple
 
 from merge_dataset.schema import PARAPHRASE, VARIANT_CLASSES, parse_config_name
 from merge_metric.analyses.contrasts import difference
-from merge_metric.comparison import FIGURES
-from merge_metric.report.columns import MATCHING, SEED, Result
+from merge_metric.compare import COMPARED
 from merge_metric.runs.run import shared_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Kind, Table
+from merge_metric.tables import Column, Table, figure_column
+
+Result = Mapping[str, Any]
+"""A result of `scoring.score`, or one of its groups."""
 
 WORDS: Final = "all words"
-"""What the word classes together are called."""
+"""Name of all word classes together."""
 
 _CT: Final = 90
-"""Of the SV accuracy shown, which is the metric's own default."""
-
-_HEADS: Final = {
-    "variant_accuracy": "var.acc",
-    "seed_variant_accuracy": f"SV@{_CT}",
-    "relaxed_fooling_rate": "r_r",
-    "strict_fooling_rate": "r_s",
-    SEED.key: SEED.head,
-    MATCHING.key: MATCHING.head,
-}
+"""Threshold of the SV accuracy shown, the metric's own default."""
 
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
@@ -55,7 +49,7 @@ class Classes:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All of them."""
+        """The table of classes, then the contrasts."""
         return (self.table, *self.contrasts)
 
 
@@ -114,7 +108,7 @@ def classes_of(
 
 
 def _class_rows(scored: Mapping[str, Mapping[str, Scored]]) -> Iterator[Mapping[str, Any]]:
-    """Model by model, its classes in their usual order."""
+    """Yield each model's classes in their usual order, model by model."""
     found: dict[str, dict[str, tuple[Result, float]]] = {}
     for config, models in scored.items():
         for model, each in models.items():
@@ -145,7 +139,7 @@ def _contrast(
     n_bootstrap: int,
     rng_seed: int,
 ) -> Table:
-    """Both kinds of variants on the seeds that have both: nothing but the variants differs."""
+    """Compare both kinds of variants on the seeds that have both, so that nothing else differs."""
     rows: list[Mapping[str, Any]] = []
     for model, first in scored[replacements].items():
         if not (second := scored[paraphrases].get(model)):
@@ -177,18 +171,17 @@ def _contrast(
 
 
 def _columns(key: str, heading: str) -> tuple[Column, ...]:
-    kinds: dict[str, Kind] = {MATCHING.key: "threshold"}
     return (
         Column("model", "model"),
         Column(key, heading),
         Column("n_seeds", "seeds", "count"),
         Column("variants_per_seed", "per seed", "threshold"),
-        *(Column(of, _HEADS[of], kinds.get(of, "share"), f"{of}_ci") for of in FIGURES),
+        *(figure_column(CATALOGUE[key].at(_CT)) for key in COMPARED),
     )
 
 
 def _values(result: Result, per_seed: float) -> dict[str, Any]:
-    """What columns show, as results have it."""
-    keys = ["n_seeds", "n_variants", *(name for key in FIGURES for name in (key, f"{key}_ci"))]
+    """Take the values that columns show from a result."""
+    keys = ["n_seeds", "n_variants", *(name for key in COMPARED for name in (key, f"{key}_ci"))]
     values = {key: result[key] for key in keys if key in result}
     return values | {"variants_per_seed": per_seed}

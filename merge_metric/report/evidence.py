@@ -1,4 +1,4 @@
-"""What a report is about: models, the dataset, every model's figures on it, compared."""
+"""Evidence of a report: models, the dataset, every model's figures on it, compared."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
-from merge_metric.compare import compare_models
-from merge_metric.comparison import Comparison
-from merge_metric.report.classes import Classes, Scored, classes_of, variants_per_seed
-from merge_metric.report.columns import Result
+from merge_metric.compare import Comparison, compare_models
+from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
 from merge_metric.runs.join import check_configurations, choose
 from merge_metric.runs.run import (
     Model,
@@ -41,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of a configuration's variants: all, of a word class, or with a gold label."""
+    """A part of a configuration's variants: all, a word class, or a gold label."""
 
     key: str
     title: str
@@ -52,7 +50,7 @@ class Part:
 
     @property
     def some_result(self) -> Result:
-        """A result that says how much there is: that of most seeds."""
+        """Find a result that says how much there is: the one with most seeds."""
         return max((r for r in self.results if r), key=lambda r: int(r["n_seeds"]))
 
 
@@ -94,7 +92,7 @@ class Configuration:
         return list(dict.fromkeys(result["signature"] for result in self.scored))
 
     def parts(self) -> list[Part]:
-        """All variants, then by word class where there are several, then by label."""
+        """List all variants, then word classes where there are several, then labels."""
         word_classes = [(r or {}).get("by_group", {}).get("word_class", {}) for r in self.results]
         labels = [r["by_label"] if r else {} for r in self.results]
         found = {name for classes in word_classes for name in classes}
@@ -107,13 +105,13 @@ class Configuration:
         ]
 
     def parts_by(self, kind: str) -> list[Part]:
-        """Those of `word_class` or `label`."""
+        """List the parts by `word_class` or by `label`."""
         return [part for part in self.parts() if part.kind == kind]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a report shows, but for the texts of problems."""
+    """Everything that a report shows, but for the texts of problems."""
 
     title: str
     folder: Path
@@ -127,7 +125,7 @@ class Evidence:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of all problems."""
+        """The labels of all problems."""
         return self.configurations[0].labels if self.configurations else LABELS
 
     @property
@@ -137,7 +135,7 @@ class Evidence:
 
     @property
     def names(self) -> list[str]:
-        """Of the models, in the order given."""
+        """Names of the models, in the order given."""
         return [model.name for model in self.models]
 
     @property
@@ -164,7 +162,7 @@ def gather(
     """Read predictions and score them.
 
     Args:
-        files: Predictions files, each as FILE or NAME=FILE; see `models.read_models`.
+        files: Predictions files, each as FILE or NAME=FILE; see `runs.run.read_models`.
         folder: The dataset folder.
         configs: Configurations to score; by default what each file is complete for.
         title: Of the report.
@@ -222,7 +220,7 @@ def gather(
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:
-    """Whatever it says: other programs than MERE make datasets too."""
+    """Read a JSON object of any keys: other programs than MERE make datasets too."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -336,13 +334,13 @@ def _parts(
 
 
 def _title(models: Sequence[Model], configurations: Sequence[Configuration]) -> str:
-    """Such as: 4 models on snli and mnli-m."""
+    """Make a title such as "4 models on snli and mnli-m"."""
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return f"{who} on {joined([c.name for c in configurations])}"
 
 
 def joined(names: Sequence[str]) -> str:
-    """Names in a sentence.
+    """Join names in a sentence.
 
     >>> joined(["a", "b", "c"])
     'a, b and c'

@@ -1,4 +1,8 @@
-"""The report as one HTML file: it opens from disk, and can reach nothing else."""
+"""The report as one HTML file: it opens from disk, and can reach nothing else.
+
+The SV curves are drawn twice: by a script, to be hovered over, and here as small static drawings
+for the breakdowns, for print and for readers without JavaScript (`panel_lines`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
@@ -13,37 +18,47 @@ import jinja2
 from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
-from merge_metric.comparison import DECISIVE, Comparison
-from merge_metric.report import columns
-from merge_metric.report.columns import Column, Result, cell, interval, number
-from merge_metric.report.embed import embed
+from merge_metric.compare import DECISIVE, Comparison
+from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part, joined
-from merge_metric.report.facts import dataset_facts, model_text
-from merge_metric.report.findings import findings
-from merge_metric.report.panels import lines
-from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.styles import style
-from merge_metric.report.tables import FEW
+from merge_metric.report.sections import FEW, SHIFT
+from merge_metric.report.seeds import SourceSeeds, embed_source
+from merge_metric.report.wording import (
+    BREAKDOWN,
+    HEADLINE,
+    MATCHING,
+    RELAXED,
+    SEED,
+    STRICT,
+    cell,
+    dataset_facts,
+    definitions,
+    findings,
+    interval,
+    lede,
+    model_text,
+    number,
+)
+from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.tables import initials
+from merge_metric.tables.plots import PALETTE
 
 STYLES: Final = ("uPlot.min.css", "report.css")
 SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js")
 """In the order in which they run; each on its own."""
 
 Row = Mapping[str, Any]
-"""Of a table."""
+"""A row of a table."""
 
 HEAT_STEPS: Final = 9
 
-SHIFT_KEYS: Final = (
-    "jsd_changed",
-    "jsd_unchanged",
-    "ks_changed",
-    "ks_unchanged",
-    "sigma_seeds",
-    "sigma_changed",
-    "sigma_unchanged",
-)
+_LABELS: Final = {
+    "variant_accuracy": "Variants",
+    "relaxed_fooling_rate": "relaxed",
+    "strict_fooling_rate": "strict",
+}
+"""Words in place of a symbol, where a figure stands alone."""
 
 
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
@@ -74,20 +89,20 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             uplot_licence=_asset("uPlot.LICENSE"),
             data=data,
             sampled=sampled,
-            headline_columns=columns.HEADLINE,
-            breakdown_columns=columns.BREAKDOWN,
-            matching=columns.MATCHING,
-            seed=columns.SEED,
-            sv90=columns.sv_column(90),
-            relaxed=columns.RELAXED,
-            strict=columns.STRICT,
+            headline_columns=HEADLINE,
+            breakdown_columns=BREAKDOWN,
+            matching=MATCHING,
+            seed=SEED,
+            sv90=sv_at(90),
+            relaxed=RELAXED,
+            strict=STRICT,
             lede=lede(evidence),
-            definitions=columns.definitions(
+            definitions=definitions(
                 replacements=evidence.has_replacements,
                 paraphrases=evidence.has_paraphrases,
                 is_nli=evidence.is_nli,
             ),
-            shift_keys=SHIFT_KEYS,
+            shift_keys=tuple(SHIFT),
             heat_range=(low, high),
             heat_parts=heat_parts,
             heat_step=lambda result: heat_step(result, low, high),
@@ -100,11 +115,13 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             signed=lambda configuration, signature: _signed(evidence, configuration, signature),
             is_best=is_best,
             findings=findings,
-            lines=lines,
+            lines=panel_lines,
             style_of=style,
             comparison_rows=comparison_rows,
             decisive=DECISIVE,
             cell=cell,
+            head=head,
+            label=label,
             number=number,
             interval=interval,
             fraction=lambda value: "–" if value is None else f"{value:.3f}",
@@ -113,23 +130,14 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     )
 
 
-def lede(evidence: Evidence) -> str:
-    """What seeds and variants are, according to the kinds of variants that there are."""
-    text = f"{columns.seed_is(is_nli=evidence.is_nli)[:-1]}. Each of its variants "
-    replaces = "replaces one word that premise and hypothesis share by another that fits both"
-    if not evidence.is_nli:
-        replaces = "replaces one word that its texts share by another that fits all of them"
-    paraphrases = "paraphrases its hypothesis as a whole"
-    if not evidence.has_paraphrases:
-        text += replaces
-    elif evidence.has_replacements:
-        text += f"{replaces}, or {paraphrases}"
-    else:
-        text += paraphrases
-    return (
-        f"{text}; the gold label stays. A model that solves a seed by understanding it solves its "
-        f"variants too."
-    )
+def head(figure: Figure) -> str:
+    """Find the heading of a figure's column, below "accuracy on" or another group."""
+    return figure.heading if figure.symbol else _LABELS.get(figure.key, figure.heading)
+
+
+def label(figure: Figure) -> str:
+    """Find the word beside a single figure."""
+    return _LABELS.get(figure.key, figure.heading)
 
 
 def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
@@ -157,7 +165,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
         for configuration in evidence.configurations
         for part in heat_parts(configuration)
         for result in part.results
-        if result and (value := cell(result, columns.MATCHING).value) is not None
+        if result and (value := cell(result, MATCHING).value) is not None
     ]
     low, high = (int(bound // 10 * 10) for bound in (min(values), max(values) + 9.999))
     return low, max(high, low + 10)
@@ -165,7 +173,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
 
 def heat_step(result: Result | None, low: int, high: int) -> str:
     """The class of a cell's colour: h0, the palest, to h8."""
-    value = cell(result, columns.MATCHING).value if result else None
+    value = cell(result, MATCHING).value if result else None
     if value is None:
         return "none"
     return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
@@ -185,14 +193,14 @@ def comparison_rows(
     ]
 
 
-def is_best(results: Sequence[Result | None], result: Result, column: Column) -> bool:
+def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
     """Whether a figure, as shown, is the best of several models."""
     scored = [each for each in results if each]
-    values = [round(v, 1) for r in scored if (v := cell(r, column).value) is not None]
-    mine = cell(result, column).value
+    values = [round(v, 1) for r in scored if (v := cell(r, figure).value) is not None]
+    mine = cell(result, figure).value
     if mine is None or len(scored) < 2:
         return False
-    return round(mine, 1) == (min(values) if column.falling else max(values))
+    return round(mine, 1) == (max(values) if figure.higher_is_better else min(values))
 
 
 def _environment() -> jinja2.Environment:
@@ -266,3 +274,145 @@ def _signed(evidence: Evidence, configuration: Configuration, signature: str) ->
             if result and result["signature"] == signature
         ]
     )
+
+
+# --- Data for the scripts ---
+
+
+def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
+    """Pack figures, in percent, and problems as small as they go; `assets/*.js` read them."""
+    return {
+        "labels": list(evidence.labels),
+        "letters": list(initials(evidence.labels)),
+        "models": evidence.names,
+        "columns": [
+            {"key": f.key, "head": head(f), "name": f.name, "meaning": f.explanation}
+            for f in HEADLINE
+        ],
+        "configs": [
+            {"name": c.name, "parts": [_part(part) for part in c.parts()]}
+            for c in evidence.configurations
+        ],
+        "sources": [embed_source(source) for source in sources],
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    return {
+        "key": part.key,
+        "title": part.title,
+        "kind": part.kind,
+        "results": [result and _result(result) for result in part.results],
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve."""
+    curve = result["sv_curve"]
+    sides = [side for side in ("accuracy", "low", "high") if side in curve]
+    return {
+        "n": [result["n_seeds"], result["n_variants"]],
+        "figures": [
+            [None if value is None else round(value, 2) for value in cell(result, figure)]
+            for figure in HEADLINE
+        ],
+        "curve": [[round(100 * share, 2) for share in curve[side]] for side in sides],
+    }
+
+
+# --- How models are told apart ---
+
+DASHES: Final = ((), (8, 3), (2, 2.5), (10, 3, 2, 3))
+"""In pixels; as many kinds as in `tables.plots.DASHES`, so that plots look alike."""
+
+MARKERS: Final = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
+    "M-3.5-3.5h7v7h-7Z",
+    "M0-4.8L4.5 3.6h-9Z",
+    "M0-5.2L5.2 0L0 5.2L-5.2 0Z",
+    "M0 4.8L4.5-3.6h-9Z",
+)
+"""SVG paths about the origin: circle, square, triangle, diamond, triangle on its tip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colour, dashes in pixels and marker (an SVG path) of a model's line."""
+
+    colour: str
+    dash: tuple[float, ...]
+    marker: str
+
+
+def style(position: int) -> Style:
+    """Choose the style of a model, different from those of 139 others.
+
+    >>> style(1)
+    Style(colour='#D55E00', dash=(8, 3), marker='M-3.5-3.5h7v7h-7Z')
+    """
+    return Style(
+        PALETTE[position % len(PALETTE)],
+        DASHES[position % len(DASHES)],
+        MARKERS[position % len(MARKERS)],
+    )
+
+
+# --- Small drawings of curves ---
+
+ACROSS: Final = 2.0
+"""Units of a drawing per percent of the threshold."""
+
+UP: Final = 1.4
+"""Units of a drawing per percent of accuracy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A model's curve in a drawing of 100 × 100 percent, its origin at the top left, in units."""
+
+    style: Style
+    path: str
+    seed_accuracy: float
+    """Height of S."""
+    matching: float | None
+    """Position of MC along the thresholds."""
+
+
+def panel_lines(results: Sequence[Result | None]) -> list[Line]:
+    """Draw the curves of those models that have a result."""
+    return [
+        Line(
+            style=style(position),
+            path=step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
+            seed_accuracy=_height(cell(result, SEED)),
+            matching=_along(cell(result, MATCHING).value),
+        )
+        for position, result in enumerate(results)
+        if result
+    ]
+
+
+def step_path(curve: Sequence[float]) -> str:
+    """Make the SVG path of a step curve: the value at CT holds for thresholds above CT − 1.
+
+    >>> step_path([100.0, 100.0, 62.5])
+    'M0 0H4V52.5H6'
+    """
+    heights = [_plain(UP * (100 - value)) for value in curve]
+    path = [f"M0 {heights[0]}"]
+    for threshold, (height, before) in enumerate(zip(heights[1:], heights, strict=False), start=1):
+        if height != before:
+            path.append(f"H{_plain(ACROSS * threshold)}V{height}")
+    return "".join([*path, f"H{_plain(ACROSS * len(curve))}"])
+
+
+def _height(value: Estimate) -> float:
+    return float(_plain(UP * (100 - (value.value or 0.0))))
+
+
+def _along(value: float | None) -> float | None:
+    return None if value is None else float(_plain(ACROSS * value))
+
+
+def _plain(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

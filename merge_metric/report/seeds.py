@@ -1,11 +1,18 @@
-"""The problems themselves: every seed, and what each model answers on it and its variants."""
+"""Seeds of a report: their texts, gold labels, annotators' votes and every model's answers.
+
+Read from the dataset folder, thinned where a page would be too large, and given out twice: as
+rows for tables and JSON (`seed_rows`), and packed for the page's scripts (`embed_source`), whose
+`assets/problems.js` has the other half of `rebuild` in `textOf`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Final
+from string import ascii_lowercase, digits
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +20,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
-from merge_dataset.schema import NLI, VARIANT_CLASSES
+from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, changed_words
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import Evidence
 from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Model
+from merge_metric.tables import Column, Table, initials, legend
 
 Ints = NDArray[np.int64]
+Spans = Sequence[Sequence[int]]
 
 MISSING: Final = -1
 """In place of a prediction that a file lacks."""
 
+HARDEST: Final = 20
+"""Seeds of a source in the table of the hardest."""
+
 _LEAST: Final = 5
 """Variants of a seed of which some are shown, if there are as many."""
+
+_DIGITS: Final = {**dict(enumerate(digits + ascii_lowercase)), MISSING: "-"}
+"""Label → a character, which scripts read as a number of base 36."""
 
 _IDENTITY: Final = ("variant_id", "seed_id", "label")
 _WORDS: Final = ("word_class", "original", "replacement")
@@ -77,7 +92,7 @@ class SourceSeeds:
         return hardest_first(self.mean_right(), n_wrong)
 
     def sample(self, per_seed: int, n_seeds: int) -> SourceSeeds:
-        """The same with fewer variants to be shown.
+        """Show fewer variants.
 
         Args:
             per_seed: At most so many of a seed, chosen by a hash of their ids.
@@ -101,7 +116,7 @@ class SourceSeeds:
 
 
 def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
-    """The seeds of every source that was scored, with all variants of its configurations."""
+    """Read the seeds of every source that was scored, with all variants of its configurations."""
     sources = dict.fromkeys(c.source for c in evidence.configurations)
     return [_read_source(evidence, source) for source in sources]
 
@@ -123,6 +138,24 @@ def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeed
         source.sample(per_seed, int(share * len(source.seeds)) if share < 1 else len(source.seeds))
         for source in sources
     ]
+
+
+def describe_sample(sources: Sequence[SourceSeeds]) -> str:
+    """Say in a sentence which variants are shown."""
+    shown = sum(len(source.seed) for source in sources)
+    total = sum(int(source.n_variants.sum()) for source in sources)
+    if shown == total:
+        return f"All {total:,} variants are shown."
+    if not shown:
+        return f"None of the {total:,} variants is shown; counts and shares are those of all."
+    counts = [count for source in sources for count in source.n_shown.tolist()]
+    text = (
+        f"To keep the file small, {shown:,} of {total:,} variants are shown: of each seed at "
+        f"most {max(counts):,}, sampled by a hash of their ids"
+    )
+    if bare := sum(not count for count in counts):
+        text += f", and none of the {bare:,} easiest seeds"
+    return f"{text}. Counts and shares are those of all variants."
 
 
 def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
@@ -173,7 +206,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 
 
 def as_pairs(table: pa.Table, fields: Sequence[str]) -> pa.Table:
-    """Texts as pairs, in the columns of NLI: the first, and the others put together by spaces.
+    """Put texts in the columns of NLI: the first, and the others joined by spaces.
 
     Spans, where there are any, move with their texts.
     """
@@ -199,7 +232,7 @@ def as_pairs(table: pa.Table, fields: Sequence[str]) -> pa.Table:
 def _moved(
     texts: Sequence[str], spans: Sequence[Sequence[Sequence[int]] | None]
 ) -> list[list[int]]:
-    """Spans in texts that are put together by spaces.
+    """Move spans in texts that are joined by spaces.
 
     >>> _moved(("a dog", "dog"), ([[2, 5]], [[0, 3]]))
     [[2, 5], [6, 9]]
@@ -212,7 +245,7 @@ def _moved(
 
 
 def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:
-    """Rows by seed and id, each id once, and which rows they were."""
+    """Sort rows by seed and id, each id once; also returns which rows they were."""
     rows = pa.table(
         {
             "seed_id": table["seed_id"],
@@ -228,7 +261,7 @@ def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:
 
 
 def _answers(models: Sequence[Model], files: Sequence[str]) -> Ints:
-    """(M, rows of the files) predictions, or `MISSING`."""
+    """Look up predictions: (M, rows of the files), `MISSING` where there is none."""
 
     def of(model: Model) -> Ints:
         rows = np.concatenate([model.coverage.rows[file] for file in files])
@@ -244,7 +277,209 @@ def _class_order(name: str) -> tuple[int, str]:
     return (VARIANT_CLASSES.index(name) if known else len(VARIANT_CLASSES), name)
 
 
-def shown_share(sources: Sequence[SourceSeeds]) -> Iterator[tuple[int, int]]:
-    """Variants shown, and all, of each source."""
-    for source in sources:
-        yield len(source.seed), int(source.n_variants.sum())
+# --- Rows for tables and JSON ---
+
+
+def hardest_table(evidence: Evidence, source: SourceSeeds, most: int = HARDEST) -> Table:
+    """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
+    has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
+    return Table(
+        name=f"hardest-{source.source}",
+        title=f"{source.source}: the hardest seeds",
+        columns=(
+            Column("seed_id", "seed"),
+            *(Column(name, name, "passage") for name in source.texts),
+            Column("gold", "gold"),
+            Column("votes", "votes"),
+            Column("answers", "answers"),
+            Column("variants_right", "variants right", "share"),
+        ),
+        rows=tuple(seed_rows(evidence, source, most)),
+        notes=(
+            "By the share of variants answered right, in percent, averaged over models; each "
+            "distinct variant counts once. Answers to the seed itself, in the order "
+            f"{', '.join(evidence.names)}, and votes of annotators where known: "
+            f"{legend(evidence.labels)}.",
+            *(["Replacements and paraphrases count alike."] if has_both else []),
+        ),
+    )
+
+
+def seed_rows(
+    evidence: Evidence, source: SourceSeeds, most: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield seeds, hardest first: texts, gold label, votes, each model's answers and counts."""
+    order, labels = source.hardest()[:most].tolist(), evidence.labels
+    texts = source.seeds.take(order).to_pylist()
+    n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
+    counts = [table.sum(axis=1) for table in (source.n_answered, source.n_right)]
+    for seed, text in zip(order, texts, strict=True):
+        own = source.own[:, seed].tolist()
+        answered, right = (table[:, seed].tolist() for table in counts)
+        mean = float(mean_right[seed])
+        yield {
+            "source": source.source,
+            "seed_id": text["seed_id"],
+            **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
+            "gold": labels[text["label"]],
+            "votes": _letters(sorted(text["annotator_labels"] or ()), labels) or None,
+            "answers": _letters(own, labels),
+            "variants_right": None if math.isnan(mean) else mean,
+            "n_variants": int(n_variants[seed]),
+            "by_model": {
+                name: {
+                    "answer": None if code == MISSING else labels[code],
+                    "n_answered": n,
+                    "n_right": n_right,
+                }
+                for name, code, n, n_right in zip(evidence.names, own, answered, right, strict=True)
+            },
+        }
+
+
+def _letters(codes: Sequence[int], labels: Sequence[str]) -> str:
+    letters = initials(labels)
+    return " ".join("–" if code == MISSING else letters[code] for code in codes)
+
+
+# --- Packed for the page ---
+
+
+def embed_source(source: SourceSeeds) -> dict[str, Any]:
+    """Pack seeds in columns; shown variants in groups of one word replaced in one seed."""
+    premises = source.seeds["premise"].to_pylist()
+    hypotheses = source.seeds["hypothesis"].to_pylist()
+    packed = _pack(source, premises, hypotheses)
+    order = [variant for group in packed.groups for variant in group.variants]
+    return {
+        "name": source.source,
+        "classes": list(source.word_classes),
+        "ids": source.seeds["seed_id"].to_pylist(),
+        "premises": premises,
+        "hypotheses": hypotheses,
+        "gold": _digits(source.gold.tolist()),
+        "votes": [_digits(votes) for votes in source.seeds["annotator_labels"].to_pylist()],
+        "own": [_digits(answers) for answers in source.own.tolist()],
+        "n": source.n_variants.tolist(),
+        "answered": _unless_all(source),
+        "right": source.n_right.tolist(),
+        "groups": [
+            [g.seed, g.word_class, g.word, _flat(g.premise), _flat(g.hypothesis), len(g.variants)]
+            for g in packed.groups
+        ],
+        "vocabulary": list(packed.vocabulary),
+        "words": [packed.words[variant] for variant in order],
+        "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
+        "texts": {
+            str(position): packed.texts[variant]
+            for position, variant in enumerate(order)
+            if variant in packed.texts
+        },
+    }
+
+
+@dataclass(slots=True)
+class _Group:
+    """Variants that replace the same words of one seed, mostly one."""
+
+    seed: int
+    word_class: int
+    word: str
+    premise: Spans
+    """Where the word stands in the seed's premise."""
+    hypothesis: Spans
+    variants: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Packed:
+    groups: list[_Group]
+    vocabulary: dict[str, int]
+    words: dict[int, int]
+    """Variant → position of its replacement in the vocabulary."""
+    texts: dict[int, list[Any]]
+    """Variant → what cannot be told from its seed and its replacement: its texts and spans."""
+
+
+def _pack(source: SourceSeeds, premises: list[str], hypotheses: list[str]) -> _Packed:
+    groups: dict[tuple[int, int, str], _Group] = {}
+    vocabulary: dict[str, int] = {}
+    words: dict[int, int] = {}
+    texts: dict[int, list[Any]] = {}
+    classes = {name: code for code, name in enumerate(source.word_classes)}
+    seeds = source.seed.tolist()
+    names = ("word_class", "original", "replacement", "premise", "hypothesis")
+    columns = (source.variants[name].to_pylist() for name in names)
+    spans = (source.variants[f"{side}_spans"].to_pylist() for side in ("premise", "hypothesis"))
+    for variant, (word_class, original, replacement, premise, hypothesis, *marks) in enumerate(
+        zip(*columns, *spans, strict=True)
+    ):
+        seed, word = seeds[variant], original or ""
+        new = replacement or ""
+        lengths = _original_lengths(word_class, word, new)
+        in_premise, in_hypothesis = (
+            spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
+            for text, each in zip((premise, hypothesis), marks, strict=True)
+        )
+        group = groups.setdefault(
+            (seed, classes[word_class or ""], word),
+            _Group(seed, classes[word_class or ""], word, in_premise, in_hypothesis),
+        )
+        group.variants.append(variant)
+        words[variant] = vocabulary.setdefault(new, len(vocabulary))
+        told = (
+            rebuild(premises[seed], group.premise, new),
+            rebuild(hypotheses[seed], group.hypothesis, new),
+        )
+        if told != (premise, hypothesis) or not new:
+            texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
+    return _Packed(sorted(groups.values(), key=lambda group: group.seed), vocabulary, words, texts)
+
+
+def _original_lengths(word_class: str | None, original: str, replacement: str) -> dict[str, int]:
+    """Map replacements to the lengths of their originals, where several words change."""
+    if word_class == PARAPHRASE or " " not in replacement:
+        return {}
+    return {new: len(old) for new, old in changed_words(original, replacement).items()}
+
+
+def spans_in_seed(spans: Spans, lengths: Sequence[int]) -> list[list[int]]:
+    """Find where originals stood, from where their replacements stand and how long they were.
+
+    >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
+    [[2, 5], [12, 15]]
+    """
+    found, shift = [], 0
+    for (start, end), length in zip(spans, lengths, strict=True):
+        found.append([start - shift, start - shift + length])
+        shift += end - start - length
+    return found
+
+
+def rebuild(text: str, spans: Spans, replacement: str) -> str:
+    """Make a variant's text from its seed's.
+
+    >>> rebuild("a boy and a boy", [[2, 5], [12, 15]], "poodle")
+    'a poodle and a poodle'
+    """
+    pieces, done = [], 0
+    for start, end in spans:
+        pieces += [text[done:start], replacement]
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def _unless_all(source: SourceSeeds) -> list[Any] | None:
+    """Count each model's answered variants, where that is not all of them."""
+    if (source.n_answered == source.n_variants).all():
+        return None
+    counts: list[Any] = source.n_answered.tolist()
+    return counts
+
+
+def _flat(spans: Spans) -> list[int]:
+    return [offset for span in spans for offset in span]
+
+
+def _digits(codes: Sequence[int] | None) -> str:
+    return "".join(_DIGITS[code] for code in codes or ())

@@ -1,17 +1,29 @@
-"""Puts a report together and writes it, whole or not at all."""
+"""The report as a file: HTML, Markdown, LaTeX or JSON, and its plots as pictures."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from merge_dataset.files import write_text
-from merge_metric.commands.report import ReportFormat
-from merge_metric.report.documents import render_json, render_latex, render_markdown
-from merge_metric.report.evidence import Evidence
-from merge_metric.report.seeds import SourceSeeds, limit_variants, read_seeds, shown_share
+from merge_metric.analyses.curves import plot_curves, plot_matching
+from merge_metric.report import ReportFormat
+from merge_metric.report.evidence import Configuration, Evidence, Part
+from merge_metric.report.sections import matching, tables
+from merge_metric.report.seeds import (
+    SourceSeeds,
+    describe_sample,
+    limit_variants,
+    read_seeds,
+    seed_rows,
+)
+from merge_metric.report.wording import dataset_facts, definitions, findings, model_text
+from merge_metric.seed_variant_accuracy.signature import VERSION
+from merge_metric.tables import PACKAGES, Table
+from merge_metric.tables.plots import save
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +31,9 @@ MAX_VARIANTS: Final = 500_000
 """Variants shown in the page by default."""
 
 MAX_BYTES: Final = 15_000_000
-"""Of the page: where it would be larger, fewer variants are shown."""
+"""Size of the page; where it would be larger, fewer variants are shown."""
 
+PICTURE_FORMATS: Final = (".png", ".svg")
 
 SUFFIXES: Final = {
     ".html": ReportFormat.html,
@@ -32,7 +45,7 @@ SUFFIXES: Final = {
 
 
 def format_of(path: Path) -> ReportFormat:
-    """The format that a file's suffix says.
+    """Tell the format by a file's suffix.
 
     Raises:
         ValueError: it says none.
@@ -84,7 +97,7 @@ def write_report(
 def render_html(
     evidence: Evidence, sources: Sequence[SourceSeeds], *, max_variants: int = MAX_VARIANTS
 ) -> str:
-    """The page, with as many variants as it may have and stay below `MAX_BYTES`."""
+    """Render the page, with as many variants as it may have and stay below `MAX_BYTES`."""
     from merge_metric.report.page import render_page
 
     while True:
@@ -100,18 +113,155 @@ def render_html(
         )
 
 
-def describe_sample(sources: Sequence[SourceSeeds]) -> str:
-    """A sentence on which variants are shown."""
-    shown, total = (sum(column) for column in zip(*shown_share(sources), strict=True))
-    if shown == total:
-        return f"All {total:,} variants are shown."
-    if not shown:
-        return f"None of the {total:,} variants is shown; counts and shares are those of all."
-    counts = [count for source in sources for count in source.n_shown.tolist()]
-    text = (
-        f"To keep the file small, {shown:,} of {total:,} variants are shown: of each seed at "
-        f"most {max(counts):,}, sampled by a hash of their ids"
+# --- Markdown, LaTeX and JSON ---
+
+
+def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """Render tables, findings and how it was measured, in GitHub's Markdown."""
+    parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence)]
+    parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
+    terms = definitions(
+        replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
     )
-    if bare := sum(not count for count in counts):
-        text += f", and none of the {bare:,} easiest seeds"
-    return f"{text}. Counts and shares are those of all variants."
+    parts += ["## Definitions", _list(terms), "## How it was measured"]
+    for configuration in evidence.configurations:
+        parts.append(f"### {configuration.name}")
+        parts += [f"`{signature}`" for signature in configuration.signatures]
+        if len(configuration.signatures) > 1:
+            parts.append("The models were not all scored on the same seeds: do not compare them.")
+    for name, facts in evidence.provenance.items():
+        parts += [f"### Data of {name}", _list(dataset_facts(facts))]
+    parts += ["### Models", _list(_models(evidence)), f"Made by merge-nli {VERSION}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """Render the tables, for a document that loads `tables.PACKAGES`."""
+    head = [
+        f"% MERGE report: {_comment(evidence.title)}",
+        f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
+    ]
+    for configuration in evidence.configurations:
+        head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
+    found = [table.to_latex() for table in tables(evidence, sources)]
+    return "\n\n".join(["\n".join(head), *found]) + "\n"
+
+
+def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+    """Render everything: results as `scoring.score` gives them, and seeds, hardest first."""
+    whole = {
+        "title": evidence.title,
+        "version": VERSION,
+        "models": [
+            {"name": model.name, "files": list(model.files), "description": dict(model.description)}
+            for model in evidence.models
+        ],
+        "configurations": [
+            {
+                "name": c.name,
+                "results": _by_model(evidence, c),
+                "comparison": c.comparison and c.comparison.as_dict(),
+            }
+            for c in evidence.configurations
+        ],
+        "classes": [table.as_dict() for each in evidence.classes for table in each.tables],
+        "provenance": evidence.provenance,
+        "seeds": [row for source in sources for row in seed_rows(evidence, source)],
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _by_model(evidence: Evidence, configuration: Configuration) -> dict[str, Mapping[str, Any]]:
+    pairs = zip(evidence.names, configuration.results, strict=True)
+    return {name: result for name, result in pairs if result}
+
+
+def _markdown_findings(evidence: Evidence) -> Iterator[str]:
+    for configuration in evidence.configurations:
+        yield f"## {configuration.name}"
+        sentences = findings(evidence.names, configuration.results)
+        yield "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
+
+
+def _list(pairs: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{_plain(term)}**: {_plain(text)}" for term, text in pairs)
+
+
+def _models(evidence: Evidence) -> list[tuple[str, str]]:
+    return [
+        (
+            model.name,
+            f"predictions {', '.join(model.files)}; "
+            + (model_text(model.description) or "the file does not say what made it"),
+        )
+        for model in evidence.models
+    ]
+
+
+def _plain(text: str) -> str:
+    r"""Escape text, so that Markdown sees no marks.
+
+    >>> print(_plain("a_b <i>"))
+    a\_b \<i\>
+    """
+    return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- Plots ---
+
+
+def write_pictures(evidence: Evidence, folder: Path) -> list[Path]:
+    """Write the plots of a report.
+
+    Args:
+        evidence: What was measured.
+        folder: Where; made if need be. Files of the same names are replaced.
+
+    Returns:
+        The files: per configuration the curves by word class and label, one for all
+        configurations side by side, and the heat map, each as PNG and SVG.
+    """
+    files = []
+    for name, figure in _figures(evidence):
+        for suffix in PICTURE_FORMATS:
+            files.append(folder / f"{name}{suffix}")
+            save(figure, files[-1])
+    return files
+
+
+def _figures(evidence: Evidence) -> Iterator[tuple[str, Any]]:
+    whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
+    yield "curves", plot_curves(_curves(evidence, whole))
+    yield "matching", plot_matching(matching(evidence))
+    for configuration in evidence.configurations:
+        for kind in ("word_class", "label"):
+            if parts := configuration.parts_by(kind):
+                panels = [(part.title, part) for part in parts]
+                name = f"curves-{configuration.name}-by-{kind.replace('_', '-')}"
+                yield name, plot_curves(_curves(evidence, panels))
+
+
+def _curves(evidence: Evidence, panels: Sequence[tuple[str, Part]]) -> Table:
+    """Make the rows that `plot_curves` draws: one per panel and model."""
+    rows = [
+        {
+            "config": title,
+            "model": name,
+            "curve": result["sv_curve"]["accuracy"],
+            "seed_accuracy": result["seed_accuracy"],
+            "matching_threshold": result["matching_threshold"],
+        }
+        | {
+            f"curve_{side}": result["sv_curve"][side]
+            for side in ("low", "high")
+            if side in result["sv_curve"]
+        }
+        for title, part in panels
+        for name, result in zip(evidence.names, part.results, strict=True)
+        if result
+    ]
+    return Table("curves", "Seed-variant accuracy by correctness threshold", (), tuple(rows))

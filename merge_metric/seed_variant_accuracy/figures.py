@@ -60,6 +60,11 @@ class Figure:
         """The heading of a column: short name or symbol."""
         return self.short or self.symbol or self.name
 
+    @property
+    def explanation(self) -> str:
+        """What it means, and how to read values."""
+        return f"{self.meaning} {self.remark}".rstrip()
+
     def at(self, correctness_threshold: int) -> Figure:
         """The figure with its texts filled in for a threshold, integer percent."""
         texts = {name: getattr(self, name) for name in ("name", "meaning", "short")}

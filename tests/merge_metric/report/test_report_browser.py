@@ -17,9 +17,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from merge_metric.report.columns import MATCHING, RELAXED, Cell, cell, interval, number
 from merge_metric.report.evidence import Evidence, gather
 from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.wording import MATCHING, RELAXED, Estimate, cell, interval, number
 from merge_metric.report.write import render_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -66,7 +66,7 @@ def until(browser: Chrome, condition: Any) -> Any:
     return WebDriverWait(browser, SECONDS).until(lambda _: condition())
 
 
-def shown(of: Cell) -> str:
+def shown(of: Estimate) -> str:
     return f"{number(of.value)} {interval(of)}".strip()
 
 
@@ -150,7 +150,7 @@ def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
     def expected(threshold: int, result: Any) -> str:
         curve = result["sv_curve"]
         sides = (100 * curve[side][threshold - 1] for side in ("accuracy", "low", "high"))
-        return shown(Cell(*sides))
+        return shown(Estimate(*sides))
 
     for threshold in (1, 40, 73, 100):
         x = round(width * threshold / 100) - width // 2

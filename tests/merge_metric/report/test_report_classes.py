@@ -15,11 +15,10 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from merge_metric.report.columns import definitions
 from merge_metric.report.evidence import Evidence, gather
-from merge_metric.report.facts import dataset_facts
+from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.tables import tables
+from merge_metric.report.wording import dataset_facts, definitions
 from merge_metric.report.write import ReportFormat, render_html, write_report
 from merge_metric.runs.join import join
 from merge_metric.seed_variant_accuracy.scoring import score

@@ -13,12 +13,11 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.compare import compare_files
-from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence, gather
 from merge_metric.report.page import comparison_rows
+from merge_metric.report.sections import comparison
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.tables import comparison
-from merge_metric.report.write import render_html
+from merge_metric.report.write import render_html, render_json, render_latex, render_markdown
 from merge_metric.tables import Table
 
 

@@ -14,12 +14,18 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.analyses import analyse
-from merge_metric.report.documents import render_json, render_latex, render_markdown
 from merge_metric.report.evidence import Evidence, gather
-from merge_metric.report.facts import dataset_facts, model_text
+from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.tables import tables
-from merge_metric.report.write import ReportFormat, format_of, write_report
+from merge_metric.report.wording import dataset_facts, model_text
+from merge_metric.report.write import (
+    ReportFormat,
+    format_of,
+    render_json,
+    render_latex,
+    render_markdown,
+    write_report,
+)
 from merge_metric.score import score_file
 
 PNG = b"\x89PNG\r\n\x1a\n"

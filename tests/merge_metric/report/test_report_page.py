@@ -14,13 +14,19 @@ import pytest
 from helpers.report_data import EVIL, problems, write_predictions
 
 from merge_metric.report import write
-from merge_metric.report.columns import HEADLINE, MATCHING, RELAXED, Cell, cell, interval, number
 from merge_metric.report.evidence import Evidence, gather
-from merge_metric.report.findings import findings
-from merge_metric.report.page import heat_step, is_best
-from merge_metric.report.panels import ACROSS, UP, step_path
+from merge_metric.report.page import ACROSS, UP, heat_step, is_best, step_path, style
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.styles import style
+from merge_metric.report.wording import (
+    HEADLINE,
+    MATCHING,
+    RELAXED,
+    Estimate,
+    cell,
+    findings,
+    interval,
+    number,
+)
 from merge_metric.report.write import render_html
 
 VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
@@ -81,7 +87,7 @@ def parsed(page: str) -> Page:
     return Page(page)
 
 
-def shown(of: Cell) -> str:
+def shown(of: Estimate) -> str:
     return f"{number(of.value)} {interval(of)}".strip()
 
 
@@ -118,7 +124,7 @@ def test_cells_by_hand() -> None:
     assert interval(cells["seed_accuracy"]) == "75.0–100"
     assert cells["matching_threshold"] == (55.25, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
-    sv90 = next(column for column in HEADLINE if column.key == "SV@90")
+    sv90 = next(column for column in HEADLINE if column.key == "sv_at_90")
     assert cell(result, sv90) == (50.0, 25.0, 100.0)
 
 

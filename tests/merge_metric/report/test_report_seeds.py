@@ -12,10 +12,15 @@ import pytest
 from helpers.report_data import problems, write_predictions, write_rows
 
 from merge_dataset.schema import LABELS
-from merge_metric.report.embed import embed, embed_source
 from merge_metric.report.evidence import Evidence, gather
-from merge_metric.report.seeds import SourceSeeds, limit_variants, read_seeds
-from merge_metric.report.write import describe_sample
+from merge_metric.report.page import embed
+from merge_metric.report.seeds import (
+    SourceSeeds,
+    describe_sample,
+    embed_source,
+    limit_variants,
+    read_seeds,
+)
 
 
 def of_source(sources: list[SourceSeeds], name: str = "snli") -> SourceSeeds:
@@ -267,11 +272,9 @@ def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> Non
                 [100 * result["seed_accuracy"], low, high], abs=0.005
             )
             assert figures["matching_threshold"][0] == round(result["matching_threshold"], 2)
-            curve = result["sv_curve"]
-            assert (
-                figures["SV@90"][0] == of["curve"][0][89] == round(100 * curve["accuracy"][89], 2)
-            )
-            assert figures["SV@90"][1] == of["curve"][1][89] == round(100 * curve["low"][89], 2)
+            for number, side in enumerate(("accuracy", "low")):
+                expected = round(100 * result["sv_curve"][side][89], 2)
+                assert figures["sv_at_90"][number] == of["curve"][number][89] == expected
             assert len(of["curve"]) == 3
 
 

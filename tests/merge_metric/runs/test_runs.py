@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from helpers.report_data import paraphrased, problems, write_predictions
-from merge_metric.analyses.analyse import analyse
 
+from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
 from merge_metric.report.evidence import gather
 from merge_metric.runs import run as runs_module

@@ -1,0 +1,191 @@
+"""Sections of a report as tables, for Markdown, LaTeX and JSON; the page has its own forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from merge_metric.report.classes import Result
+from merge_metric.report.evidence import Configuration, Evidence, Part
+from merge_metric.report.seeds import SourceSeeds, hardest_table
+from merge_metric.report.wording import BREAKDOWN, HEADLINE, MATCHING, RELAXED, STRICT
+from merge_metric.seed_variant_accuracy.figures import Figure, estimate
+from merge_metric.tables import Column, Table, figure_column
+
+FEW: Final = 6
+"""Models that can be told apart with everything about them shown."""
+
+SHIFT: Final = {
+    "jsd_changed": "JSD, changed",
+    "jsd_unchanged": "JSD, same",
+    "ks_changed": "KS, changed",
+    "ks_unchanged": "KS, same",
+    "sigma_seeds": "σ, seeds",
+    "sigma_changed": "σ, changed",
+    "sigma_unchanged": "σ, same",
+}
+"""Figures of label probabilities: key of the result → heading."""
+
+_MODEL: Final = Column("model", "model")
+_PART: Final = Column("part", "of")
+
+
+def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
+    """List every table of a report, in its order."""
+    found = [headline(evidence, configuration) for configuration in evidence.configurations]
+    for configuration in evidence.configurations:
+        found += comparison(configuration)
+    found.append(matching(evidence))
+    for configuration in evidence.configurations:
+        for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
+            if parts := configuration.parts_by(kind):
+                found.append(breakdown(evidence, configuration, parts, title))
+    found += [table for classes in evidence.classes for table in classes.tables]
+    for configuration in evidence.configurations:
+        found.append(fooling(evidence, configuration))
+        if shifted := shift(evidence, configuration):
+            found.append(shifted)
+    return found + [hardest_table(evidence, source) for source in sources]
+
+
+def headline(evidence: Evidence, configuration: Configuration) -> Table:
+    """Make the first table, with a row per model."""
+    whole = configuration.parts()[0].some_result
+    size = f"{whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants"
+    return Table(
+        name=_name("figures", configuration),
+        title=f"{configuration.name}: {size}",
+        columns=(_MODEL, *map(figure_column, HEADLINE)),
+        rows=tuple(_rows(evidence, configuration.results, HEADLINE)),
+        notes=(f"In percent{_with_intervals(evidence)}.",),
+    )
+
+
+def comparison(configuration: Configuration) -> list[Table]:
+    """Make the tables of `merge-nli compare`: ranks and, of few models, all differences.
+
+    Of many models those that follow one another: the page and the JSON have the others.
+    """
+    if not (compared := configuration.comparison):
+        return []
+    pairs = compared.pairs if len(compared.models.rows) <= FEW else compared.neighbours()
+    return [
+        replace(compared.ranking(), name=_name("ranking", configuration)),
+        replace(
+            pairs,
+            name=_name("differences", configuration),
+            title=f"{configuration.name}: {pairs.title[0].lower()}{pairs.title[1:]}",
+        ),
+    ]
+
+
+def matching(evidence: Evidence) -> Table:
+    """Make the heat map: a row per model, a column per configuration and word class."""
+    alone = len(evidence.configurations) == 1
+    parts = [
+        (part.title if alone else f"{configuration.name}, {part.title}", part)
+        for configuration in evidence.configurations
+        for part in configuration.parts()
+        if part.kind != "label"
+    ]
+    rows = (
+        {"model": name}
+        | {
+            heading: result[MATCHING.key]
+            for heading, part in parts
+            if (result := part.results[position])
+        }
+        for position, name in enumerate(evidence.names)
+    )
+    return Table(
+        name="matching",
+        title="Matching threshold MC of models on sources and word classes",
+        columns=(_MODEL, *(Column(heading, heading, "threshold") for heading, _ in parts)),
+        rows=tuple(rows),
+        notes=(f"In percent. {MATCHING.explanation}",),
+    )
+
+
+def breakdown(
+    evidence: Evidence, configuration: Configuration, parts: Sequence[Part], title: str
+) -> Table:
+    """Make a table with a row per part and model."""
+    return Table(
+        name=_name(parts[0].kind, configuration),
+        title=f"{configuration.name}, by {title}",
+        columns=(_PART, _MODEL, *map(figure_column, BREAKDOWN)),
+        rows=tuple(_part_rows(evidence, parts, BREAKDOWN)),
+        notes=(f"In percent{_with_intervals(evidence)}.",),
+    )
+
+
+def fooling(evidence: Evidence, configuration: Configuration) -> Table:
+    """Make the table of fooling rates, of all seeds and by gold label."""
+    parts = [configuration.parts()[0], *configuration.parts_by("label")]
+    return Table(
+        name=_name("fooling", configuration),
+        title=f"{configuration.name}: fooling rates, relaxed (r_r) and strict (r_s)",
+        columns=(_PART, _MODEL, figure_column(RELAXED), figure_column(STRICT)),
+        rows=tuple(_part_rows(evidence, parts, (RELAXED, STRICT))),
+        notes=(
+            f"In percent of the seeds answered right{_with_intervals(evidence)}: those with a "
+            "variant that gets another answer, or the opposite one.",
+        ),
+    )
+
+
+def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
+    """Make the table of shifting label probabilities; None where there are none."""
+    rows = [
+        {"model": name, **{key: result[key] for key in SHIFT}}
+        for name, result in zip(evidence.names, configuration.results, strict=True)
+        if result and "jsd_changed" in result
+    ]
+    if not rows:
+        return None
+    return Table(
+        name=_name("shift", configuration),
+        title=f"{configuration.name}: shift of the label probabilities",
+        columns=(_MODEL, *(Column(key, head, "fraction") for key, head in SHIFT.items())),
+        rows=tuple(rows),
+        notes=(
+            "Over the variants of the seeds answered right, apart for answers that change and "
+            "that stay the same: Jensen–Shannon divergence from the seed in bits, "
+            "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
+        ),
+    )
+
+
+def _rows(
+    evidence: Evidence, results: Sequence[Result | None], figures: Sequence[Figure]
+) -> Iterator[Mapping[str, Any]]:
+    for name, result in zip(evidence.names, results, strict=True):
+        yield {"model": name} | (_values(result, figures) if result else {})
+
+
+def _part_rows(
+    evidence: Evidence, parts: Sequence[Part], figures: Sequence[Figure]
+) -> Iterator[Mapping[str, Any]]:
+    for part in parts:
+        for row in _rows(evidence, part.results, figures):
+            yield {"part": part.title, **row}
+
+
+def _values(result: Result, figures: Sequence[Figure]) -> dict[str, Any]:
+    """Take figures from a result: shares of 1, thresholds in percent."""
+    values: dict[str, Any] = {key: result[key] for key in ("n_seeds", "n_variants")}
+    for figure in figures:
+        found = estimate(result, figure)
+        values[figure.key] = found.value
+        if found.has_interval:
+            values[f"{figure.key}_ci"] = [found.low, found.high]
+    return values
+
+
+def _name(kind: str, configuration: Configuration) -> str:
+    return f"{kind.replace('_', '-')}-{configuration.name.replace('_', '-')}"
+
+
+def _with_intervals(evidence: Evidence) -> str:
+    return ", with 95 % intervals by bootstrap over seeds" if evidence.n_bootstrap else ""

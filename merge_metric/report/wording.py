@@ -1,0 +1,326 @@
+"""Sentences of a report: findings, definitions, how data were made and what a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from merge_dataset.provenance import PARAPHRASES
+from merge_metric.report.classes import Result
+from merge_metric.report.evidence import Evidence
+from merge_metric.seed_variant_accuracy.figures import (
+    CATALOGUE,
+    Estimate,
+    Figure,
+    estimate,
+    percent,
+    sv_at,
+)
+
+# --- Figures and numbers ---
+
+SEED, VARIANT, MATCHING, RELAXED, STRICT = (
+    CATALOGUE[key]
+    for key in (
+        "seed_accuracy",
+        "variant_accuracy",
+        "matching_threshold",
+        "relaxed_fooling_rate",
+        "strict_fooling_rate",
+    )
+)
+HEADLINE: Final = (SEED, VARIANT, *map(sv_at, (50, 80, 90, 100)), MATCHING, RELAXED, STRICT)
+"""Figures of the first table."""
+
+BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
+"""Figures of word classes and labels."""
+
+
+def cell(result: Result, figure: Figure) -> Estimate:
+    """Read a figure of a result, in percent."""
+    found = estimate(result, figure)
+    return Estimate(*(each if each is None else percent(each, figure.unit) for each in found))
+
+
+def number(value: float | None) -> str:
+    """Show a figure with one decimal, 100 without.
+
+    >>> number(81.25), number(100.0), number(None)
+    ('81.2', '100', '–')
+    """
+    return "–" if value is None else f"{value:.1f}".replace("100.0", "100")
+
+
+def interval(of: Estimate) -> str:
+    """Show an interval; nothing where there is none.
+
+    >>> interval(Estimate(80.0, 77.31, 82.69))
+    '77.3–82.7'
+    """
+    return f"{number(of.low)}–{number(of.high)}" if of.has_interval else ""
+
+
+# --- Findings ---
+
+_CLOSE: Final = 3.0
+"""Points of difference that one may call about the same."""
+
+
+def findings(names: Sequence[str], results: Sequence[Result | None]) -> list[str]:
+    """Say in a few sentences how the models of a configuration differ in their figures.
+
+    Args:
+        names: Of the models.
+        results: Of each; those without one are passed over.
+    """
+    scored = [(name, result) for name, result in zip(names, results, strict=True) if result]
+    return [sentence for sentence in _sentences(scored) if sentence]
+
+
+def _sentences(scored: Sequence[tuple[str, Result]]) -> Iterator[str]:
+    gaps = [_value(r, VARIANT) - _value(r, SEED) for _, r in scored]
+    most = max(gaps, key=abs)
+    yield (
+        f"Single variants are about as hard as their seeds: variant accuracy is within "
+        f"{number(abs(most))} points of S{' for every model' if len(scored) > 1 else ''}."
+        if abs(most) <= _CLOSE
+        else f"Variant accuracy differs from S by up to {_signed(most)} points."
+    )
+    drops = [_value(r, SEED) - _value(r, sv_at(90)) for _, r in scored]
+    if min(drops) > 0:
+        yield (
+            f"Right on 90 % of a seed’s variants is harder: SV@90 is "
+            f"{_range(drops)} points below S."
+        )
+    thresholds = [(_value(r, MATCHING), name) for name, r in scored]
+    low, high = min(thresholds), max(thresholds)
+    yield (
+        f"SV accuracy matches S at thresholds from {number(low[0])} ({low[1]}) to "
+        f"{number(high[0])} ({high[1]})."
+        if len(scored) > 1
+        else f"SV accuracy matches S at the threshold {number(low[0])}."
+    )
+    rates = [value for _, r in scored if (value := cell(r, RELAXED).value) is not None]
+    if rates:
+        yield (
+            f"Of the seeds answered right, {_range(rates)} % have a variant that changes "
+            f"the answer."
+        )
+
+
+def _value(result: Result, figure: Figure) -> float:
+    value = cell(result, figure).value
+    return 0.0 if value is None else value
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+# --- Definitions ---
+
+_SEED_IS: Final = "A seed is an NLI problem as it was collected."
+_REPLACED: Final = (
+    "differ from it in one word that premise and hypothesis share, replaced by the same word in "
+    "both"
+)
+_REPLACED_ANYWHERE: Final = (
+    "differ from it in one word that its texts share, replaced by the same word in all of them"
+)
+_PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
+
+
+def definitions(
+    *, replacements: bool, paraphrases: bool, is_nli: bool = True
+) -> tuple[tuple[str, str], ...]:
+    """Define each term in a sentence, according to the kinds of variants that there are."""
+    if not is_nli:
+        differ = _REPLACED_ANYWHERE
+    elif not paraphrases:
+        differ = _REPLACED
+    else:
+        differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED
+    seed = _seed_is(is_nli=is_nli)
+    return (
+        ("Seed, variant", f"{seed} Its variants {differ}; the gold label stays."),
+        *map(_definition, ("seed_accuracy", "variant_accuracy")),
+        (
+            "SV accuracy at CT, SV@CT",
+            "Seed-variant accuracy: share of seeds of which at least CT percent of the variants "
+            "are answered right (correctness threshold CT); pattern accuracy (PA) in older papers.",
+        ),
+        *map(_definition, ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")),
+        (
+            "Subsamples",
+            "Each figure is computed in every subsample of the variants as if it were the data, "
+            "and averaged.",
+        ),
+        (
+            "Intervals",
+            "95 %, by bootstrap over seeds with all their variants (percentile method).",
+        ),
+    )
+
+
+def _definition(key: str) -> tuple[str, str]:
+    figure = CATALOGUE[key]
+    name = figure.name
+    term = f"{figure.symbol}, {name[0].lower()}{name[1:]}" if figure.symbol else name
+    return term, figure.explanation
+
+
+def _seed_is(*, is_nli: bool) -> str:
+    return _SEED_IS if is_nli else "A seed is a problem as it was collected."
+
+
+def lede(evidence: Evidence) -> str:
+    """Introduce seeds and variants, according to the kinds of variants that there are."""
+    text = f"{_seed_is(is_nli=evidence.is_nli)[:-1]}. Each of its variants "
+    replaces = "replaces one word that premise and hypothesis share by another that fits both"
+    if not evidence.is_nli:
+        replaces = "replaces one word that its texts share by another that fits all of them"
+    paraphrases = "paraphrases its hypothesis as a whole"
+    if not evidence.has_paraphrases:
+        text += replaces
+    elif evidence.has_replacements:
+        text += f"{replaces}, or {paraphrases}"
+    else:
+        text += paraphrases
+    return (
+        f"{text}; the gold label stays. A model that solves a seed by understanding it solves its "
+        f"variants too."
+    )
+
+
+# --- How data and models were made ---
+
+Facts = list[tuple[str, str]]
+
+_GROUPED: Final = 10_000
+"""Whole numbers from here on are written with commas."""
+
+_SAID_ELSEWHERE: Final = ("recipe", "source", "ablation", "prompt")
+"""Settings that other facts say."""
+
+_MERE: Final = (
+    "source",
+    "config",
+    "mlms",
+    "tagger",
+    "packages",
+    "fingerprint",
+    "problems",
+    "source_data",
+    "funnel",
+    "eligible",
+    "ablation",
+)
+"""Keys that MERE writes: said in a form of its own, or left to the dataset's card."""
+
+_OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
+"""Keys that are written besides for paraphrases."""
+
+_OF_THE_RUN: Final = (
+    "name",
+    "problems",
+    "rows",
+    "distinct_pairs",
+    "label_order_check",
+    "fingerprint",
+)
+"""Keys about a run rather than its model; the JSON has them."""
+
+
+def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
+    """List what a reader must know of a source's data.
+
+    Args:
+        provenance: A `provenance.json` as this program writes it (see
+            `merge_dataset.provenance`), or of whatever else made the data.
+    """
+    data, problems, config = (
+        provenance.get(key) or {} for key in ("source_data", "problems", "config")
+    )
+    paraphrased = provenance.get("kind") == PARAPHRASES
+    said = (*_MERE, *(_OF_PARAPHRASES if paraphrased else ()))
+    rest = {key: value for key, value in provenance.items() if key not in said}
+    facts = [
+        ("Problems", _problems(data, problems)),
+        *(_paraphrases(provenance) if paraphrased else ()),
+        ("Recipe", _recipe(config.get("recipe"), provenance.get("ablation"))),
+        ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
+        ("Tagger", provenance.get("tagger")),
+        ("Eligible seeds", _settings(provenance.get("eligible") or {})),
+        ("Settings", _settings({k: v for k, v in config.items() if k not in _SAID_ELSEWHERE})),
+        ("Further", _settings(rest)),
+        ("Fingerprint", provenance.get("fingerprint")),
+        ("SHA-256 of the problems", data.get("sha256")),
+    ]
+    return [(term, str(text)) for term, text in facts if text]
+
+
+def model_text(description: Mapping[str, Any]) -> str:
+    """Describe a model as its predictions file does.
+
+    >>> model_text({"name": "m", "kind": "classifier", "packages": {"torch": "2.13"}})
+    'kind: classifier; packages, torch: 2.13'
+    """
+    return _settings({k: v for k, v in description.items() if k not in _OF_THE_RUN})
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key}: {text}" for key, text in flat(values) if text)
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield settings, however nested, as names and texts; empty text where there is no value."""
+    for key, value in values.items():
+        name = above + key.replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{name}, ")
+        elif isinstance(value, str) or not isinstance(value, Sequence):
+            yield name, "" if value is None else _text(value)
+        else:
+            yield name, ", ".join(map(_text, value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) and value >= _GROUPED else str(value)
+
+
+def _problems(data: Mapping[str, Any], problems: Mapping[str, Any]) -> str:
+    counts = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
+    return ": ".join(filter(None, (data.get("description"), counts)))
+
+
+def _paraphrases(provenance: Mapping[str, Any]) -> Facts:
+    """Describe the generator of paraphrases, and the model that chose them and the seeds."""
+    right = (provenance.get("problems") or {}).get("answered_right")
+    return [
+        ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
+        ("Text generator", _model(provenance.get("generator") or {})),
+        ("Prompt", provenance.get("prompt") or ""),
+        ("NLI model", _model(provenance.get("nli_model") or {})),
+    ]
+
+
+def _model(description: Mapping[str, Any]) -> str:
+    return "; ".join(filter(None, (description.get("name"), model_text(description))))
+
+
+def _recipe(recipe: str | None, ablation: str | None) -> str:
+    return ", ablation ".join(filter(None, (recipe, ablation)))
+
+
+def _mlm(mlm: Mapping[str, Any]) -> str:
+    more = [mlm.get("architecture"), mlm.get("dtype")]
+    if revision := mlm.get("revision"):
+        more.append(f"revision {revision[:12]}")
+    return f"{mlm['name']} ({', '.join(filter(None, more))})"
