@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from merge_dataset.card.text import citations
-from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
+from merge_dataset.card.licences import citation_section
 from merge_dataset.schema import KNOWN_SOURCES
+from merge_dataset.sources import SOURCES, source_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CITATION: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -21,7 +21,7 @@ WORKS = [CITATION["preferred-citation"], *CITATION["references"]]
 
 def entries() -> dict[str, dict[str, str]]:
     """Address → fields of each BibTeX entry of a card of everything."""
-    text = citations(KNOWN_SOURCES, {REPLACEMENTS, PARAPHRASES})
+    text = citation_section(KNOWN_SOURCES, paraphrases=True)
     found = {}
     for entry in re.findall(r"^@.*?^}", text, flags=re.DOTALL | re.MULTILINE):
         field = r"^  (\w+) = \{(.*?)\}(?:,\n(?=  \w+ = )|\n\})"
@@ -81,3 +81,11 @@ def test_the_readme_names_the_same_paper() -> None:
     """By its address."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert CITATION["preferred-citation"]["url"] in readme
+
+
+def test_each_known_source_is_one_row() -> None:
+    """The contract's names are those of the rows; only the demo is not on the Hub."""
+    assert tuple(SOURCES) == KNOWN_SOURCES
+    assert [name for name, source in SOURCES.items() if source.hub is None] == ["demo"]
+    assert source_of("mine").licence_ids == ("unknown",)
+    assert source_of("mine").source_dataset == "extended|other-mine"

@@ -22,8 +22,9 @@ SPACE = "merge_metric.seed_variant_accuracy"
 ARROWS = {
     "generation": (
         "merge_dataset.schema",
-        "merge_dataset.settings",
         "merge_dataset.files",
+        "merge_dataset.settings",
+        "merge_dataset.sources",
         "merge_metric.models",
     ),
     "merge_metric": ("merge_dataset",),

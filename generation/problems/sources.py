@@ -20,6 +20,7 @@ from typing import Any, Final
 from generation.config import ProblemSettings, bundled_path
 from generation.records import Seed
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
+from merge_dataset.sources import SOURCES, HubSplit, source_of
 
 Row = tuple[str, Mapping[str, Any]]
 """A row's location for messages, such as "test.jsonl:12", and its columns."""
@@ -41,12 +42,6 @@ _COLUMNS: Final = {
 }
 """Column names in the usual NLI releases, tried in this order when none is given."""
 
-_HUB: Final = {
-    "snli": ("stanfordnlp/snli", None, "test"),
-    "mnli-m": ("nyu-mll/multi_nli", None, "validation_matched"),
-    "mnli-mm": ("nyu-mll/multi_nli", None, "validation_mismatched"),
-    **{f"anli-r{n}": ("facebook/anli", None, f"test_r{n}") for n in (1, 2, 3)},
-}
 _MOST_REPORTED: Final = 10
 
 
@@ -144,9 +139,10 @@ def _open(config: ProblemSettings) -> tuple[Iterator[Row], str]:
     if config.source == DEMO_SOURCE:
         path = bundled_path("demo/problems.jsonl")
         return _read_file(path), "the problems bundled with merge-nli"
-    if config.dataset is None and config.source not in _HUB:
+    if config.dataset is None and source_of(config.source).hub is None:
+        known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
-            f"source {config.source!r} is not one of {[*_HUB, DEMO_SOURCE]}: name its problems "
+            f"source {config.source!r} is not one of {known}: name its problems "
             "with data (a file) or dataset (a Hub id)"
         )
     return _read_hub(config)
@@ -224,7 +220,10 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 def _read_hub(config: ProblemSettings) -> tuple[Iterator[Row], str]:
     import datasets
 
-    name, subset, split = (config.dataset, None, "test") if config.dataset else _HUB[config.source]
+    own = HubSplit(config.dataset, None, "test") if config.dataset else None
+    hub = own or source_of(config.source).hub
+    assert hub is not None
+    name, subset, split = hub
     subset, split = config.dataset_config or subset, config.split or split
     try:
         table = datasets.load_dataset(name, subset, split=split, revision=config.revision)

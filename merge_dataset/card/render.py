@@ -11,7 +11,7 @@ import yaml
 
 from merge_dataset import provenance
 from merge_dataset.card import text as card_text
-from merge_dataset.card.licences import citation_section, licence_section, source_facts
+from merge_dataset.card.licences import citation_section, licence_section
 from merge_dataset.card.statistics import Statistics, compute_statistics, split_size
 from merge_dataset.layout import (
     PROVENANCE,
@@ -31,6 +31,7 @@ from merge_dataset.schema import (
     arrow_schema,
     parse_config_name,
 )
+from merge_dataset.sources import source_of
 
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
@@ -76,7 +77,7 @@ def render(folder: Path) -> str:
 def front_matter(folder: Path) -> dict[str, Any]:
     """Make the card's YAML: what the Hub lists, and what `load_dataset` goes by."""
     configs = all_configurations(folder)
-    facts = [source_facts(name) for name in sources(folder)]
+    facts = [source_of(name) for name in sources(folder)]
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     formats = [format_in(folder, name) for name in collections(folder)]
@@ -169,7 +170,7 @@ def _example(folder: Path) -> str:
 def _config(folder: Path, name: str) -> dict[str, Any]:
     # `datasets` names its cache entry for a folder after this YAML, not after the data:
     # without the digest, data exported anew would go on loading from the old entry.
-    title = source_facts(parse_config_name(name)[0]).title
+    title = source_of(parse_config_name(name)[0]).title
     files = split_files(folder, name)
     return {
         "config_name": name,
