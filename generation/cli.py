@@ -17,13 +17,12 @@ from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
-from merge_metric.commands.compare import compare_command
 from merge_metric.commands.export import export_app
 from merge_metric.commands.predict import baseline_app, predict_command
 from merge_metric.commands.publish import publish_app
 from merge_metric.commands.register import register_command
 from merge_metric.commands.report import report_command
-from merge_metric.commands.score import score_command
+from merge_metric.commands.score import compare_command, score_command
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -23,7 +23,7 @@ from merge_dataset.commands.command_line import (
 from merge_dataset.settings import setting
 from merge_metric.analyses import ANALYSES
 from merge_metric.analyses.registry import takers
-from merge_metric.commands.compare import read_threshold
+from merge_metric.commands.score import read_threshold
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
-"""The command `score`."""
+"""The commands `score` and `compare`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,17 @@ from merge_dataset.commands.command_line import (
     AllowMissing,
     BootstrapSeed,
     Configs,
+    DatasetFolder,
     Format,
     option,
     user_errors,
     write_result,
 )
+
+Threshold = Annotated[
+    float,
+    option("Correctness threshold (CT), an integer from 1 to 100.", "--ct", metavar="PERCENT"),
+]
 
 
 @user_errors()
@@ -40,10 +47,7 @@ def score_command(
         int, option("Replicates for intervals; 0 for no intervals.", min=0)
     ] = 1000,
     rng_seed: BootstrapSeed = 0,
-    ct: Annotated[
-        float,
-        option("Correctness threshold (CT), an integer from 1 to 100.", metavar="PERCENT"),
-    ] = 90,
+    ct: Threshold = 90,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 
@@ -71,10 +75,9 @@ def score_command(
       merge-nli score unfinished.jsonl --dataset merge-nli --allow-missing
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.score import score_file
-    from merge_metric.seed_variant_accuracy.options import check_threshold
     from merge_metric.tables.score_text import render
 
-    threshold = check_threshold(int(ct) if ct.is_integer() else ct)
+    threshold = read_threshold(ct)
     results = score_file(
         predictions,
         dataset,
@@ -91,3 +94,63 @@ def score_command(
         "results": results,
     }
     write_result(output, whole, render(results, threshold))
+
+
+@user_errors()
+def compare_command(
+    predictions: Annotated[
+        list[str], typer.Argument(help="Predictions files, FILE or NAME=FILE, of two models up.")
+    ],
+    dataset: DatasetFolder,
+    config: Configs = None,
+    output: Format = "text",
+    allow_missing: AllowMissing = False,
+    n_bootstrap: Annotated[
+        int, option("Replicates for intervals; tests take more if need be.", min=1)
+    ] = 1000,
+    rng_seed: BootstrapSeed = 0,
+    ct: Threshold = 90,
+) -> None:
+    """Compare models on the same seeds: differences, p-values, ranks with ties.
+
+    Two tests for each pair of models, corrected for the number of pairs (Holm):
+    McNemar's on which seeds are answered right, and the paired bootstrap of SV
+    accuracy at --ct, by which models are ranked.
+
+    A model is called NAME, else what its file says, else like the file.
+
+    \b
+    Examples:
+      merge-nli compare bert.parquet roberta.parquet --dataset merge-nli
+
+    \b
+      merge-nli compare base=1.parquet large=2.parquet --dataset merge-nli
+        --config snli_nouns --ct 80 --format json
+    """  # \b is a mark of click: keep the lines that follow
+    from merge_metric.compare import compare_files
+
+    comparisons = compare_files(
+        predictions,
+        dataset,
+        config or (),
+        allow_missing=allow_missing,
+        correctness_threshold=read_threshold(ct),
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
+    if output == "json":
+        whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
+        typer.echo(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
+
+
+def read_threshold(value: float) -> int:
+    """Check a correctness threshold, in percent, as a command line has it.
+
+    Raises:
+        ValueError: it is no whole number from 1 to 100.
+    """
+    from merge_metric.seed_variant_accuracy.options import check_threshold
+
+    return check_threshold(int(value) if value.is_integer() else value)
