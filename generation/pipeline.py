@@ -20,25 +20,22 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.executors.plan import Executor, Resources
 from generation.executors.run import run_units
-from generation.manifest import manifest_of
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.tagging import Tagger
-from generation.records import MaskedQuery
-from generation.run_folder import RunFolder
-from generation.run_tables import EXCLUSIONS, exclusion_table, replacement_schema
-from generation.signals.signal_file import PllChanges, cure
+from generation.reasons import Reason
+from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
+from generation.run_folder import RunFolder, manifest_of
+from generation.signals.columns import PllChanges, cure
 from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
 from generation.suggestions.questions import Questions, questions_about
 from generation.suggestions.store import SuggestionStore
+from generation.variants.adaptation import Fate
 from generation.variants.builder import Builder
 from generation.variants.candidates import Candidates
-from generation.variants.changes import Fate
-from generation.variants.exclusions import unlabelled
 from generation.variants.families import require_library
-from generation.variants.funnel import Funnel
-from generation.variants.sampling import TOO_FEW
+from generation.variants.funnel import Funnel, unlabelled
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -220,7 +217,7 @@ def build(
             the run's `config.toml` stays.
 
     Returns:
-        The folder with the outcome.
+        The folder with the result.
 
     Raises:
         FileNotFoundError: `run` holds no suggestions.
@@ -246,7 +243,7 @@ def build(
     with _candidates(base, out, config, suggested) as candidates:
         unablated = base.variants if ablation else None
         builder = Builder(base.problems, candidates, config, unablated, pll_changes)
-        total = _write_outcomes(builder, out, suggested)
+        total = _write_results(builder, out, suggested)
     _require_variants(total, base, config)
     if name:
         write_text(out.config, config.to_toml())
@@ -256,7 +253,7 @@ def build(
         suggested,
         signals=pll_changes.made_by if pll_changes else None,
         tagger=total.tagger,
-        funnel=total.funnel,
+        funnel=total.funnel.rows(),
         changes=total.changes if config.changes_more else None,
         eligible=total.eligible,
         variants=total.variants,
@@ -335,7 +332,7 @@ class _Total:
     """The largest number of replacements that were too few."""
 
 
-def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, Any]) -> _Total:
+def _write_results(builder: Builder, out: RunFolder, suggested: Mapping[str, Any]) -> _Total:
     """Write what the blocks come to, one after the other, and sum up."""
     total = _Total()
     problems = suggested["problems"]
@@ -353,22 +350,22 @@ def _write_outcomes(builder: Builder, out: RunFolder, suggested: Mapping[str, An
             stack.enter_context(RowGroupWriter(stack.enter_context(atomic(path)), schema))
             for path, schema in schemas.items()
         )
-        for outcome in builder.outcomes():
+        for result in builder.results():
             before = []
-            while unlabelled_ids and (outcome.is_last or unlabelled_ids[0] < outcome.last):
+            while unlabelled_ids and (result.is_last or unlabelled_ids[0] < result.last):
                 before.append(unlabelled_ids.popleft())
             missing = unlabelled(before, builder.config.source)
-            replacements.write(outcome.replacements)
-            exclusions.write(exclusion_table([*missing, *outcome.exclusions]))
-            seeds.write(outcome.seeds)
-            variants.write(outcome.variants)
-            total.funnel.merge(outcome.funnel)
-            total.changes.update(outcome.changes)
-            total.eligible.update(outcome.eligible)
-            total.tagger = outcome.tagger
-            few = (e.replacements or 0 for e in outcome.exclusions if e.reason == TOO_FEW)
+            replacements.write(result.replacements)
+            exclusions.write(exclusion_table([*missing, *result.exclusions]))
+            seeds.write(result.seeds)
+            variants.write(result.variants)
+            total.funnel.merge(result.funnel)
+            total.changes.update(result.changes)
+            total.eligible.update(result.eligible)
+            total.tagger = result.tagger
+            few = (e.replacements or 0 for e in result.exclusions if e.reason == Reason.TOO_FEW)
             total.most = max([total.most, *few])
-            bar.update(outcome.problems)
+            bar.update(result.problems)
         total.replacements, total.variants = replacements.rows, variants.rows
         # Till here an earlier build is whole; now its files are replaced.
         out.manifest.unlink(missing_ok=True)

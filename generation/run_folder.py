@@ -1,15 +1,34 @@
-"""The layout of a run folder: which file holds what."""
+"""The run folder: which file holds what, and the manifest that says what made it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Final
+
+from generation.config import Config
+from generation.reasons import KEPT
+from merge_dataset.files import digest_of, digests
+
+_PACKAGES: Final = (
+    "datasets",
+    "inflect",
+    "numpy",
+    "pyarrow",
+    "spacy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "wordfreq",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where a run keeps what."""
+    """The files of a run."""
 
     path: Path
 
@@ -20,12 +39,12 @@ class RunFolder:
 
     @property
     def manifest(self) -> Path:
-        """What was made from what, with counts and file digests; written last."""
+        """Settings, counts, versions and digests of a finished build; written last."""
         return self.path / "manifest.json"
 
     @property
     def suggested(self) -> Path:
-        """What `suggest` leaves for `build`: problems read, models, their stores."""
+        """The output of `suggest` for `build`: problems read, models, their stores."""
         return self.path / "suggested.json"
 
     @property
@@ -40,12 +59,12 @@ class RunFolder:
 
     @property
     def questions(self) -> Path:
-        """What the masked LMs are asked, in shards."""
+        """The questions to the masked LMs, in shards."""
         return self.path / "questions"
 
     @property
     def stores(self) -> Path:
-        """Which store each masked LM's answers are in, a file for each."""
+        """For each masked LM a file that names the store of its answers."""
         return self.path / "stores"
 
     @property
@@ -70,12 +89,12 @@ class RunFolder:
 
     @property
     def signals(self) -> Path:
-        """What `merge-nli signals` found out about the replacements of a build."""
+        """Changes of pseudo-log-likelihood, which `merge-nli signals` computes of a build."""
         return self.path / "signals.parquet"
 
     @property
     def signals_made(self) -> Path:
-        """By which model; written last."""
+        """The model and settings that made `signals`; written last."""
         return self.path / "signals.json"
 
     @property
@@ -92,7 +111,7 @@ class RunFolder:
             )
 
     def named(self, name: str) -> RunFolder:
-        """The folder of another build over this run's suggestions, such as an ablation.
+        """Return the folder of another build over this run's suggestions, such as an ablation.
 
         Raises:
             ValueError: it would lie elsewhere, or where a run keeps something else.
@@ -109,9 +128,82 @@ class RunFolder:
 
 
 def slug(text: str) -> str:
-    """`text` as a file name: letters, digits, dots and hyphens.
+    """Return `text` as a file name: letters, digits, dots and hyphens.
 
     >>> slug("google-bert/bert-base-cased")
     'google-bert--bert-base-cased'
     """
     return re.sub(r"[^A-Za-z0-9.-]", "-", text.replace("/", "--"))
+
+
+def manifest_of(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    *,
+    signals: Mapping[str, Any] | None,
+    tagger: str,
+    funnel: Sequence[Mapping[str, Any]],
+    changes: Mapping[tuple[str, str, str], int] | None,
+    eligible: Mapping[str, int],
+    variants: int,
+) -> dict[str, Any]:
+    """Return what stands in `manifest.json`: what a build made, from what, with which counts.
+
+    Args:
+        out: The folder with the build's files, which are digested.
+        config: The settings of the build.
+        suggested: What `suggest` left in `suggested.json`.
+        signals: What `merge-nli signals` did, where the build has its outcome.
+        tagger: Its name and version.
+        funnel: Its rows: what became of the suggestions.
+        changes: Fates of whatever edits more than one word, where that may be.
+        eligible: Word class → eligible seeds.
+        variants: How many were drawn.
+    """
+    settings = config.output_settings()
+    mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
+    made_from = {
+        "config": settings,
+        "source_data": suggested["source_data"],
+        "mlms": mlms,
+        **({"signals": signals} if signals else {}),
+        "tagger": tagger,
+    }
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": digest_of(made_from),
+        **made_from,
+        "packages": versions(*_PACKAGES),
+        "problems": {
+            **suggested["problems"],
+            "unlabelled": len(suggested["problems"]["unlabelled"]),
+        },
+        "questions": suggested["questions"],
+        "funnel": funnel,
+        **({} if changes is None else {"changes": change_rows(changes)}),
+        "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
+        "variants": variants,
+        "files": digests(
+            {
+                path.name: path
+                for path in (out.replacements, out.exclusions, out.seeds, out.variants)
+            }
+        ),
+    }
+
+
+def change_rows(changes: Mapping[tuple[str, str, str], int]) -> list[dict[str, Any]]:
+    """Return a record per kind and word class: how many were kept, and rejected for what."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for (what, word_class, fate), count in sorted(changes.items()):
+        row = rows.setdefault((what, word_class), {"what": what, "word_class": word_class, KEPT: 0})
+        row[fate] = count
+    return list(rows.values())
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the installed versions of packages by name."""
+    return {name: version(name) for name in packages}

@@ -244,7 +244,7 @@ def signals_command(
     \b
       merge-nli signals --run runs/snli --of union --mlm ./my-mlm
     """
-    from generation.signals.pll_changes import write_pll_changes
+    from generation.pll_changes import write_pll_changes
 
     made = write_pll_changes(run, mlm, of=of, **given)
     into = f" --into {of}, with the settings it has" if of else ""
@@ -277,7 +277,7 @@ def diff_command(
     \b
       merge-nli diff runs/snli runs/snli/union --examples 30
     """
-    from generation.diff import difference
+    from generation.run_summary import difference
 
     found = difference(first, second, examples=examples, rng_seed=rng_seed)
     typer.echo(found.to_json() if output == "json" else found.to_text())
@@ -300,7 +300,7 @@ def _distribution(executor: Executor | None, tasks: int | None, resources: Given
 
 def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
     """Turn a run folder into a dataset folder and say what was made."""
-    from generation.summary import summarise
+    from generation.run_summary import summarise
     from merge_dataset.export import export_dataset
 
     configs = export_dataset(run, out)

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from generation.manifest import versions
 from generation.paraphrases.candidates import Candidate, Request, TextGenerator
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.entailment import Judge, Pair, Verdicts, ask_in_parts
@@ -41,10 +40,9 @@ from generation.paraphrases.tables import (
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems
-from generation.records import Exclusion, Seed
-from generation.run_folder import RunFolder
-from generation.run_tables import exclusion_table
-from generation.variants.exclusions import unlabelled
+from generation.records import Exclusion, Seed, exclusion_table
+from generation.run_folder import RunFolder, versions
+from generation.variants.funnel import unlabelled
 from generation.variants.rows import seed_rows
 from merge_dataset.files import (
     RowGroupWriter,

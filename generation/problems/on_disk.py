@@ -14,8 +14,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from generation.records import Seed
-from generation.run_tables import problem_schema, problem_table, seeds_in
+from generation.records import Seed, problem_schema, problem_table, seeds_in
 from merge_dataset.files import atomic
 from merge_dataset.schema import NLI, ProblemFormat
 

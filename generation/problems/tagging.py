@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey
-from generation.problems.substitutions import Chunks, Filled, Substitutions, Word, spaces_after
-from generation.problems.windows import Windows
+from generation.problems.substitutions import (
+    Chunks,
+    Filled,
+    Substitutions,
+    Windows,
+    Word,
+    spaces_after,
+)
 from generation.records import Sentence, Token
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from generation.records import Sentence, Span
-from generation.variants.filters import match_case
 
 if TYPE_CHECKING:
     from inflect import engine
@@ -53,15 +52,6 @@ def article_position(sentence: Sentence, position: int) -> int | None:
         return None
     tokens = ((n, sentence.tokens[n]) for n in reversed(range(position)))
     return next((n for n, token in tokens if (token.span, token.tag) == (span, "DT")), None)
-
-
-def repaired(article: str, word: str) -> str:
-    """The article that fits a word, in the casing of the one that stands there (D6).
-
-    >>> repaired("A", "owl"), repaired("an", "cat"), repaired("AN", "CAT")
-    ('An', 'a', 'A')
-    """
-    return match_case(fitting_article(word), article)
 
 
 @lru_cache(maxsize=100_000)

@@ -1,12 +1,14 @@
-"""What the suggestion stores say about an occurrence, after the filters without a tagger.
+"""Candidates: the suggestions of the stores that the filters without a tagger leave (D4–D7).
 
-What these filters leave is a tenth of a store. It is written once per build into flat files,
-in the order of the run's questions, and read from there block by block.
+Cheap filters come first: about one suggestion in ten is more probable than the original, and
+tagging costs a thousand times more than comparing two numbers. As every filter looks at one
+suggestion alone, the order does not change what is left. That is written once per build into
+flat files, in the order of the run's questions, and read from there block by block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,15 +17,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 import numpy as np
 
 from generation.ragged import ranges, starts_of
+from generation.reasons import Reason
 from generation.records import MaskedQuery, Scores
 from generation.suggestions.questions import Questions
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
-from generation.variants.filters import CHEAP_REASONS, Survivors, cheap_filters
 from merge_dataset.files import read_json, write_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+CHEAP_REASONS: Final = Reason.of_steps("candidates")
+"""The reasons of the cheap filters, in order."""
 
 _FILES: Final = {
     "starts": np.dtype(np.int64),
@@ -36,35 +41,28 @@ _WORDS: Final = "words.json"
 """The candidates of several pieces."""
 
 
-def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
-    """Each word of several pieces as one number past the vocabulary's, and what these read as.
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What the cheap filters leave of the suggestions at n occurrences.
 
-    Args:
-        scores: Where no word may have several, they stay as they are.
-        vocabulary: What the pieces read as.
+    Row i's survivors lie at `starts[i]:starts[i + 1]`, most probable first.
     """
-    if scores.tokens.ndim == 2:
-        return scores, vocabulary
-    every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
-    size = len(vocabulary.texts)
-    # Ids past the vocabulary (padding of the output layer) would be taken for words.
-    numbers = np.where(every[..., 0] < size, every[..., 0], _no_text(vocabulary))
-    is_long = every[..., 1] >= 0
-    distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
-    texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    joins_on = vocabulary.kinds[distinct[:, 0]] == ATTACHED
-    of_words = size + 2 * np.array([places[text] for text in texts], np.int32) + joins_on
-    numbers[is_long] = of_words[inverse.ravel()]
-    return (
-        replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
-        vocabulary.with_words(places),
-    )
 
+    starts: NDArray[np.int64]
+    """[n + 1]"""
+    in_vocabulary: NDArray[np.bool_]
+    """[n] Whether the original is one token there (D3)."""
+    tokens: NDArray[np.int32]
+    """[starts[-1]] Token ids."""
+    log_odds: NDArray[np.float32]
+    """[starts[-1]] log P(suggestion) − log P(original), in nats."""
+    rejected: NDArray[np.int32]
+    """[n, len(CHEAP_REASONS)] How many fell under each reason."""
 
-def _no_text(vocabulary: Vocabulary) -> int:
-    """An id that stands for no text."""
-    return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """[n] How many survive at each occurrence."""
+        return np.diff(self.starts)
 
 
 @dataclass(frozen=True)
@@ -144,6 +142,83 @@ class Candidates:
         return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
 
 
+_Filter = Callable[[Scores, "NDArray[np.bool_]", Vocabulary], "NDArray[np.bool_]"]
+"""Scores, [n, k] suggestions still alive, vocabulary → [n, k] those that pass."""
+
+_FILTERS: Final[Mapping[Reason, _Filter]] = {
+    Reason.NOT_ALPHABETIC: lambda scores, alive, vocabulary: vocabulary.is_alphabetic[
+        _bounded(scores.tokens, vocabulary)
+    ],
+    Reason.SUBWORD: lambda scores, alive, vocabulary: vocabulary.fits(
+        scores.tokens, scores.original
+    ),
+    Reason.LESS_PROBABLE: lambda scores, alive, vocabulary: (
+        scores.logits > scores.original_logit[:, None]
+    ),
+    Reason.DUPLICATE: lambda scores, alive, vocabulary: _first_of_each_word(
+        scores.tokens, alive, vocabulary
+    ),
+}
+"""The cheap filters: reason → which suggestions it lets pass."""
+
+
+def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
+    """Keep whole alphabetic words (D4) more probable than the original (D5), once each (D6).
+
+    Args:
+        scores: Suggestions at n occurrences; those not in the vocabulary have none (D3).
+        vocabulary: What the token ids read as.
+        probability_filter: Condition (i); off in some ablations (D13).
+    """
+    alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
+    rejected = np.zeros((len(scores.original), len(CHEAP_REASONS)), np.int32)
+    for column, reason in enumerate(CHEAP_REASONS):
+        if reason is Reason.LESS_PROBABLE and not probability_filter:
+            continue
+        passed = alive & _FILTERS[reason](scores, alive, vocabulary)
+        rejected[:, column] = alive.sum(1) - passed.sum(1)
+        alive = passed
+    rows, columns = np.nonzero(alive)
+    return Survivors(
+        starts=starts_of(alive.sum(1)),
+        in_vocabulary=scores.original >= 0,
+        tokens=scores.tokens[rows, columns],
+        log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
+        rejected=rejected,
+    )
+
+
+def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
+    """Each word of several pieces as one number past the vocabulary's, and what these read as.
+
+    Args:
+        scores: Where no word may have several, they stay as they are.
+        vocabulary: What the pieces read as.
+    """
+    if scores.tokens.ndim == 2:
+        return scores, vocabulary
+    every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
+    size = len(vocabulary.texts)
+    # Ids past the vocabulary (padding of the output layer) would be taken for words.
+    numbers = np.where(every[..., 0] < size, every[..., 0], _no_text(vocabulary))
+    is_long = every[..., 1] >= 0
+    distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
+    texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    joins_on = vocabulary.kinds[distinct[:, 0]] == ATTACHED
+    of_words = size + 2 * np.array([places[text] for text in texts], np.int32) + joins_on
+    numbers[is_long] = of_words[inverse.ravel()]
+    return (
+        replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
+        vocabulary.with_words(places),
+    )
+
+
+def _no_text(vocabulary: Vocabulary) -> int:
+    """An id that stands for no text."""
+    return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
+
+
 def _renumbered(
     tokens: NDArray[np.int32], known: Vocabulary, size: int, words: dict[str, int]
 ) -> NDArray[np.int32]:
@@ -168,3 +243,23 @@ def _renumbered(
 def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
     for name, values in columns.items():
         files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
+
+
+def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32]:
+    """Ids past the tokenizer's vocabulary (padding of the output layer) → a special id."""
+    special = int(np.flatnonzero(vocabulary.kinds == 0)[0])
+    return np.where((tokens >= 0) & (tokens < len(vocabulary.texts)), tokens, special)
+
+
+def _first_of_each_word(
+    tokens: NDArray[np.int32], alive: NDArray[np.bool_], vocabulary: Vocabulary
+) -> NDArray[np.bool_]:
+    """Of the living suggestions in a row that differ in case alone, the first."""
+    words = vocabulary.word_numbers[_bounded(tokens, vocabulary)].astype(np.int64)
+    rows = np.arange(len(tokens))[:, None]
+    keys = (rows * (len(vocabulary.texts) + 1) + words)[alive]
+    places = np.flatnonzero(alive)
+    _, first = np.unique(keys, return_index=True)
+    result = np.zeros(alive.size, np.bool_)
+    result[places[first]] = True
+    return result.reshape(alive.shape)

@@ -1,34 +1,39 @@
-"""How many suggestions went in, why each rejected one was, how many replacements came out."""
+"""Counts before figures: what became of suggestions, and which words and problems are left out."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from generation.signals.automatic import SIGNAL_REASONS
-from generation.variants.filters import REASONS
+from generation.problems.shared_words import TaggedProblems
+from generation.reasons import KEPT, NO_REASON, REASONS, Reason
+from generation.records import Exclusion
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from generation.records import SharedWord
-
-KEPT = "kept"
-"""Suggestions that are part of a replacement: one at each occurrence, in either sentence."""
-NOT_IN_VOCABULARY = "not_one_token"
+SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "context")
+"""Why a suggestion is rejected: columns of every funnel."""
+SIGNAL_REASONS: Final = Reason.of_steps("signals")
+"""Why a replacement is rejected by its signals: columns where there is a limit."""
+NOT_IN_VOCABULARY: Final = "not_one_token"
 """Occurrences without suggestions, because the MLM has no one token for the word (D3)."""
+
+WordKey = tuple[str, str, str]
+"""Seed id, word class, word."""
 
 
 class Funnel:
     """Counts per (MLM, word class).
 
     A suggestion is counted once for each shared word and occurrence it was made for, and
-    ends under exactly one reason or as kept: suggestions = Σ reasons + kept.
+    ends under exactly one reason or as kept: suggestions = Σ reasons + kept. The kept ones are
+    part of a replacement: one at each occurrence, in either sentence.
     """
 
     def __init__(self) -> None:
@@ -36,7 +41,7 @@ class Funnel:
         self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
-        """Count suggestions under reasons of `REASONS`, `KEPT` or the other columns."""
+        """Count suggestions under reasons, `KEPT` or the other columns."""
         self._counts[mlm, word_class].update(counts)
 
     def add_columns(
@@ -65,14 +70,15 @@ class Funnel:
             self.add(mlm, word_class, counts)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record per MLM and class, sorted; columns in the order of the filters.
+        """Return one record per MLM and class, sorted; columns in the order of the filters.
 
         Signals are columns only where they reject something.
         """
         rows = []
         used = [r for r in SIGNAL_REASONS if any(counts[r] for counts in self._counts.values())]
         for (mlm, word_class), counts in sorted(self._counts.items()):
-            ended = {reason: counts[reason] for reason in (*REASONS, *used, KEPT)}
+            reasons = (*SUGGESTION_REASONS, *used, KEPT)
+            ended = {str(reason): counts[reason] for reason in reasons}
             rows.append(
                 {
                     "mlm": mlm,
@@ -89,7 +95,7 @@ class Funnel:
 def count_rejections(
     replacements: pa.Table,
     reasons: NDArray[np.int64],
-    words: Mapping[str, Sequence[SharedWord]],
+    problems: TaggedProblems,
     problem_format: ProblemFormat,
     funnel: Funnel,
 ) -> None:
@@ -97,51 +103,75 @@ def count_rejections(
 
     Args:
         replacements: Each by its word alone.
-        reasons: [replacements] Of `signals.rejections`.
-        words: Seed id → its shared words.
+        reasons: [replacements] Numbers of reasons, `NO_REASON` where there is none.
+        problems: The block.
         problem_format: Of the seeds.
         funnel: Counts them.
     """
-    names = list(SIGNAL_REASONS)
+    is_rejected = reasons != NO_REASON
     occurrences = {
         (seed_id, word.word_class, word.word): [len(positions) for positions in word.positions]
-        for seed_id, of_seed in words.items()
+        for seed_id, of_seed in problems.words.items()
         for word in of_seed
     }
-    rejected = replacements.filter(pa.array(reasons >= 0)).to_pylist()
-    for row, number in zip(rejected, reasons[reasons >= 0].tolist(), strict=True):
+    rejected = replacements.filter(pa.array(is_rejected)).to_pylist()
+    for row, number in zip(rejected, reasons[is_rejected].tolist(), strict=True):
         of_texts = occurrences[row["seed_id"], row["word_class"], row["word"]]
         validated = [row[name] for name in problem_format.mlms]
         for mlm in sorted(set().union(*validated)):
             count = sum(n for n, mlms in zip(of_texts, validated, strict=True) if mlm in mlms)
             funnel.add(
-                mlm, row["word_class"], {names[number]: count, KEPT: -count, "replacements": -1}
+                mlm, row["word_class"], {REASONS[number]: count, KEPT: -count, "replacements": -1}
             )
 
 
-def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The funnel as text: MLMs and classes as columns, what happened as lines.
+def count_words(replacements: pa.Table) -> dict[WordKey, int]:
+    """Count the replacements of each word that has some."""
+    names = ["seed_id", "word_class", "word"]
+    counted = replacements.group_by(names).aggregate([([], "count_all")])
+    *keys, counts = (counted[name].to_pylist() for name in (*names, "count_all"))
+    return dict(zip(zip(*keys, strict=True), counts, strict=True))
 
-    Shares are of all suggestions in the column.
+
+def excluded_words(
+    problems: TaggedProblems,
+    replacements: pa.Table,
+    rejected: Mapping[WordKey, tuple[Reason, int]],
+) -> Iterator[Exclusion]:
+    """Yield problems without a shared word, and shared words without a replacement.
+
+    Args:
+        problems: The block.
+        replacements: Those left before eligibility (D9).
+        rejected: Words whose replacements were rejected: why, and how many.
     """
-    from rich.console import Console
-    from rich.table import Table
+    replaced = count_words(replacements)
+    for seed in problems.seeds:
+        if not problems.words[seed.seed_id]:
+            yield Exclusion(
+                seed_id=seed.seed_id,
+                source=seed.source,
+                word=None,
+                word_class=None,
+                reason=Reason.NO_SHARED_WORD,
+            )
+        for word in problems.words[seed.seed_id]:
+            key = (seed.seed_id, word.word_class, word.word)
+            if key not in replaced:
+                reason, count = rejected.get(key, (Reason.NO_REPLACEMENT, 0))
+                yield Exclusion(
+                    seed_id=seed.seed_id,
+                    source=seed.source,
+                    word=word.word,
+                    word_class=word.word_class,
+                    reason=reason,
+                    replacements=count,
+                )
 
-    rows = list(rows)
-    table = Table(title="Funnel: what became of the suggestions", title_justify="left")
-    table.add_column("")
-    for row in rows:
-        table.add_column(f"{row['mlm']}\n{row['word_class']}", justify="right")
-    reasons = [key for key in (*REASONS, *SIGNAL_REASONS) if any(key in row for row in rows)]
-    for key in ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY):
-        counted = key in reasons or key == KEPT
-        cells = (_cell(row[key], row["suggestions"] if counted else None) for row in rows)
-        table.add_row(key.replace("_", " "), *cells)
-    console = Console(width=32 + 16 * len(rows), color_system=None)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get()
 
-
-def _cell(count: int, total: int | None) -> str:
-    return f"{count:,}" if not total else f"{count:,} {count / total:5.1%}"
+def unlabelled(seed_ids: Iterable[str], source: str) -> Iterator[Exclusion]:
+    """Yield rows of the source without a gold label (D15)."""
+    for seed_id in seed_ids:
+        yield Exclusion(
+            seed_id=seed_id, source=source, word=None, word_class=None, reason=Reason.UNLABELLED
+        )

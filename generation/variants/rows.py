@@ -1,19 +1,16 @@
-"""Putting a word in place of another, and the rows of the dataset."""
+"""The rows of the dataset: texts with words put in place of others."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.records import Seed, Sentence, SharedWord, Span
+from generation.records import Seed, Span
+from generation.variants.perturbations import TextEdits
 from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, variant_id
-
-Edits = tuple[Sequence[Span], str | Sequence[str]]
-"""What changes in a text, as `substitute` takes it."""
 
 
 def substitute(
@@ -45,29 +42,6 @@ def substitute(
     return "".join([*pieces, text[done:]]), tuple(new_spans)
 
 
-def scramble(word: str, key: str) -> str:
-    """Shuffle a word's letters, the same way for the same key (ablation `scrambled`, D13).
-
-    The outcome differs from the word wherever its letters allow it.
-
-    >>> sorted(scramble("poodle", "x")) == sorted("poodle")
-    True
-    """
-    if len(set(word)) < 2:
-        return word
-    rng = random.Random(f"{key}\n{word}")
-    while True:
-        letters = sorted(((rng.random(), letter) for letter in word), key=lambda pair: pair[0])
-        shuffled = "".join(letter for _, letter in letters)
-        if shuffled != word:
-            return shuffled
-
-
-def spans_of(sentence: Sentence, positions: Iterable[int]) -> list[Span]:
-    """Character offsets of tokens."""
-    return [sentence.tokens[position].span for position in positions]
-
-
 def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
     """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
     labels = problem_format.labels
@@ -96,7 +70,7 @@ def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.
 def variant_rows(
     variants: pa.Table,
     seeds: Mapping[str, Seed],
-    edits: Sequence[Sequence[Edits]],
+    edits: Sequence[Sequence[TextEdits]],
     problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
     """The split `variants`, sorted by `seed_id`, then by `variant_id`.
@@ -105,7 +79,7 @@ def variant_rows(
         variants: What was drawn, as `sampling.draw` gives it. Where several words change, the
             i-th of `word` becomes the i-th of `replacement`.
         seeds: By id.
-        edits: Of each variant, for each of its seed's texts.
+        edits: [variants, texts] What changes in the seed's texts.
         problem_format: Of the seeds.
     """
     names = ("seed_id", "word_class", "word", "replacement")
@@ -118,13 +92,12 @@ def variant_rows(
         ]
         for n in range(len(problem_format.fields))
     ]
-    ids = map(variant_id, seed_ids, word_classes, words, texts)
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
     columns = {
         **{name: rows[name] for name in rows.column_names},
-        "variant_id": list(ids),
+        "variant_id": list(map(variant_id, seed_ids, word_classes, words, texts)),
         **{
             field: [text for text, _ in new]
             for field, new in zip(problem_format.fields, changed, strict=True)
@@ -144,27 +117,3 @@ def variant_rows(
     table = pa.table(columns, schema=rows.schema)
     order = [(name, "ascending") for name in ("seed_id", "variant_id")]
     return table.sort_by(order).combine_chunks()
-
-
-def edits_of(
-    variants: pa.Table, spans: Mapping[tuple[str, str], Sequence[Sequence[Span]]]
-) -> list[list[Edits]]:
-    """What changes in variants that put one word for another, for each text.
-
-    Args:
-        variants: As `sampling.draw` gives them.
-        spans: (seed_id, word) → where the word stands in each of the seed's texts.
-    """
-    columns = (variants[name].to_pylist() for name in ("seed_id", "word", "replacement"))
-    return [
-        [(of_text, text) for of_text in spans[seed_id, word]]
-        for seed_id, word, text in zip(*columns, strict=True)
-    ]
-
-
-def word_spans(sentences: Sequence[Sentence], word: SharedWord) -> list[list[Span]]:
-    """Where a shared word stands in each text of its problem."""
-    return [
-        spans_of(sentence, positions)
-        for sentence, positions in zip(sentences, word.positions, strict=True)
-    ]

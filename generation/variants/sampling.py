@@ -1,4 +1,4 @@
-"""Which seeds are eligible (D9) and which variants each subsample draws (D10)."""
+"""Eligibility and sampling: seeds with enough replacements (D9), and the subsamples (D10)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from generation.ragged import groups_of
-from generation.records import Exclusion
-
-TOO_FEW = "too_few_replacements"
-"""Reason of an exclusion under D9."""
-
-_ORDER: Final = ("seed_id", "word_class", "word", "replacement")
-
+from generation.reasons import Reason
+from generation.records import REPLACEMENT_KEY, Exclusion
 
 _UNITS: Final = {
     "class": ("seed_id", "word_class"),
@@ -57,19 +52,21 @@ def eligible(
     left_out = replacements.take(few).select(names).to_pylist()
     return kept, [
         Exclusion(
-            **{"word": None, "word_class": None, **row}, reason=TOO_FEW, replacements=int(count)
+            **{"word": None, "word_class": None, **row},
+            reason=Reason.TOO_FEW,
+            replacements=int(count),
         )
         for row, count in zip(left_out, counts[unit[few]], strict=True)
     ]
 
 
 def eligible_pairs(kept: pa.Table) -> pa.Table:
-    """The distinct (seed_id, word_class) of replacements."""
+    """Return the distinct (seed_id, word_class) of replacements."""
     return kept.group_by(_UNITS["class"]).aggregate([])
 
 
 def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
-    """The replacements of the (seed, class) pairs given, in order.
+    """Return the replacements of the (seed, class) pairs given, in order.
 
     In an ablation these are the pairs eligible without it (paper, A.2).
     """
@@ -96,7 +93,7 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
         Each replacement drawn at least once, with a column `subsamples` of the numbers of
         its subsamples from 0, sorted by seed, class, word and replacement.
     """
-    members = replacements.sort_by([(name, "ascending") for name in _ORDER])
+    members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     starts = np.flatnonzero(np.diff(groups_of(members, _UNITS["class"]), prepend=-1))
     sizes = np.diff(starts, append=len(members)).tolist()
     keys = members.take(starts).select(_UNITS["class"]).to_pylist()
@@ -111,7 +108,7 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
 
 
 def _draw_group(members: int, key: str, *, subsamples: int, size: int) -> Mapping[int, list[int]]:
-    """Member → the subsamples it is drawn into."""
+    """Return the members drawn, each with the subsamples it is drawn into."""
     drawn: dict[int, list[int]] = defaultdict(list)
     for subsample in range(subsamples):
         rng = random.Random(f"{key}\n{subsample}")

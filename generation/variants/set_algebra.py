@@ -1,18 +1,27 @@
-"""From suggestions to R_M(⟨p, h⟩, o): the set algebra of the paper's section 3, on columns.
+"""Equation 1 on columns: shared words, their sides, and sets of words per side (section 3).
 
-A *side* is a shared word in one text of its problem. A set of words per side is a column
-of keys `pairs(side, word)`, and beside it, for each member, the smallest log-odds so far (D14).
+A *side* is a shared word in one text of its problem: of NLI two to each word, premise and
+hypothesis. A set of words per side is a column of keys `pairs(side, word)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from generation.problems.shared_words import TaggedProblems
+from generation.problems.substitutions import Place
 from generation.ragged import pairs, split
+from generation.reasons import NO_REASON
+from generation.records import MaskedQuery, Seed, SharedWord
+from generation.signals.columns import UNKNOWN
+from generation.suggestions.questions import masked_queries
+from generation.variants.words import CASINGS, Lexicon, casing_of
+from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,69 +46,186 @@ class Sides:
         return numbers
 
 
+@dataclass(frozen=True)
+class Occurrences:
+    """A row per shared word, a row per text it stands in, and a row per occurrence there.
+
+    Words are sorted by seed id, class and form, sides by word and text; occurrences lie side by
+    side, in order.
+    """
+
+    seeds: list[Seed]
+    """[words] The problem a word is of."""
+    words: list[SharedWord]
+    """[words]"""
+    places: list[Place]
+    """[sides] Where the word stands."""
+    sides: Sides
+    """Which sides there are."""
+    queries: list[MaskedQuery]
+    """[occurrences] What the masked LMs were asked."""
+    problem_words: NDArray[np.int64]
+    """Keys of (word, number of a word of its problem), sorted (D7)."""
+
+    @classmethod
+    def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
+        """Lay out the shared words of some problems, each of which has as many texts."""
+        rows = sorted(
+            ((seed, word) for seed in problems.seeds for word in problems.words[seed.seed_id]),
+            key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word),
+        )
+        sides = [
+            (number, text, place)
+            for number, (seed, word) in enumerate(rows)
+            for text, place in problems.places(seed, word)
+        ]
+        places = [place for _, _, place in sides]
+        known = {
+            text: lexicon.known({token.text.lower() for token in sentence.tokens})
+            for text, sentence in problems.sentences.items()
+        }
+        in_problem = [{n for text in seed.texts for n in known[text]} for seed, _ in rows]
+        return cls(
+            seeds=[seed for seed, _ in rows],
+            words=[word for _, word in rows],
+            places=places,
+            sides=Sides(
+                np.array([word for word, _, _ in sides], np.int64),
+                np.array([text for _, text, _ in sides], np.int64),
+                texts,
+            ),
+            queries=[query for place in places for query in masked_queries(place, masking=masking)],
+            problem_words=np.sort(
+                pairs(
+                    np.repeat(np.arange(len(rows)), [len(numbers) for numbers in in_problem]),
+                    np.array([number for numbers in in_problem for number in numbers], np.int64),
+                )
+            ),
+        )
+
+    @cached_property
+    def per_side(self) -> NDArray[np.int64]:
+        """[sides] How many occurrences each has."""
+        return np.array([len(place.positions) for place in self.places], np.int64)
+
+    @cached_property
+    def side(self) -> NDArray[np.int64]:
+        """[occurrences] The side each is on."""
+        return np.repeat(np.arange(len(self.places)), self.per_side)
+
+    @cached_property
+    def word_class(self) -> NDArray[np.int64]:
+        """[words] Place in `WORD_CLASSES`."""
+        return np.array([WORD_CLASSES.index(word.word_class) for word in self.words], np.int64)
+
+    @cached_property
+    def casing(self) -> NDArray[np.int64]:
+        """[words] Place in `CASINGS`."""
+        casings = list(CASINGS)
+        return np.array([casings.index(casing_of(word.word)) for word in self.words], np.int64)
+
+    def class_of(self, side: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [n] places in `WORD_CLASSES` of the words of [n] sides."""
+        return self.word_class[self.sides.word[side]]
+
+
 @dataclass(frozen=True, slots=True)
-class Members:
-    """The members of one MLM's sets, or one set algebra's outcome."""
-
-    keys: NDArray[np.int64]
-    """[n] (side, word)"""
-    log_odds: NDArray[np.float32]
-    """[n] log P(word) − log P(original), in nats."""
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """R_M(S, o) of all sides, with who validated what (D14)."""
+class Suggested:
+    """The words that masked LMs validated on sides, a row per side and word."""
 
     keys: NDArray[np.int64]
     """[n] (side, word), sorted, each once."""
     log_odds: NDArray[np.float32]
-    """[n] Smallest of these MLMs'."""
+    """[n] log P(word) − log P(original) in nats, the smallest of MLMs and occurrences (D14)."""
     mlms: NDArray[np.bool_]
-    """[n, MLMs]"""
+    """[n, MLMs] Who validated it (D14)."""
+    reasons: NDArray[np.int64]
+    """[n] Number of the reason why it is rejected nevertheless, `NO_REASON` while it is not."""
+    changed: NDArray[np.int64]
+    """[n, 2] Whether number and verb form change in context, as `forms_changed` has it."""
+
+    def mlms_by_text(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return [m, texts, MLMs] who validated words in texts.
+
+        Args:
+            places: [m, texts] The row of each word in each text, −1 for none.
+        """
+        validated: NDArray[np.bool_] = self.mlms[places] & (places >= 0)[:, :, None]
+        return validated
 
 
-def over_occurrences(candidates: Members, occurrences: NDArray[np.int64]) -> Members:
-    """R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
+def not_in_problem(
+    candidates: NDArray[np.int64], problem_words: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return [n] whether candidates are no words of their problems: condition (ii), D7.
 
     Args:
-        candidates: Of one MLM, a row per occurrence, in any order.
-        occurrences: [sides] How many occurrences each side has.
+        candidates: [n] Keys of (problem, candidate).
+        problem_words: [m] Keys of (problem, word of it), sorted.
+
+    >>> not_in_problem(np.array([7, 3, 9]), np.array([2, 3, 8])).tolist()
+    [True, False, True]
+    """
+    places = np.searchsorted(problem_words, candidates)
+    places[places == len(problem_words)] = 0
+    if not len(problem_words):
+        return np.ones(len(candidates), np.bool_)
+    outside: NDArray[np.bool_] = problem_words[places] != candidates
+    return outside
+
+
+def over_occurrences(
+    keys: NDArray[np.int64], log_odds: NDArray[np.float32], per_side: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Intersect one MLM's sets: R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
+
+    Args:
+        keys: [n] (side, word), a row per occurrence, in any order.
+        log_odds: [n]
+        per_side: [sides] How many occurrences each side has.
 
     Returns:
-        What stands at all of them, keys sorted.
+        Keys of what stands at all occurrences, sorted, and the smallest log-odds of each.
     """
-    order = np.argsort(candidates.keys)
-    keys = candidates.keys[order]
+    order = np.argsort(keys)
+    keys = keys[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     found = np.diff(starts, append=len(keys))
-    everywhere = found == occurrences[split(keys[starts])[0]]
-    least = np.minimum.reduceat(candidates.log_odds[order], starts)
-    return Members(keys[starts][everywhere], least[everywhere])
+    everywhere = found == per_side[split(keys[starts])[0]]
+    least = np.minimum.reduceat(log_odds[order], starts)
+    return keys[starts][everywhere], least[everywhere]
 
 
-def over_mlms(sets: Sequence[Members]) -> Validated:
-    """R_M(S, o) = ∪ over the MLMs j of R_j(S, o).
+def over_mlms(
+    sets: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+) -> Suggested:
+    """Unite the sets of all MLMs: R_M(S, o) = ∪ over the MLMs j of R_j(S, o).
 
     Args:
-        sets: One per MLM, each key once.
+        sets: For each MLM keys, each once, and log-odds.
     """
-    every = np.concatenate([members.keys for members in sets])
-    mlm = np.repeat(np.arange(len(sets)), [len(members.keys) for members in sets])
+    every = np.concatenate([keys for keys, _ in sets])
+    mlm = np.repeat(np.arange(len(sets)), [len(keys) for keys, _ in sets])
     order = np.argsort(every)
     ordered = every[order]
     is_first = np.diff(ordered, prepend=-1) != 0
     starts = np.flatnonzero(is_first)
     mlms = np.zeros((len(starts), len(sets)), np.bool_)
     mlms[np.cumsum(is_first) - 1, mlm[order]] = True
-    log_odds = np.concatenate([members.log_odds for members in sets])[order]
-    return Validated(ordered[starts], np.minimum.reduceat(log_odds, starts), mlms)
+    log_odds = np.concatenate([log_odds for _, log_odds in sets])[order]
+    return Suggested(
+        keys=ordered[starts],
+        log_odds=np.minimum.reduceat(log_odds, starts),
+        mlms=mlms,
+        reasons=np.full(len(starts), NO_REASON),
+        changed=np.full((len(starts), 2), UNKNOWN),
+    )
 
 
 def over_sentences(
     keys: NDArray[np.int64], sides: Sides, *, combine: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Equation 1: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), over all texts in which o stands.
+    """Combine the texts: R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o), of all texts that have o.
 
     Args:
         keys: [n] Of (side, word), sorted, each once.

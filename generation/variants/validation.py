@@ -1,14 +1,14 @@
-"""R_M(⟨p, h⟩, o) for a block of problems: the filters in order, every rejection counted.
+"""Equation 1 for a block of problems: the filters in order, and every rejection counted.
 
-What the set algebra passes on is `Validated`, a row per side and word. Of each row the
-rest of the way decides the *fate*: kept, or the reason why not.
+A suggestion is a row of its masked LM's `Survivors`, then one of the block's `Suggested`, with a
+rejection reason or none, then one of `replacements.parquet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,68 +16,39 @@ import pyarrow as pa
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Substitutions
-from generation.ragged import lists_of, pairs, ranges, split, starts_of
-from generation.records import MaskedQuery
-from generation.run_tables import replacement_schema, sorted_replacements
-from generation.signals.automatic import (
+from generation.ragged import lists_of, pairs, split
+from generation.reasons import KEPT, NO_REASON, REASONS, Reason
+from generation.records import MaskedQuery, replacement_schema, sorted_replacements
+from generation.signals.columns import (
     UNKNOWN,
     answers_about_articles,
     answers_of,
     articles_of,
-    forms_changed,
     zipf_frequencies,
 )
-from generation.variants.filters import (
-    CHEAP_REASONS,
-    IN_PROBLEM,
-    OTHER_OCCURRENCE,
-    OTHER_SENTENCE,
-    TOKENIZATION,
-    WORD_CLASS,
-    Survivors,
-    comparable,
-    not_in_problem,
-)
-from generation.variants.funnel import KEPT, NOT_IN_VOCABULARY, Funnel
-from generation.variants.lexicon import Lexicon
-from generation.variants.occurrences import Occurrences
+from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.variants.context import ContextTagger, judge_in_context
+from generation.variants.funnel import NOT_IN_VOCABULARY, Funnel
 from generation.variants.set_algebra import (
-    Members,
-    Validated,
+    Occurrences,
+    Suggested,
+    not_in_problem,
     over_mlms,
     over_occurrences,
     over_sentences,
 )
+from generation.variants.words import Lexicon
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-_FATES: Final = (KEPT, TOKENIZATION, WORD_CLASS)
-_KEPT, _TOKENIZATION, _WORD_CLASS = range(3)
 
 
 class Answers(Protocol):
     """One MLM's candidates at the occurrences asked about, as `Candidates` has them."""
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        """Those at some occurrences, in the order of the questions."""
-
-
-class ContextTagger(Protocol):
-    """What is needed of `Tagger`."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Penn tags by number."""
-
-    def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Tags in context, as `Tagger.tags_after` has them."""
-
-    def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
-        """Whether the tokenisation stays, as `Tagger.keeps_tokens` has it."""
+        """Return those at some occurrences, in the order of the questions."""
 
 
 def find_replacements(
@@ -87,7 +58,7 @@ def find_replacements(
     tagger: ContextTagger,
     config: Config,
 ) -> tuple[pa.Table, Funnel]:
-    """Equation 1 for every shared word of some problems.
+    """Find R_M(⟨p, h⟩, o) for every shared word o of some problems.
 
     Args:
         problems: A block: as many as memory is wanted for.
@@ -107,21 +78,26 @@ def find_replacements(
     for mlm in mlms:
         for word_class in np.unique(words.word_class):
             funnel.add(mlm, WORD_CLASSES[word_class], {})
-    validated = over_mlms(
+    suggested = over_mlms(
         [
             _validated_by(mlm, answers[mlm].take(words.queries), words, lexicon, funnel)
             for mlm in mlms
         ]
     )
-    found = _Outcome.of(validated, words, lexicon, tagger, config)
-    _count(found, mlms, words, funnel)
-    return sorted_replacements(_table(found, mlms, words, lexicon, config)), funnel
+    keys, places = over_sentences(suggested.keys, words.sides, combine=config.combine)
+    suggested = _Context(suggested, words, lexicon, tagger, config).judged(places)
+    places = np.where((places >= 0) & (suggested.reasons[places] == NO_REASON), places, -1)
+    found = (places >= 0).any(1)
+    keys, places = keys[found], places[found]
+    _count(suggested, keys, places, mlms, words, funnel)
+    table = _table(suggested, keys, places, mlms, words, lexicon, config)
+    return sorted_replacements(table), funnel
 
 
 def _validated_by(
     mlm: str, survivors: Survivors, words: Occurrences, lexicon: Lexicon, funnel: Funnel
-) -> Members:
-    """R_j(S, o) of every side but for the class: conditions (i) and (ii), ∩ over occurrences.
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Find R_j(S, o) of every side but for the class: conditions (i), (ii), ∩ over occurrences.
 
     Args:
         mlm: j.
@@ -129,201 +105,160 @@ def _validated_by(
         words: The shared words.
         lexicon: The words of j, among others.
         funnel: Takes the rejections.
+
+    Returns:
+        [n] keys of (side, word), sorted, and [n] log-odds.
     """
     side = np.repeat(words.side, survivors.sizes)
     word = lexicon.of_token[mlm][survivors.tokens]
     outside = not_in_problem(pairs(words.sides.word[side], word), words.problem_words)
-    candidates = Members(pairs(side, word)[outside], survivors.log_odds[outside])
-    validated = over_occurrences(candidates, words.per_side)
-
+    keys, log_odds = over_occurrences(
+        pairs(side, word)[outside], survivors.log_odds[outside], words.per_side
+    )
     at_occurrences = words.class_of(words.side)
     for reason, rejected in zip(CHEAP_REASONS, survivors.rejected.T, strict=True):
         funnel.add_columns(mlm, reason, at_occurrences, rejected)
     funnel.add_columns(mlm, NOT_IN_VOCABULARY, words.class_of(words.side[~survivors.in_vocabulary]))
-    funnel.add_columns(mlm, IN_PROBLEM, words.class_of(side[~outside]))
-    everywhere, _ = split(validated.keys)
+    funnel.add_columns(mlm, Reason.IN_PROBLEM, words.class_of(side[~outside]))
+    everywhere, _ = split(keys)
     lost = np.bincount(side[outside], minlength=len(words.places)) - (
         np.bincount(everywhere, minlength=len(words.places)) * words.per_side
     )
-    funnel.add_columns(mlm, OTHER_OCCURRENCE, words.class_of(np.arange(len(lost))), lost)
-    return validated
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What equation 1 makes of the validated words."""
-
-    validated: Validated
-    fate: NDArray[np.int64]
-    """[validated] Place in `_FATES`; −1 if another text has not the word."""
-    keys: NDArray[np.int64]
-    """[replacements] (shared word, word), sorted."""
-    places: NDArray[np.int64]
-    """[replacements, texts] Rows of `validated` by text of the problem, −1 for none."""
-    changed: NDArray[np.int64]
-    """[replacements, 2] Whether number and verb form change in the texts that validated it, as
-    `signals.forms_changed` has it."""
-
-    @classmethod
-    def of(
-        cls,
-        validated: Validated,
-        words: Occurrences,
-        lexicon: Lexicon,
-        tagger: ContextTagger,
-        config: Config,
-    ) -> _Outcome:
-        """Combine the sentences, then ask the tagger about what is left (D8)."""
-        keys, places = over_sentences(validated.keys, words.sides, combine=config.combine)
-        fate = np.full(len(validated.keys), -1)
-        changed = np.full((len(validated.keys), 2), UNKNOWN)
-        proposed = np.unique(places[places >= 0])
-        fate[proposed] = _KEPT
-        if config.class_filter:
-            context = _Context(words, lexicon, tagger, config.tag_match)
-            if config.combine == "intersection":
-                there = places >= 0
-                fates, forms = context.judge_together(validated.keys, places)
-                fate[places[there]], changed[places[there]] = fates[there], forms[there]
-            else:
-                fate[proposed], changed[proposed] = context.judge(validated.keys[proposed])
-        places = np.where((places >= 0) & (fate[places] == _KEPT), places, -1)
-        kept = (places >= 0).any(1)
-        places = places[kept]
-        of_texts = np.where((places >= 0)[:, :, None], changed[places], UNKNOWN)
-        return cls(validated, fate, keys[kept], places, of_texts.max(axis=1))
-
-    def mlms(self, text: int) -> NDArray[np.bool_]:
-        """[replacements, MLMs] Who validated each replacement in a text: of NLI p (0) or h (1)."""
-        rows = self.places[:, text]
-        return self.validated.mlms[rows] & (rows >= 0)[:, None]
-
-    @property
-    def anywhere(self) -> NDArray[np.bool_]:
-        """[replacements, MLMs] Who validated each replacement in any text."""
-        by_text = [self.mlms(text) for text in range(self.places.shape[1])]
-        somewhere: NDArray[np.bool_] = np.any(by_text, axis=0)
-        return somewhere
-
-    @property
-    def log_odds(self) -> NDArray[np.float32]:
-        """[replacements] The smallest over all texts (D14)."""
-        infinite = np.float32(np.inf)
-        odds = np.where(self.places >= 0, self.validated.log_odds[self.places], infinite)
-        least: NDArray[np.float32] = odds.min(1)
-        return least
+    funnel.add_columns(mlm, Reason.OTHER_OCCURRENCE, words.class_of(np.arange(len(lost))), lost)
+    return keys, log_odds
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Condition (iii), D8: what becomes of words put on sides.
+    """Condition (iii), D8, of suggested words, in the texts in which they are proposed."""
 
-    Their fates, as places in `_FATES`, and whether their forms change, as
-    `signals.forms_changed` has it.
-    """
-
+    suggested: Suggested
     words: Occurrences
     lexicon: Lexicon
     tagger: ContextTagger
-    tag_match: str
+    config: Config
 
-    def judge_together(
-        self, keys: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A word that fails in one text fails in the others, there for its own reason.
-
-        A word of another class in one text is rejected in those after it too, whatever
-        its class is there, so there it only has to be tokenised.
+    def judged(self, places: NDArray[np.int64]) -> Suggested:
+        """Return the suggested words with reasons and changes.
 
         Args:
-            keys: Of (side, word).
-            places: [n, texts] The place of each word in `keys`, −1 where a text has it not.
+            places: [n, texts] Rows of the suggested words that equation 1 proposes, −1 where a
+                text has it not.
+        """
+        reasons = np.full(len(self.suggested.keys), Reason.OTHER_SENTENCE.number)
+        changed = self.suggested.changed.copy()
+        proposed = np.unique(places[places >= 0])
+        reasons[proposed] = NO_REASON
+        if self.config.class_filter and self.config.combine == "intersection":
+            there = places >= 0
+            of_texts, forms = self._judge_together(places)
+            reasons[places[there]], changed[places[there]] = of_texts[there], forms[there]
+        elif self.config.class_filter:
+            reasons[proposed], changed[proposed] = self._judge(proposed)
+        return replace(self.suggested, reasons=reasons, changed=changed)
+
+    def _judge_together(
+        self, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Reject a word that fails in one text in the others too, there for its own reason.
+
+        A word of another class in one text is rejected in those after it, whatever its class is
+        there, so there it only has to be tokenised.
+
+        Args:
+            places: [n, texts] As in `judged`.
 
         Returns:
-            [n, texts] fates and [n, texts, 2] changes.
+            [n, texts] numbers of reasons and [n, texts, 2] changes.
         """
-        fates = np.full(places.shape, _KEPT)
+        reasons = np.full(places.shape, NO_REASON)
         changed = np.full((*places.shape, 2), UNKNOWN)
         settled = np.zeros(len(places), np.bool_)
         for text, place in enumerate(places.T):
             tagged, tokenised = (place >= 0) & ~settled, (place >= 0) & settled
-            fates[tagged, text], changed[tagged, text] = self.judge(keys[place[tagged]])
-            sound = self.tagger.keeps_tokens(self._substitutions(keys[place[tokenised]]))
-            fates[tokenised, text] = np.where(sound, _KEPT, _TOKENIZATION)
-            settled |= fates[:, text] == _WORD_CLASS
-        first = np.argmax(fates != _KEPT, axis=1)
-        return np.where(
-            fates == _KEPT, fates[np.arange(len(fates)), first][:, None], fates
-        ), changed
+            reasons[tagged, text], changed[tagged, text] = self._judge(place[tagged])
+            stay = self.tagger.keeps_tokens(self._substitutions(place[tokenised]))
+            reasons[tokenised, text] = np.where(stay, NO_REASON, Reason.TOKENIZATION.number)
+            settled |= reasons[:, text] == Reason.WORD_CLASS.number
+        first = np.argmax(reasons != NO_REASON, axis=1)
+        of_first = reasons[np.arange(len(reasons)), first][:, None]
+        return np.where(reasons == NO_REASON, of_first, reasons), changed
 
-    def judge(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """By the tags in context.
+    def _judge(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return judge_in_context(
+            self._substitutions(rows), self.tagger, tag_match=self.config.tag_match
+        )
 
-        Args:
-            keys: [n] (side, word)
-
-        Returns:
-            [n] fates and [n, 2] changes.
-        """
-        side, _ = split(keys)
-        sizes = self.words.per_side[side]
-        tags = self.tagger.tags_after(self._substitutions(keys))
-        numbers: dict[str, int] = {}
-
-        def compared(tags: Sequence[str]) -> NDArray[np.int64]:
-            names = (comparable(tag, tag_match=self.tag_match) for tag in tags)
-            return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-
-        before = [tag for place in self.words.places for tag in place.tags]
-        originals = compared(before)
-        occurrences = ranges(starts_of(self.words.per_side)[side], sizes)
-        same = compared(self.tagger.labels)[tags] == originals[occurrences]
-        starts = starts_of(sizes)[:-1]
-        fate = np.where(np.logical_and.reduceat(same, starts), _KEPT, _WORD_CLASS)
-        changed = forms_changed(before, self.tagger.labels, tags, occurrences, starts)
-        return np.where(tags[starts] < 0, _TOKENIZATION, fate), changed
-
-    def _substitutions(self, keys: NDArray[np.int64]) -> Substitutions:
-        side, word = split(keys)
+    def _substitutions(self, rows: NDArray[np.int64]) -> Substitutions:
+        side, word = split(self.suggested.keys[rows])
         form = self.lexicon.form(self.words.casing[self.words.sides.word[side]], word)
         return Substitutions(self.words.places, self.lexicon.forms, side, form)
 
 
-def _count(found: _Outcome, mlms: Sequence[str], words: Occurrences, funnel: Funnel) -> None:
+def _count(
+    suggested: Suggested,
+    keys: NDArray[np.int64],
+    places: NDArray[np.int64],
+    mlms: Sequence[str],
+    words: Occurrences,
+    funnel: Funnel,
+) -> None:
     """Count what equation 1 and the tagger reject, what is kept, and the replacements."""
-    side, _ = split(found.validated.keys)
-    replaced, _ = split(found.keys)
-    anywhere = found.anywhere
+    side, _ = split(suggested.keys)
+    replaced, _ = split(keys)
+    anywhere: NDArray[np.bool_] = np.any(suggested.mlms_by_text(places), axis=1)
     for n, mlm in enumerate(mlms):
-        for fate, reason in ((-1, OTHER_SENTENCE), *enumerate(_FATES)):
-            of_fate = side[found.validated.mlms[:, n] & (found.fate == fate)]
-            funnel.add_columns(mlm, reason, words.class_of(of_fate), words.per_side[of_fate])
+        for number in np.unique(suggested.reasons).tolist():
+            name = KEPT if number == NO_REASON else REASONS[number]
+            ended = side[suggested.mlms[:, n] & (suggested.reasons == number)]
+            funnel.add_columns(mlm, name, words.class_of(ended), words.per_side[ended])
         funnel.add_columns(mlm, "replacements", words.word_class[replaced[anywhere[:, n]]])
 
 
 def _table(
-    found: _Outcome, mlms: Sequence[str], words: Occurrences, lexicon: Lexicon, config: Config
+    suggested: Suggested,
+    keys: NDArray[np.int64],
+    places: NDArray[np.int64],
+    mlms: Sequence[str],
+    words: Occurrences,
+    lexicon: Lexicon,
+    config: Config,
 ) -> pa.Table:
-    """The replacements as `replacement_schema` has them, in the order of their keys."""
+    """Return the replacements as `replacement_schema` has them.
+
+    Args:
+        suggested: The words validated on sides.
+        keys: [replacements] (shared word, word), sorted.
+        places: [replacements, texts] Rows of `suggested`, −1 for none.
+        mlms: Names.
+        words: The shared words.
+        lexicon: The words of these MLMs.
+        config: For the format of the problems.
+    """
     problem_format = config.problem_format
-    row, word = split(found.keys)
+    row, word = split(keys)
+    there: NDArray[np.bool_] = places >= 0
+    by_text = suggested.mlms_by_text(places)
+    log_odds = np.where(there, suggested.log_odds[places], np.float32(np.inf)).min(1)
+    changed = np.where(there[:, :, None], suggested.changed[places], UNKNOWN).max(axis=1)
     form = lexicon.form(words.casing[row], word)
+    texts = lexicon.arrow_forms.take(form)
     names = pa.array(mlms, pa.string())
     columns = {
         "seed_id": pa.array([seed.seed_id for seed in words.seeds], pa.string()).take(row),
         "source": pa.array([seed.source for seed in words.seeds], pa.string()).take(row),
         "word": pa.array([word.word for word in words.words], pa.string()).take(row),
         "word_class": pa.array([word.word_class for word in words.words], pa.string()).take(row),
-        "replacement": lexicon.arrow_forms.take(form),
+        "replacement": texts,
         **{
-            name: lists_of(names, found.mlms(text)) for text, name in enumerate(problem_format.mlms)
+            name: lists_of(names, by_text[:, text]) for text, name in enumerate(problem_format.mlms)
         },
-        "log_odds": pa.array(found.log_odds),
-        "mlm_count": pa.array(found.anywhere.sum(1)),
+        "log_odds": pa.array(log_odds),
+        "mlm_count": pa.array(by_text.any(1).sum(1)),
         **{name: pa.nulls(len(row), pa.float32()) for name in problem_format.pll_changes},
-        "zipf_frequency": zipf_frequencies(lexicon.arrow_forms.take(form)),
-        "number_changed": answers_of(found.changed[:, 0]),
-        "tense_changed": answers_of(found.changed[:, 1]),
+        "zipf_frequency": zipf_frequencies(texts),
+        "number_changed": answers_of(changed[:, 0]),
+        "tense_changed": answers_of(changed[:, 1]),
         "article_fits": answers_of(
             answers_about_articles(
                 articles_of(words.places), words.sides.table[row], [lexicon.forms[n] for n in form]

@@ -25,20 +25,14 @@ from generation.problems.shared_words import TaggedProblems, shared_words
 from generation.problems.sources import load_problems, require_labels
 from generation.problems.substitutions import Substitutions
 from generation.ragged import pairs, split
+from generation.reasons import KEPT, Reason
 from generation.records import MaskedQuery, Seed, Sentence, Token
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
-from generation.variants.filters import (
-    CHEAP_REASONS,
-    IN_PROBLEM,
-    OTHER_SENTENCE,
-    WORD_CLASS,
-    Survivors,
-)
-from generation.variants.funnel import KEPT
-from generation.variants.lexicon import Lexicon
+from generation.variants.candidates import CHEAP_REASONS, Survivors
 from generation.variants.rows import edits_of, seed_rows, variant_rows, word_spans
 from generation.variants.set_algebra import Sides, over_sentences
 from generation.variants.validation import find_replacements
+from generation.variants.words import Lexicon
 from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat, arrow_schema, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
@@ -196,8 +190,11 @@ def test_a_word_of_two_texts() -> None:
     for row in rows:
         assert row["context_mlms"] == row["question_mlms"] == ["bert"]
         assert (row["answer_mlms"], row["mlm_count"]) == ([], 1)
-    counts = {name: funnel[name] for name in (IN_PROBLEM, OTHER_SENTENCE, KEPT, "suggestions")}
-    assert counts == {IN_PROBLEM: 3, OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
+    counts = {
+        name: funnel[name]
+        for name in (Reason.IN_PROBLEM, Reason.OTHER_SENTENCE, KEPT, "suggestions")
+    }
+    assert counts == {Reason.IN_PROBLEM: 3, Reason.OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
 
 
 def test_where_the_form_also_stands_it_has_to_validate() -> None:
@@ -213,7 +210,7 @@ def test_where_the_form_also_stands_it_has_to_validate() -> None:
     assert [(row["replacement"], row["log_odds"]) for row in rows] == [("cat", 0.25)]
     assert rows[0]["answer_mlms"] == ["bert"]
     # A verb in the answer is none in context and question either.
-    assert (funnel[WORD_CLASS], funnel[OTHER_SENTENCE], funnel[KEPT]) == (4, 3, 4)
+    assert (funnel[Reason.WORD_CLASS], funnel[Reason.OTHER_SENTENCE], funnel[KEPT]) == (4, 3, 4)
 
 
 def test_rows_of_a_variant() -> None:

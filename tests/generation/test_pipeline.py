@@ -14,11 +14,12 @@ from generation.config import bundled_path
 from generation.paraphrases.config import ParaphraseConfig
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.reasons import KEPT
 from generation.run_folder import RunFolder
+from generation.run_summary import render_funnel
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
-from generation.variants.filters import REASONS
-from generation.variants.funnel import KEPT, render_funnel
+from generation.variants.funnel import SUGGESTION_REASONS
 from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import SIGNALS
 
@@ -96,7 +97,7 @@ def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
     manifest = read_json(run.manifest)
     replacements = pq.read_table(run.replacements).to_pylist()
     for row in manifest["funnel"]:
-        assert row["suggestions"] == sum(row[reason] for reason in REASONS) + row[KEPT]
+        assert row["suggestions"] == sum(row[reason] for reason in SUGGESTION_REASONS) + row[KEPT]
         mine = [r for r in replacements if r["word_class"] == row["word_class"]]
         assert row["replacements"] == len(mine)
     variants = pq.read_table(run.variants).to_pylist()
@@ -358,7 +359,7 @@ def test_funnel_renders_every_reason(run: RunFolder) -> None:
     """The printed funnel has a line per reason and the counts of the manifest."""
     rows = read_json(run.manifest)["funnel"]
     text = render_funnel(rows)
-    for reason in REASONS:
+    for reason in SUGGESTION_REASONS:
         assert reason.replace("_", " ") in text
     assert f"{rows[0]['suggestions']:,}" in text
     assert "bert-tiny-mlm" in text

@@ -15,16 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.problems.on_disk import read_block
-from generation.records import Exclusion, Seed
-from generation.run_folder import RunFolder, slug
-from generation.run_tables import (
+from generation.records import (
     EXCLUSIONS,
+    Exclusion,
+    Seed,
     exclusion_table,
     problem_schema,
     problem_table,
     replacement_schema,
     sorted_replacements,
 )
+from generation.run_folder import RunFolder, slug
 from merge_dataset.files import write_table
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from generation.run_tables import replacement_schema
+from generation.records import replacement_schema
 from merge_dataset.schema import SIGNALS
 
 

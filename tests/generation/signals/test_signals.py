@@ -25,12 +25,12 @@ from generation import Config, build, generate
 from generation.config import BUNDLED_MLM, bundled_path
 from generation.problems import on_disk as blocks
 from generation.problems.substitutions import Place
-from generation.records import Sentence, Token
+from generation.reasons import KEPT, Reason
+from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
-from generation.run_tables import replacement_schema
-from generation.signals.automatic import (
+from generation.run_summary import render_funnel
+from generation.signals.columns import (
     NO,
-    SIGNAL_REASONS,
     UNKNOWN,
     YES,
     answers_about_articles,
@@ -40,11 +40,7 @@ from generation.signals.automatic import (
     rejections,
     zipf_frequencies,
 )
-from generation.variants.exclusions import REJECTED
-from generation.variants.funnel import KEPT, render_funnel
-from generation.variants.sampling import TOO_FEW
-from merge_dataset.checks.run import check_dataset
-from merge_dataset.export import export_dataset
+from generation.variants.funnel import SIGNAL_REASONS
 from merge_dataset.files import read_json
 
 LIMIT = 10
@@ -365,10 +361,10 @@ def test_words_without_a_replacement_left(run: RunFolder, rows: list[Row]) -> No
     had = Counter((r["seed_id"], r["word"]) for r in rows)
     excluded = rows_in(strict.exclusions)
     gone = {(r["seed_id"], r["word"]): r["replacements"] for r in excluded
-            if r["reason"] == REJECTED}  # fmt: skip
+            if r["reason"] == Reason.REJECTED_BY_SIGNALS}  # fmt: skip
     assert gone == {key: number for key, number in had.items() if not left[key]}
     assert gone
-    few = [row for row in excluded if row["reason"] == TOO_FEW]
+    few = [row for row in excluded if row["reason"] == Reason.TOO_FEW]
     assert few
     assert all(row["replacements"] < 5 for row in few)
 

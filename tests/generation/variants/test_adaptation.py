@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,26 +13,29 @@ from helpers.replacement_tables import Replacement, table_of
 from threadpoolctl import threadpool_limits
 
 from generation.config import Config
-from generation.problems.shared_words import tag_problems
+from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
+from generation.reasons import KEPT, Reason
 from generation.records import Seed, Sentence, Token
 from generation.variants.adaptation import (
-    FAMILY_AUXILIARY,
-    FAMILY_IN_COMPOUND,
-    FAMILY_REJECTED,
-    NO_INFLECTION,
-    SAME_TEXT,
-    Adapted,
+    REPLACEMENTS,
+    Fate,
     adapt,
-    has_fitting_articles,
-    keys_of,
-    with_letters_shuffled,
-    with_pairs,
+    count_fates,
+    rejected_families,
+    shuffle_letters,
 )
-from generation.variants.changes import AMBIGUOUS, ARTICLE, REPLACEMENTS, WORD, Change, Variation
-from generation.variants.filters import IN_PROBLEM, TOKENIZATION, WORD_CLASS
-from generation.variants.funnel import KEPT
-from generation.variants.rows import scramble, substitute
+from generation.variants.funnel import WordKey
+from generation.variants.perturbations import (
+    ARTICLE,
+    WORD,
+    Edit,
+    Perturbation,
+    in_full,
+    text_edits_of,
+)
+from generation.variants.rows import substitute
+from generation.variants.words import scramble
 from merge_dataset.schema import WORD_CLASSES
 
 
@@ -57,6 +62,27 @@ def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
     )
 
 
+@dataclass(frozen=True)
+class Adapted:
+    """What options make of replacements."""
+
+    rows: pa.Table
+    """Those that are left, with their further edits."""
+    problems: TaggedProblems
+    fates: Counter[Fate]
+    families: dict[WordKey, tuple[Reason, int]]
+    """The words left out for their families."""
+
+
+def adapted_rows(
+    problems: TaggedProblems, found: pa.Table, tagger: Tagger, config: Config
+) -> Adapted:
+    rows, reasons = adapt(problems, found, tagger, config)
+    kept = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+    fates, families = count_fates(rows, reasons), rejected_families(rows, reasons)
+    return Adapted(kept, problems, fates, families)
+
+
 def adapted(
     tagger: Tagger,
     premise: str,
@@ -71,17 +97,18 @@ def adapted(
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     assert (word, word_class) in {(w.word, w.word_class) for w in problems.words["s:1"]}
     found = found_of(word, word_class, *texts)
-    return adapt(problems, found, tagger, Config(**options))
+    return adapted_rows(problems, found, tagger, Config(**options))
 
 
 def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
     """Pairs as "original → replacement" → the texts of the variant."""
-    every = [made.variations[key] for key in keys_of(made.replacements)]
-    rows = with_pairs(made.replacements, every).to_pylist()
+    rows = in_full(made.rows, made.problems).to_pylist()
+    every = text_edits_of(made.rows, made.problems)
+    seeds = {seed.seed_id: seed for seed in made.problems.seeds}
     return {
         f"{row['word']} → {row['replacement']}": tuple(
-            substitute(sentence.text, *edits)[0]
-            for sentence, edits in zip(each.sentences, each.edits(), strict=True)
+            substitute(text, *edits)[0]
+            for text, edits in zip(seeds[row["seed_id"]].texts, each, strict=True)
         )
         for row, each in zip(rows, every, strict=True)
     }
@@ -115,7 +142,7 @@ def test_families_are_inflected(tagger: Tagger) -> None:
         ),
     }
     assert fates(made) == {KEPT: 2}
-    assert made.exclusions == []
+    assert made.families == {}
 
 
 def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
@@ -125,7 +152,7 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     words = {"walked": ("jumped", "sat"), "walking": ("jumping", "talking")}
     found = pa.concat_tables([found_of(word, "verb", *new) for word, new in words.items()])
-    made = adapt(problems, found, tagger, Config(families="inflect"))
+    made = adapted_rows(problems, found, tagger, Config(families="inflect"))
     assert variants(made) == {
         "walked walking → jumped jumping": (
             "He jumped and she was jumping.",
@@ -140,20 +167,18 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
             "She was talking as he talked.",
         ),
     }
-    assert fates(made) == {KEPT: 3, SAME_TEXT: 1}
+    assert fates(made) == {KEPT: 3, Reason.SAME_TEXT: 1}
 
 
 def test_families_reject_the_word(tagger: Tagger) -> None:
     """With its replacements counted; a word without a family stays as it was."""
     made = adapted(tagger, *CAT, "sleeps", "verb", "runs", "sings", families="reject")
-    assert len(made.replacements) == 0
-    (excluded,) = made.exclusions
-    assert (excluded.seed_id, excluded.word, excluded.word_class) == ("s:1", "sleeps", "verb")
-    assert (excluded.reason, excluded.replacements) == (FAMILY_REJECTED, 2)
-    assert fates(made) == {FAMILY_REJECTED: 2}
+    assert len(made.rows) == 0
+    assert made.families == {("s:1", "verb", "sleeps"): (Reason.FAMILY_REJECTED, 2)}
+    assert fates(made) == {Reason.FAMILY_REJECTED: 2}
     made = adapted(tagger, "A cat runs.", "The cat sat.", "cat", "noun", "dog", families="reject")
     assert variants(made) == {"cat → dog": ("A dog runs.", "The dog sat.")}
-    assert (made.exclusions, fates(made)) == ([], {})
+    assert (made.families, fates(made)) == ({}, {})
 
 
 def test_families_are_ignored_by_default(tagger: Tagger) -> None:
@@ -184,36 +209,37 @@ def test_forms_that_cannot_follow(tagger: Tagger) -> None:
     assert variants(made) == {
         "woman women → girl girls": ("One girl and two girls watch the men.", "A girl walks.")
     }
-    assert fates(made) == {KEPT: 1, IN_PROBLEM: 1, AMBIGUOUS: 1, NO_INFLECTION: 1}
+    assert fates(made) == {
+        KEPT: 1,
+        Reason.IN_PROBLEM: 1,
+        Reason.AMBIGUOUS: 1,
+        Reason.NO_INFLECTION: 1,
+    }
 
 
 def test_families_keep_their_class(tagger: Tagger) -> None:
     """D8 with all changes in place: the tagger takes this "sings" for a noun."""
     made = adapted(tagger, *CAT, "sleeps", "verb", "sings", families="inflect")
-    assert (variants(made), fates(made)) == ({}, {WORD_CLASS: 1})
+    assert (variants(made), fates(made)) == ({}, {Reason.WORD_CLASS: 1})
 
 
 def test_compounds_are_left_alone(tagger: Tagger) -> None:
     """What "dog show" becomes is not known from what dogs become, nor the other way round."""
     texts = ("A dog show is no show of dogs.", "The dog show is here.")
     made = adapted(tagger, *texts, "dog", "noun", "cat", families="inflect")
-    assert fates(made) == {FAMILY_IN_COMPOUND: 1}
+    assert fates(made) == {Reason.FAMILY_IN_COMPOUND: 1}
     made = adapted(tagger, "The dogs are at a dog show.", "The dogs run.", "dogs", "noun",
                    "cats", "boys", families="inflect")  # fmt: skip
-    assert len(made.replacements) == 0
-    (excluded,) = made.exclusions
-    assert (excluded.word, excluded.reason, excluded.replacements) == (
-        "dogs", FAMILY_IN_COMPOUND, 2,
-    )  # fmt: skip
+    assert len(made.rows) == 0
+    assert made.families == {("s:1", "noun", "dogs"): (Reason.FAMILY_IN_COMPOUND, 2)}
 
 
 def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
     """What stands for "is" cannot be what helps another verb."""
     made = adapted(tagger, "He is old and was sleeping.", "He is there.", "is", "verb", "looks",
                    families="inflect")  # fmt: skip
-    assert len(made.replacements) == 0
-    (excluded,) = made.exclusions
-    assert (excluded.word, excluded.reason) == ("is", FAMILY_AUXILIARY)
+    assert len(made.rows) == 0
+    assert made.families == {("s:1", "verb", "is"): (Reason.FAMILY_AUXILIARY, 1)}
 
 
 def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
@@ -222,7 +248,7 @@ def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES, (0, 2))
     found = found_of("sleeps", "verb", "plays")
-    made = adapt(problems, found, tagger, Config(families="inflect"))
+    made = adapted_rows(problems, found, tagger, Config(families="inflect"))
     assert variants(made) == {
         "sleeps sleeping → plays playing": (
             "The cat plays here.", "It was playing.", "A cat plays.",
@@ -256,9 +282,8 @@ def test_whether_articles_fit() -> None:
     sentence = Sentence("A dog A cat cat", tuple(Token(*each) for each in tokens))
 
     def fits(*changes: tuple[int, int, int, str]) -> bool | None:
-        return has_fitting_articles(
-            Variation([sentence], tuple(sorted(Change(*each) for each in changes)))
-        )
+        edits = tuple(sorted(Edit(*each) for each in changes))
+        return Perturbation([sentence], edits).has_fitting_articles()
 
     assert fits((WORD, 0, 1, "cow"), (WORD, 0, 4, "owl")) is True
     assert fits((WORD, 0, 1, "owl"), (WORD, 0, 4, "cow")) is False
@@ -300,7 +325,7 @@ def test_articles_before_other_forms(tagger: Tagger) -> None:
             "An unhappy man sat.",
         ),
     }
-    assert fates(made) == {KEPT: 2, NO_INFLECTION: 1}
+    assert fates(made) == {KEPT: 2, Reason.NO_INFLECTION: 1}
 
 
 def test_an_article_that_did_not_fit_before(tagger: Tagger) -> None:
@@ -326,14 +351,17 @@ def test_without_the_class_filter(tagger: Tagger) -> None:
         "dog A → of An": ("An of runs.", "An of sat."),
     }
     made = adapted(tagger, *texts, "dog", "noun", "of", repair_articles=True)
-    assert list(fates(made)) in ([WORD_CLASS], [TOKENIZATION])
+    assert list(fates(made)) in ([Reason.WORD_CLASS], [Reason.TOKENIZATION])
 
 
 def test_scrambled(tagger: Tagger) -> None:
     """Letters are shuffled at the end, of all words but articles, which fit the word as it was."""
     options = {"families": "inflect", "repair_articles": True}
     texts = ("A dog and two dogs run.", "A dog sat.")
-    made = with_letters_shuffled(adapted(tagger, *texts, "dog", "noun", "owl", **options), 5)
+    made = adapted(tagger, *texts, "dog", "noun", "owl", **options)
+    rows, ambiguous = shuffle_letters(made.rows, made.problems, 5)
+    assert not ambiguous
+    made = replace(made, rows=rows)
     assert fates(made) == {KEPT: 1}
     one, two = (scramble(word, "5\ns:1") for word in ("owl", "owls"))
     assert variants(made) == {
@@ -345,4 +373,4 @@ def test_no_replacements(tagger: Tagger) -> None:
     """Blocks in which nothing is left."""
     for options in ({"families": "inflect"}, {"repair_articles": True}, {"families": "reject"}):
         made = adapted(tagger, *CAT, "sleeps", "verb", **options)
-        assert (len(made.replacements), made.variations, made.exclusions) == (0, {}, [])
+        assert (len(made.rows), variants(made), made.families) == (0, {}, {})

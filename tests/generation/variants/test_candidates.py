@@ -16,8 +16,7 @@ from generation.suggestions import questions as questions_module
 from generation.suggestions.questions import Questions, key_of
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, WHOLE, Vocabulary
-from generation.variants.candidates import Candidates, in_words
-from generation.variants.filters import Survivors, cheap_filters
+from generation.variants.candidates import Candidates, Survivors, cheap_filters, in_words
 
 K = 6
 WORDS = ["girl", "boy", "Boy", "dog", "s", "."]

@@ -13,22 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.ragged import pairs
+from generation.reasons import Reason
 from generation.records import Scores
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
-from generation.variants.filters import (
-    CHEAP_REASONS,
-    DUPLICATE,
-    LESS_PROBABLE,
-    NOT_ALPHABETIC,
-    REASONS,
-    SUBWORD,
-    Survivors,
-    casing_of,
-    cheap_filters,
-    comparable,
-    match_case,
-    not_in_problem,
-)
+from generation.variants.candidates import CHEAP_REASONS, Survivors, cheap_filters
+from generation.variants.context import comparable
+from generation.variants.funnel import SUGGESTION_REASONS
+from generation.variants.set_algebra import not_in_problem
+from generation.variants.words import casing_of, match_case
 
 # --- A vocabulary and scores by hand ---
 
@@ -87,18 +79,18 @@ def test_a_row_by_hand() -> None:
     assert survivors.log_odds.tolist() == [7.0, 4.0]
     assert survivors.starts.tolist() == [0, 2]
     assert rejections(survivors) == {
-        NOT_ALPHABETIC: 1,
-        SUBWORD: 1,
-        LESS_PROBABLE: 2,
-        DUPLICATE: 1,
+        Reason.NOT_ALPHABETIC: 1,
+        Reason.SUBWORD: 1,
+        Reason.LESS_PROBABLE: 2,
+        Reason.DUPLICATE: 1,
     }
 
 
 def test_reasons_are_tried_in_the_order_stated() -> None:
     """Cheap reasons come first and in this order; all reasons have an explanation."""
     assert CHEAP_REASONS == ("not_alphabetic", "subword", "less_probable", "duplicate")
-    assert tuple(REASONS)[:4] == CHEAP_REASONS
-    assert tuple(REASONS)[4:] == (
+    assert tuple(SUGGESTION_REASONS)[:4] == CHEAP_REASONS
+    assert tuple(SUGGESTION_REASONS)[4:] == (
         "in_problem",
         "other_occurrence",
         "other_sentence",
@@ -110,14 +102,14 @@ def test_reasons_are_tried_in_the_order_stated() -> None:
 @pytest.mark.parametrize(
     ("token", "logit", "reason"),
     [
-        (7, 0.0, NOT_ALPHABETIC),  # and improbable
-        (8, 9.0, NOT_ALPHABETIC),
-        (0, 9.0, NOT_ALPHABETIC),  # special
-        (99, 9.0, NOT_ALPHABETIC),  # past the vocabulary
-        (6, 0.0, SUBWORD),  # and improbable
-        (9, 9.0, SUBWORD),  # the start-of-text "girl" in the middle
-        (2, 2.0, LESS_PROBABLE),  # as probable as the original
-        (2, 1.999, LESS_PROBABLE),
+        (7, 0.0, Reason.NOT_ALPHABETIC),  # and improbable
+        (8, 9.0, Reason.NOT_ALPHABETIC),
+        (0, 9.0, Reason.NOT_ALPHABETIC),  # special
+        (99, 9.0, Reason.NOT_ALPHABETIC),  # past the vocabulary
+        (6, 0.0, Reason.SUBWORD),  # and improbable
+        (9, 9.0, Reason.SUBWORD),  # the start-of-text "girl" in the middle
+        (2, 2.0, Reason.LESS_PROBABLE),  # as probable as the original
+        (2, 1.999, Reason.LESS_PROBABLE),
     ],
 )
 def test_the_first_reason_counts(token: int, logit: float, reason: str) -> None:
@@ -138,14 +130,14 @@ def test_the_more_probable_case_variant_stays() -> None:
     """D6: of GIRL, girl and Girl the first, that is the most probable, survives."""
     survivors = filtered([(1, 0.0, [(4, 3.0), (2, 2.0), (3, 1.0)])])
     assert (survivors.tokens.tolist(), survivors.log_odds.tolist()) == ([4], [3.0])
-    assert rejections(survivors) == {DUPLICATE: 2}
+    assert rejections(survivors) == {Reason.DUPLICATE: 2}
 
 
 def test_a_rejected_case_variant_does_not_shadow() -> None:
     """A variant that fell before is no reason against the one after it."""
     survivors = filtered([(1, 0.0, [(9, 3.0), (2, 2.0)])])
     assert survivors.tokens.tolist() == [2]
-    assert rejections(survivors) == {SUBWORD: 1}
+    assert rejections(survivors) == {Reason.SUBWORD: 1}
 
 
 def test_rows_do_not_shadow_each_other() -> None:
@@ -158,7 +150,7 @@ def test_where_the_original_joins_on_so_must_the_suggestion() -> None:
     """At the start of a byte-level text only attached tokens fit, if they are words too."""
     survivors = filtered([(10, 0.0, [(2, 3.0), (9, 2.0), (6, 1.0)])])
     assert survivors.tokens.tolist() == [9]
-    assert rejections(survivors) == {SUBWORD: 2}
+    assert rejections(survivors) == {Reason.SUBWORD: 2}
 
 
 def test_not_in_the_vocabulary_is_empty() -> None:
@@ -176,7 +168,7 @@ def test_without_the_probability_filter() -> None:
     survivors = filtered([(1, 2.0, [(5, 9.0), (2, 1.0), (3, 0.5)])], probability_filter=False)
     assert survivors.tokens.tolist() == [5, 2]
     assert survivors.log_odds.tolist() == [7.0, -1.0]
-    assert rejections(survivors) == {DUPLICATE: 1}
+    assert rejections(survivors) == {Reason.DUPLICATE: 1}
 
 
 def test_log_odds_are_differences_of_logits() -> None:
@@ -241,13 +233,13 @@ def slow_filters(
                 continue
             text = words.texts[token] if token < len(words.texts) else ""
             if not text.isalpha():
-                rejected[NOT_ALPHABETIC] += 1
+                rejected[Reason.NOT_ALPHABETIC] += 1
             elif not fits(words, token, original):
-                rejected[SUBWORD] += 1
+                rejected[Reason.SUBWORD] += 1
             elif probability_filter and not logit > made.original_logit[i]:
-                rejected[LESS_PROBABLE] += 1
+                rejected[Reason.LESS_PROBABLE] += 1
             elif text.lower() in seen:
-                rejected[DUPLICATE] += 1
+                rejected[Reason.DUPLICATE] += 1
             else:
                 seen.add(text.lower())
                 kept.append((token, logit - float(made.original_logit[i])))

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.suggestions.vocabulary import OTHER, WHOLE, Vocabulary
-from generation.variants.filters import CASINGS, match_case
-from generation.variants.lexicon import Lexicon
+from generation.variants.words import CASINGS, Lexicon, match_case
 
 
 def vocabulary(*texts: str) -> Vocabulary:

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.config import Config
 from generation.pipeline import build, suggest
+from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
-from generation.run_tables import REPLACEMENT_KEY
-from generation.summary import summarise
+from generation.run_summary import summarise
 from merge_dataset.checks.run import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json

@@ -19,32 +19,22 @@ from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, shared_words
 from generation.problems.substitutions import Place, Substitutions
 from generation.ragged import pairs, split
-from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token
-from generation.run_tables import replacement_schema
+from generation.reasons import KEPT, Reason
+from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token, replacement_schema
+from generation.run_summary import render_funnel
 from generation.suggestions.questions import masked_queries
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
-from generation.variants.filters import (
-    CHEAP_REASONS,
-    IN_PROBLEM,
-    NOT_ALPHABETIC,
-    OTHER_OCCURRENCE,
-    OTHER_SENTENCE,
-    REASONS,
-    TOKENIZATION,
-    WORD_CLASS,
-    Survivors,
-)
-from generation.variants.funnel import KEPT, NOT_IN_VOCABULARY, Funnel, render_funnel
-from generation.variants.lexicon import Lexicon
+from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.variants.funnel import NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel
 from generation.variants.set_algebra import (
-    Members,
     Sides,
-    Validated,
+    Suggested,
     over_mlms,
     over_occurrences,
     over_sentences,
 )
 from generation.variants.validation import find_replacements
+from generation.variants.words import Lexicon
 from merge_dataset.schema import WORD_CLASSES
 
 WORDS = st.sampled_from(["girl", "man", "dog", "kid", "cat"])
@@ -58,12 +48,13 @@ SIDES = st.lists(st.lists(ODDS, min_size=1, max_size=4), min_size=1, max_size=4)
 """Sides with sets at their occurrences."""
 
 
-def members(sets: Sequence[tuple[int, Odds]]) -> Members:
-    """(side, set) → columns, a row per member."""
+def members(sets: Sequence[tuple[int, Odds]]) -> tuple[Any, Any]:
+    """(side, set) → keys and log-odds, a row per member."""
     rows = [(side, NUMBERS[word], odds[word]) for side, odds in sets for word in odds]
     side, word, log_odds = zip(*rows, strict=True) if rows else ((), (), ())
-    return Members(
-        pairs(np.array(side, np.int64), np.array(word, np.int64)), np.array(log_odds, np.float32)
+    return (
+        pairs(np.array(side, np.int64), np.array(word, np.int64)),
+        np.array(log_odds, np.float32),
     )
 
 
@@ -80,9 +71,11 @@ def by_side(keys: Any, values: Sequence[Any]) -> dict[int, dict[str, Any]]:
 def intersected(sides: Sequence[Sequence[Odds]]) -> dict[int, dict[str, float]]:
     """`over_occurrences` of several sides at once."""
     rows = [(side, odds) for side, sets in enumerate(sides) for odds in sets]
-    found = over_occurrences(members(rows), np.array([len(sets) for sets in sides], np.int64))
-    assert (np.diff(found.keys) > 0).all()
-    return by_side(found.keys, found.log_odds.tolist())
+    keys, log_odds = over_occurrences(
+        *members(rows), np.array([len(sets) for sets in sides], np.int64)
+    )
+    assert (np.diff(keys) > 0).all()
+    return by_side(keys, log_odds.tolist())
 
 
 def without_empty(sets: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -119,13 +112,13 @@ def test_the_order_of_occurrences_does_not_matter(sets: list[Odds], rng: Any) ->
 # --- ∪ over MLMs ---
 
 
-def sorted_members(sides: Sequence[Odds]) -> Members:
-    found = members(list(enumerate(sides)))
-    order = np.argsort(found.keys)
-    return Members(found.keys[order], found.log_odds[order])
+def sorted_members(sides: Sequence[Odds]) -> tuple[Any, Any]:
+    keys, log_odds = members(list(enumerate(sides)))
+    order = np.argsort(keys)
+    return keys[order], log_odds[order]
 
 
-def evidence(found: Validated, mlms: Sequence[str]) -> dict[int, dict[str, Evidence]]:
+def evidence(found: Suggested, mlms: Sequence[str]) -> dict[int, dict[str, Evidence]]:
     """Columns → side → word → who validated it, and how clearly."""
     assert (np.diff(found.keys) > 0).all()
     rows = zip(found.mlms.tolist(), found.log_odds.tolist(), strict=True)
@@ -175,7 +168,7 @@ def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: 
 
 def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
     """`over_sentences`: two sets per shared word, to shared word → words in order."""
-    keys = sorted_members(sides).keys
+    keys, _ = sorted_members(sides)
     numbers = np.arange(len(sides))
     found, places = over_sentences(keys, Sides(numbers // 2, numbers % 2, 2), combine=combine)
     assert (np.diff(found) > 0).all()
@@ -241,7 +234,7 @@ class Answers:
         rows = [self.by_place.get(self._place(query)) for query in queries]
         rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
         there = np.array([row is not None for row in rows], np.bool_)
-        rejected[there, CHEAP_REASONS.index(NOT_ALPHABETIC)] = self.rejected
+        rejected[there, CHEAP_REASONS.index(Reason.NOT_ALPHABETIC)] = self.rejected
         found = [row or {} for row in rows]
         return Survivors(
             starts=np.cumsum([0, *map(len, found)]),
@@ -414,7 +407,7 @@ def test_figure_2_a_word_of_the_problem_is_rejected() -> None:
     assert outcome.words == ["child", "kid"]
     assert outcome.counts("bert") == {
         "suggestions": 7,
-        IN_PROBLEM: 3,
+        Reason.IN_PROBLEM: 3,
         KEPT: 4,
         "replacements": 2,
     }
@@ -429,8 +422,8 @@ def test_figure_2_a_word_of_another_class_is_rejected() -> None:
     assert outcome.words == ["small"]
     assert outcome.counts("bert") == {
         "suggestions": 5,
-        OTHER_SENTENCE: 1,
-        WORD_CLASS: 2,
+        Reason.OTHER_SENTENCE: 1,
+        Reason.WORD_CLASS: 2,
         KEPT: 2,
         "replacements": 1,
     }
@@ -451,7 +444,7 @@ def test_the_poodle_in_the_hypothesis_only() -> None:
     bert = Answers({(p.text, 0): odds("poodle girl"), (h.text, 0): odds("poodle girl")})
     outcome = run(p, h, "boy", {"bert": bert})
     assert outcome.words == ["girl"]
-    assert outcome.counts("bert")[IN_PROBLEM] == 2
+    assert outcome.counts("bert")[Reason.IN_PROBLEM] == 2
 
 
 def test_the_original_is_a_word_of_the_problem() -> None:
@@ -481,8 +474,8 @@ def test_every_occurrence_has_to_validate() -> None:
     assert outcome.replacements[0].log_odds == 2.0  # 2.5 and 3 in the premise, 2 in h
     assert outcome.counts("bert") == {
         "suggestions": 7,
-        OTHER_OCCURRENCE: 2,
-        OTHER_SENTENCE: 2,
+        Reason.OTHER_OCCURRENCE: 2,
+        Reason.OTHER_SENTENCE: 2,
         KEPT: 3,
         "replacements": 1,
     }
@@ -498,7 +491,11 @@ def test_two_mlms_never_share_a_sentences_occurrences() -> None:
     )
     outcome = run(TWICE, ONCE, "girl", {"first": first, "second": second})
     assert outcome.replacements == []
-    assert outcome.counts("first") == {"suggestions": 3, OTHER_OCCURRENCE: 2, OTHER_SENTENCE: 1}
+    assert outcome.counts("first") == {
+        "suggestions": 3,
+        Reason.OTHER_OCCURRENCE: 2,
+        Reason.OTHER_SENTENCE: 1,
+    }
 
 
 def test_two_mlms_share_the_sentences() -> None:
@@ -532,8 +529,8 @@ def test_an_occurrence_outside_the_vocabulary_empties_the_mlm() -> None:
     assert outcome.replacements == []
     assert outcome.counts("partly") == {
         "suggestions": 3,
-        OTHER_OCCURRENCE: 2,
-        OTHER_SENTENCE: 1,
+        Reason.OTHER_OCCURRENCE: 2,
+        Reason.OTHER_SENTENCE: 1,
         NOT_IN_VOCABULARY: 1,
     }
 
@@ -615,14 +612,14 @@ def test_union_still_needs_the_class_in_that_sentence() -> None:
     (boy,) = outcome.replacements
     assert (boy.premise_mlms, boy.hypothesis_mlms) == (("bert",), ())
     (row,) = outcome.funnel.rows()
-    assert (row[KEPT], row[WORD_CLASS]) == (1, 1)
+    assert (row[KEPT], row[Reason.WORD_CLASS]) == (1, 1)
     assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).replacements == []
 
 
 def test_one_sentence_of_another_class_is_enough() -> None:
     """Equation 1: a class that fails in the hypothesis alone rejects the word, twice counted."""
     bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
-    for failing, reason in ((("VB",), WORD_CLASS), (None, TOKENIZATION)):
+    for failing, reason in ((("VB",), Reason.WORD_CLASS), (None, Reason.TOKENIZATION)):
         for side in (0, 1):
             tags: dict[tuple[int, str], Tags] = {(1 - side, "boy"): ("NN",), (side, "boy"): failing}
             outcome = run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags)
@@ -638,8 +635,8 @@ def test_each_sentence_has_its_own_reason() -> None:
         tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
         assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
             "suggestions": 2,
-            TOKENIZATION: 1,
-            WORD_CLASS: 1,
+            Reason.TOKENIZATION: 1,
+            Reason.WORD_CLASS: 1,
         }
 
 
@@ -798,8 +795,8 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
         row = rows[mlm]
         went_in = sum(len(found) + case.rejected for found in places.values())
         assert row["suggestions"] == went_in
-        assert row[KEPT] + sum(row[reason] for reason in REASONS) == went_in
-        assert min(row[reason] for reason in (*REASONS, KEPT)) >= 0
+        assert row[KEPT] + sum(row[reason] for reason in SUGGESTION_REASONS) == went_in
+        assert min(row[reason] for reason in (*SUGGESTION_REASONS, KEPT)) >= 0
         assert row[NOT_IN_VOCABULARY] == in_premise + in_hypothesis - len(places)
         assert row["replacements"] == sum(
             mlm in r.premise_mlms or mlm in r.hypothesis_mlms for r in replacements
@@ -841,7 +838,7 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
 def test_funnel_rows_are_sorted_and_complete() -> None:
     """One row per MLM and class, every column there, suggestions the sum of the ends."""
     funnel = Funnel()
-    funnel.add("b", "noun", {KEPT: 2, IN_PROBLEM: 1, "replacements": 1})
+    funnel.add("b", "noun", {KEPT: 2, Reason.IN_PROBLEM: 1, "replacements": 1})
     funnel.add("a", "verb", {NOT_IN_VOCABULARY: 3})
     funnel.add("b", "noun", {KEPT: 1})
     first, second = funnel.rows()
@@ -852,7 +849,7 @@ def test_funnel_rows_are_sorted_and_complete() -> None:
         "mlm",
         "word_class",
         "suggestions",
-        *REASONS,
+        *SUGGESTION_REASONS,
         KEPT,
         "replacements",
         NOT_IN_VOCABULARY,
@@ -862,7 +859,7 @@ def test_funnel_rows_are_sorted_and_complete() -> None:
 def test_the_funnel_as_text() -> None:
     """Counts with thousands separators, shares of the column's suggestions."""
     funnel = Funnel()
-    funnel.add("bert", "noun", {KEPT: 1_500, IN_PROBLEM: 4_500, "replacements": 700})
+    funnel.add("bert", "noun", {KEPT: 1_500, Reason.IN_PROBLEM: 4_500, "replacements": 700})
     text = render_funnel(funnel.rows())
     cells = {line.split("│")[1].strip(): line.split("│")[2].strip()
              for line in text.splitlines() if line.startswith("│")}  # fmt: skip
@@ -873,7 +870,7 @@ def test_the_funnel_as_text() -> None:
     assert cells["other sentence"] == "0  0.0%"
 
 
-@pytest.mark.parametrize("key", REASONS)
+@pytest.mark.parametrize("key", SUGGESTION_REASONS)
 def test_every_reason_is_counted(key: str) -> None:
     """No reason falls out of the sum."""
     funnel = Funnel()

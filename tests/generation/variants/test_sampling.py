@@ -12,8 +12,9 @@ from helpers.replacement_tables import Replacement, Variant, replacements_in, ta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generation.reasons import Reason
 from generation.records import Exclusion
-from generation.variants.sampling import TOO_FEW, draw, eligible_pairs, of_pairs
+from generation.variants.sampling import draw, eligible_pairs, of_pairs
 from generation.variants.sampling import eligible as eligible_columns
 
 
@@ -79,7 +80,7 @@ def excluded(
         source=seed_id[0],
         word=word,
         word_class=word_class,
-        reason=TOO_FEW,
+        reason=Reason.TOO_FEW,
         replacements=replacements,
     )
 

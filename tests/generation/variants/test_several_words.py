@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
@@ -17,21 +18,19 @@ from threadpoolctl import threadpool_limits
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
-from generation.records import Seed
-from generation.variants.adaptation import adapt, keys_of, with_letters_shuffled, with_pairs
-from generation.variants.changes import ARTICLE, COMBINATIONS, WORD, Change, Variation
-from generation.variants.filters import WORD_CLASS
-from generation.variants.funnel import KEPT
-from generation.variants.rows import substitute
-from generation.variants.sampling import TOO_FEW
-from generation.variants.several_words import (
-    SAME_TOKEN,
-    SAME_WORD,
-    TOO_FEW_WORDS,
-    Drawn,
-    combined,
-    draw_several,
+from generation.reasons import KEPT, Reason
+from generation.records import Exclusion, Seed, sorted_replacements
+from generation.variants.adaptation import Fate, adapt, shuffle_letters
+from generation.variants.combinations import COMBINATIONS, combined, draw_several
+from generation.variants.perturbations import (
+    ARTICLE,
+    WORD,
+    Edit,
+    Perturbation,
+    in_full,
+    text_edits_of,
 )
+from generation.variants.rows import substitute
 from merge_dataset.schema import WORD_CLASSES
 
 
@@ -77,6 +76,16 @@ def found_of(words: Mapping[str, Sequence[str]], seed_id: str = "s:0", **more: A
     )
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Variants in which several words are replaced."""
+
+    variants: pa.Table
+    problems: TaggedProblems
+    exclusions: list[Exclusion]
+    fates: Counter[Fate]
+
+
 def drawn(
     tagger: Tagger,
     problems: TaggedProblems,
@@ -87,26 +96,34 @@ def drawn(
 ) -> Drawn:
     settings = {"words_at_once": 2, "min_replacements": 1, "subsamples": 1, **options}
     config = Config(**settings)
-    made = adapt(problems, found, tagger, config)
+    rows, reasons = adapt(problems, found, tagger, config)
+    rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
     if config.scramble:
-        made = with_letters_shuffled(made, config.rng_seed)
-    variations = [made.variations[key] for key in keys_of(made.replacements)]
-    return draw_several(made.replacements, variations, tagger, config, pairs=pairs)
+        rows, _ = shuffle_letters(rows, problems, config.rng_seed)
+    rows = sorted_replacements(rows)
+    variants, exclusions, fates = draw_several(rows, problems, tagger, config, pairs=pairs)
+    return Drawn(variants, problems, exclusions, fates)
 
 
 def rows_of(made: Drawn) -> list[dict[str, Any]]:
-    return with_pairs(made.variants, made.variations).to_pylist()
+    return list(in_full(made.variants, made.problems).to_pylist())
 
 
 def names(made: Drawn) -> set[str]:
     return {f"{row['word']} → {row['replacement']}" for row in rows_of(made)}
 
 
-def texts_of(variation: Variation) -> tuple[str, ...]:
-    return tuple(
-        substitute(sentence.text, *edits)[0]
-        for sentence, edits in zip(variation.sentences, variation.edits(), strict=True)
-    )
+def texts_of(made: Drawn) -> list[tuple[str, ...]]:
+    """The texts of each variant."""
+    seeds = {seed.seed_id: seed for seed in made.problems.seeds}
+    every = text_edits_of(made.variants, made.problems)
+    return [
+        tuple(
+            substitute(text, *edits)[0]
+            for text, edits in zip(seeds[seed_id].texts, of_variant, strict=True)
+        )
+        for seed_id, of_variant in zip(made.variants["seed_id"].to_pylist(), every, strict=True)
+    ]
 
 
 def test_all_pairs(tagger: Tagger) -> None:
@@ -123,10 +140,10 @@ def test_all_pairs(tagger: Tagger) -> None:
     assert len(expected) == 21 - INVALID
     assert made.fates == {
         (COMBINATIONS, "noun", KEPT): 19,
-        (COMBINATIONS, "noun", SAME_WORD): INVALID,
+        (COMBINATIONS, "noun", Reason.SAME_WORD): INVALID,
     }
-    by_name = dict(zip([row["replacement"] for row in rows_of(made)], made.variations, strict=True))
-    assert texts_of(by_name["owl bird"]) == (
+    by_name = dict(zip([row["replacement"] for row in rows_of(made)], texts_of(made), strict=True))
+    assert by_name["owl bird"] == (
         "A owl and a bird see a house.",
         "A bird and a owl run to the house.",
     )
@@ -156,7 +173,7 @@ def test_with_articles_and_families(tagger: Tagger) -> None:
         "eagle ape apes an An": "owl dog dogs a A",
         "eagle fox foxes": "owl dog dogs",
     }
-    assert {texts_of(each) for each in made.variations} == {
+    assert set(texts_of(made)) == {
         ("A cat sees an ape near the apes.", "An ape sees a cat."),
         ("A cat sees a fox near the foxes.", "A fox sees a cat."),
         ("An eagle sees an ape near the apes.", "An ape sees an eagle."),
@@ -169,7 +186,7 @@ def test_two_words_of_one_family(tagger: Tagger) -> None:
     problems = problems_of(tagger, ("A dog and the dogs sat.", "The dogs and a dog ate."))
     found = found_of({"dog": ("cat",), "dogs": ("girls",)})
     made = drawn(tagger, problems, found, families="inflect")
-    assert (names(made), made.fates) == (set(), {(COMBINATIONS, "noun", SAME_TOKEN): 1})
+    assert (names(made), made.fates) == (set(), {(COMBINATIONS, "noun", Reason.SAME_TOKEN): 1})
     made = drawn(tagger, problems, found)
     assert names(made) == {"dog dogs → cat girls"}
 
@@ -205,12 +222,12 @@ def test_against_tagging_every_combination(tagger: Tagger) -> None:
     }
     made = drawn(tagger, problems, found_of(words), variants_per_class=1000)
     assert names(made) == expected
-    assert made.fates[COMBINATIONS, "noun", WORD_CLASS] > 5
+    assert made.fates[COMBINATIONS, "noun", Reason.WORD_CLASS] > 5
     assert made.fates[COMBINATIONS, "noun", KEPT] > 5
 
 
 def test_columns(tagger: Tagger) -> None:
-    """The smallest log-odds, and who validated at least one of the words: in p, in h."""
+    """The smallest log-odds, the rarest word, and who validated one of the words: in p, in h."""
     problems = problems_of(tagger, TEXTS)
     found = pa.concat_tables(
         [
@@ -230,6 +247,8 @@ def test_columns(tagger: Tagger) -> None:
         "hypothesis_mlms": ["a", "b"],
         "log_odds": 0.25,
         "mlm_count": 3,
+        "zipf_frequency": pytest.approx(4.78),
+        "article_fits": True,
         "subsamples": [0, 1, 2],
     }
 
@@ -244,7 +263,7 @@ def test_too_few_words(tagger: Tagger) -> None:
     assert len(made.variants) == 0
     (excluded,) = made.exclusions
     assert (excluded.seed_id, excluded.word_class, excluded.word) == ("s:0", "noun", None)
-    assert (excluded.reason, excluded.replacements) == (TOO_FEW_WORDS, None)
+    assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW_WORDS, None)
 
 
 @pytest.mark.parametrize(("minimum", "is_eligible"), [(19, True), (20, False)])
@@ -256,7 +275,7 @@ def test_eligible_by_valid_combinations(tagger: Tagger, minimum: int, is_eligibl
     if not is_eligible:
         (excluded,) = made.exclusions
         assert (excluded.seed_id, excluded.word_class) == ("s:0", "noun")
-        assert (excluded.reason, excluded.replacements) == (TOO_FEW, 19)
+        assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW, 19)
 
 
 def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
@@ -264,7 +283,11 @@ def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
     problems = problems_of(tagger, TEXTS)
     settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
     (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
-    assert (excluded.word_class, excluded.reason, excluded.replacements) == (None, TOO_FEW, 19)
+    assert (excluded.word_class, excluded.reason, excluded.replacements) == (
+        None,
+        Reason.TOO_FEW,
+        19,
+    )
     settings = {"min_replacements": 3, "min_replacements_scope": "word"}
     made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
     assert {row["word"] for row in rows_of(made)} == {"boy dog"}
@@ -288,7 +311,7 @@ def test_ablations_say_who_has_too_few_words(tagger: Tagger) -> None:
     pairs = pa.table({"seed_id": ["s:0", "s:1"], "word_class": ["noun", "noun"]})
     made = drawn(tagger, problems, found, pairs=pairs)
     assert {row["seed_id"] for row in rows_of(made)} == {"s:0"}
-    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", TOO_FEW_WORDS)]
+    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", Reason.TOO_FEW_WORDS)]
 
 
 def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
@@ -365,20 +388,20 @@ def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
     assert made.fates.total() < 200
 
 
-# --- Putting variations together ---
+# --- Putting perturbations together ---
 
 
 def test_combined(tagger: Tagger) -> None:
     """Changes of all parts in their order, or the reason why not."""
     sentences = list(tagger.tag(["A dog and an owl.", "Dogs."]))
 
-    def part(*changes: tuple[int, int, int, str]) -> Variation:
-        return Variation(sentences, tuple(Change(*each) for each in changes))
+    def part(*changes: tuple[int, int, int, str]) -> Perturbation:
+        return Perturbation(sentences, tuple(Edit(*each) for each in changes))
 
     dog = part((WORD, 0, 1, "ape"), (ARTICLE, 0, 0, "An"))
     owl = part((WORD, 0, 4, "cat"), (ARTICLE, 0, 3, "a"))
     both = combined([owl, dog])
-    assert isinstance(both, Variation)
+    assert isinstance(both, Perturbation)
     assert both.pairs() == [("dog", "ape"), ("owl", "cat"), ("A", "An"), ("an", "a")]
-    assert combined([dog, part((WORD, 0, 4, "Ape"))]) == SAME_WORD
-    assert combined([dog, part((WORD, 0, 1, "cat"))]) == SAME_TOKEN
+    assert combined([dog, part((WORD, 0, 4, "Ape"))]) == Reason.SAME_WORD
+    assert combined([dog, part((WORD, 0, 1, "cat"))]) == Reason.SAME_TOKEN

@@ -12,16 +12,12 @@ from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generation.problems.shared_words import TaggedProblems
 from generation.records import Seed, Sentence, SharedWord, Span, Token
-from generation.variants.rows import (
-    edits_of,
-    scramble,
-    seed_rows,
-    spans_of,
-    substitute,
-    word_spans,
-)
+from generation.variants.perturbations import text_edits_of
+from generation.variants.rows import seed_rows, substitute
 from generation.variants.rows import variant_rows as variant_columns
+from generation.variants.words import scramble
 from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
 # --- Substitution ---
@@ -162,8 +158,12 @@ def variant_rows(
     seeds: Mapping[str, Seed],
     spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
 ) -> pa.Table:
-    table = variant_table(variants)
-    return variant_columns(table, seeds, edits_of(table, spans))
+    edits = [
+        [(of_text, each.replacement.replacement) for of_text in spans[key]]
+        for each in variants
+        for key in [(each.replacement.seed_id, each.replacement.word)]
+    ]
+    return variant_columns(variant_table(variants), seeds, edits)
 
 
 def test_seed_rows() -> None:
@@ -298,6 +298,12 @@ def test_spans_of_tokens() -> None:
     premise = Sentence("A boy, a boy", (Token("A", 0, "DT"), Token("boy", 2, "NN"),
                        Token(",", 5, ","), Token("a", 7, "DT"), Token("boy", 9, "NN")))  # fmt: skip
     hypothesis = Sentence("boy", (Token("boy", 0, "NN"),))
-    assert spans_of(premise, (1, 4)) == [(2, 5), (9, 12)]
-    word = SharedWord("boy", "noun", ((1, 4), (0,)))
-    assert word_spans([premise, hypothesis], word) == [[(2, 5), (9, 12)], [(0, 3)]]
+    texts = (premise.text, hypothesis.text)
+    seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
+    problems = TaggedProblems(
+        [seed],
+        {premise.text: premise, hypothesis.text: hypothesis},
+        {"s:1": [SharedWord("boy", "noun", ((1, 4), (0,)))]},
+    )
+    table = variant_table([variant("s:1", "boy", "girl", (0,))])
+    assert text_edits_of(table, problems) == [[([(2, 5), (9, 12)], "girl"), ([(0, 3)], "girl")]]

@@ -1,7 +1,7 @@
-"""How far replacements change the pseudo-log-likelihood of their texts.
+"""`merge-nli signals`: how far replacements change the pseudo-log-likelihood of their texts.
 
-The one signal that wants a masked LM, so `merge-nli signals` computes it after a build; later
-builds find it in `signals.parquet` and join it.
+The one signal that wants a masked LM, so it is a phase of its own, after a build; later builds
+join it from `signals.parquet`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,20 @@ from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
+from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
-from generation.run_tables import REPLACEMENT_KEY
-from generation.signals.likelihood_store import Identity, LikelihoodStore
-from generation.signals.pseudo_likelihood import SCHEME, Likelihoods, pseudo_log_likelihoods
-from generation.signals.signal_file import signal_schema
+from generation.signals.columns import signal_schema
+from generation.signals.likelihoods import (
+    SCHEME,
+    Identity,
+    Likelihoods,
+    LikelihoodStore,
+    pseudo_log_likelihoods,
+)
 from generation.suggestions.ask import mlm_names
-from generation.variants.adaptation import adapt, keys_of
-from generation.variants.rows import Edits, edits_of, substitute, word_spans
+from generation.variants.adaptation import adapt
+from generation.variants.perturbations import text_edits_of
+from generation.variants.rows import substitute
 from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_json, write_json
 from merge_dataset.schema import WORD_CLASSES
 
@@ -62,7 +68,7 @@ def write_pll_changes(
         batch_tokens: Tokens in a forward pass.
 
     Returns:
-        What `signals.json` says: the model and the numbers of texts and replacements.
+        The contents of `signals.json`: the model and the numbers of texts and replacements.
 
     Raises:
         FileNotFoundError: there is no such build.
@@ -105,7 +111,7 @@ def _require_known_edits(build: RunFolder, config: Config) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Scorer:
-    """A masked LM and what is known of its likelihoods."""
+    """A masked LM and the store of its likelihoods."""
 
     mlm: MaskedLM
     store: LikelihoodStore
@@ -129,7 +135,7 @@ class _Scorer:
         return cls(mlm, LikelihoodStore(root, identity), config.batch_tokens)
 
     def score(self, texts: Sequence[str], bar: tqdm[Any]) -> Likelihoods:
-        """Likelihoods of distinct texts; those that the store has not are computed and put there.
+        """Return likelihoods of distinct texts; those missing are computed and stored.
 
         Args:
             texts: As many as fit into memory.
@@ -192,7 +198,7 @@ def _write(base: RunFolder, build: RunFolder, config: Config, scorer: _Scorer) -
 
 
 def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:
-    """The keys of the replacements in a block of problems."""
+    """Read the keys of the replacements in a block of problems."""
     first, last = (problems.seeds[n].seed_id for n in (0, -1))
     span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
     # Without partitioning: it would take a parent folder called a=b for a column.
@@ -202,45 +208,31 @@ def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:
 def _texts(
     problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """The texts of each replacement's seed, and the same with the replacement."""
+    """Yield the texts of each replacement's seed, and the same with the replacement."""
     seeds = {seed.seed_id: seed for seed in problems.seeds}
-    edits = (
-        _edits_of_more(problems, rows, tagger, config)
-        if config.changes_more and not config.scramble
-        else _edits(problems, rows)
-    )
+    alone = _by_words_alone(rows)
+    if not config.scramble:
+        alone, _ = adapt(problems, alone, tagger, config)
+    edits = text_edits_of(alone, problems)
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         texts = seeds[seed_id].texts
         yield texts, [substitute(text, *e)[0] for text, e in zip(texts, of_texts, strict=True)]
 
 
-def _edits(problems: TaggedProblems, rows: pa.Table) -> list[list[Edits]]:
-    """What replacements of one word change in each text."""
-    spans = {
-        (seed.seed_id, word.word): word_spans(problems.of(seed), word)
-        for seed in problems.seeds
-        for word in problems.words[seed.seed_id]
-    }
-    return edits_of(rows, spans)
-
-
-def _edits_of_more(
-    problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
-) -> list[list[Edits]]:
-    """The same of replacements with all that goes with them: their word stands first."""
+def _by_words_alone(rows: pa.Table) -> pa.Table:
+    """Return replacements by their words, without the further edits, which stand after them."""
     alone = rows.select(list(REPLACEMENT_KEY))
     for name in ("word", "replacement"):
         first = pc.list_element(pc.split_pattern(alone[name], " "), 0)
         column = alone.schema.get_field_index(name)
         alone = alone.set_column(column, alone.schema.field(column), first)
-    adapted = adapt(problems, alone, tagger, config)
-    return [adapted.variations[key].edits() for key in keys_of(alone)]
+    return alone
 
 
 def _table(
     rows: pa.Table, changes: Sequence[Sequence[float | None]], schema: pa.Schema
 ) -> pa.Table:
-    """[rows] With the change of each text."""
+    """Return the rows of `signals.parquet`: keys, and the change of each text."""
     names = schema.names[len(REPLACEMENT_KEY) :]
     columns = {name: [of_row[n] for of_row in changes] for n, name in enumerate(names)}
     return pa.table({**{name: rows[name] for name in REPLACEMENT_KEY}, **columns}, schema=schema)

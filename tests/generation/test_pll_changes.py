@@ -18,14 +18,14 @@ from helpers.reference import tag
 from helpers.tiny_models import tiny_model
 from typer.testing import CliRunner
 
-from generation import Config, build, generate
+from generation import Config, build, generate, pll_changes
 from generation.cli import app
+from generation.pll_changes import write_pll_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
-from generation.signals import likelihood_store, pll_changes
-from generation.signals.automatic import zipf_frequency
-from generation.signals.pll_changes import write_pll_changes
-from generation.signals.pseudo_likelihood import pseudo_log_likelihoods
+from generation.signals import likelihoods
+from generation.signals.columns import zipf_frequency
+from generation.signals.likelihoods import pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
 from merge_dataset.checks.run import check_dataset
@@ -57,7 +57,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
     folder = tmp_path_factory.mktemp("pll") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", 3)
-        patch.setattr(likelihood_store, "PART_SIZE", 50)
+        patch.setattr(likelihoods, "PART_SIZE", 50)
         run = generate(Config.from_recipe("demo", run=str(folder), **SETTINGS))
         write_pll_changes(run.path, model)
     return run
@@ -266,7 +266,7 @@ def test_nothing_is_scored_twice(
         return pseudo_log_likelihoods(mlm, texts, **more)
 
     monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", counted)
-    monkeypatch.setattr(likelihood_store, "PART_SIZE", 50)
+    monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
     parts = {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")}
     signals = run.signals.read_bytes()
     write_pll_changes(run.path, model)
@@ -296,7 +296,7 @@ def test_an_interruption_leaves_no_half_of_it(
         return pseudo_log_likelihoods(mlm, texts, **more)
 
     monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", failing)
-    monkeypatch.setattr(likelihood_store, "PART_SIZE", 50)
+    monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
     with pytest.raises(KeyboardInterrupt):
         write_pll_changes(run.path, str(tiny_model("bert-uncased")))
     assert not run.signals_made.is_file()

@@ -1,4 +1,4 @@
-"""Several changes in one variant: pairs, edits, and D8 with all of them in place."""
+"""Several edits in one variant: pairs, spans, and D8 with all of them in place."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from helpers.reference import tag, word_class
 from threadpoolctl import threadpool_limits
 
 from generation.problems.tagging import Tagger
-from generation.variants.changes import (
+from generation.reasons import Reason
+from generation.variants.perturbations import (
     ARTICLE,
     FAMILY,
     WORD,
-    Change,
-    Variation,
-    fates,
+    Edit,
+    Perturbation,
+    reject_in_context,
     tags_after,
 )
-from generation.variants.filters import TOKENIZATION, WORD_CLASS
 
 TEXTS = (
     "A small dog and another dog run to the house, and the dogs don't stop there.",
@@ -51,25 +51,26 @@ def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
     return [token.tag for token in found] if [t.text for t in found] == wanted else None
 
 
-def slow_fate(variation: Variation, tag_match: str) -> str | None:
+def slow_reason(perturbation: Perturbation, tag_match: str) -> str | None:
     """D8 by tagging whole texts."""
     found = [
-        slow_tags(s.text, *e) for s, e in zip(variation.sentences, variation.edits(), strict=True)
+        slow_tags(s.text, *e)
+        for s, e in zip(perturbation.sentences, perturbation.text_edits(), strict=True)
     ]
     if None in found:
-        return TOKENIZATION
-    for change in variation.changes:
-        before, after = variation.token(change).tag, (found[change.text] or [])[change.position]
+        return Reason.TOKENIZATION
+    for edit in perturbation.edits:
+        before, after = perturbation.token(edit).tag, (found[edit.text] or [])[edit.position]
         if tag_match == "fine" or word_class(before) == before:
             same = before == after
         else:
             same = word_class(before) == word_class(after)
         if not same:
-            return WORD_CLASS
+            return Reason.WORD_CLASS
     return None
 
 
-def random_variations(tagger: Tagger, count: int) -> list[Variation]:
+def random_perturbations(tagger: Tagger, count: int) -> list[Perturbation]:
     rng = random.Random(8)
     sentences = list(tagger.tag(TEXTS))
     found = []
@@ -80,54 +81,54 @@ def random_variations(tagger: Tagger, count: int) -> list[Variation]:
             for text in rng.choices((0, 1), k=rng.randint(1, 4))
         }
         found.append(
-            Variation(pair, tuple(sorted(Change(WORD, *at, w) for at, w in changes.items())))
+            Perturbation(pair, tuple(sorted(Edit(WORD, *at, w) for at, w in changes.items())))
         )
     return found
 
 
 @pytest.mark.slow(but=("coarse",))
 @pytest.mark.parametrize("tag_match", ["coarse", "fine"])
-def test_fates_against_whole_sentences(tagger: Tagger, tag_match: str) -> None:
+def test_judging_against_whole_sentences(tagger: Tagger, tag_match: str) -> None:
     """Any words anywhere, side by side and in one chunk: the same as tagging it all."""
-    variations = random_variations(tagger, 400)
-    expected = [slow_fate(variation, tag_match) for variation in variations]
-    assert fates(variations, tagger, tag_match=tag_match) == expected
-    assert set(expected) == {None, TOKENIZATION, WORD_CLASS}
+    perturbations = random_perturbations(tagger, 400)
+    expected = [slow_reason(perturbation, tag_match) for perturbation in perturbations]
+    assert reject_in_context(perturbations, tagger, tag_match=tag_match) == expected
+    assert set(expected) == {None, Reason.TOKENIZATION, Reason.WORD_CLASS}
 
 
 def test_tags_against_whole_sentences(tagger: Tagger) -> None:
     """Of every changed token; None throughout a text that has other tokens then."""
-    variations = random_variations(tagger, 200)
-    for variation, found in zip(variations, tags_after(variations, tagger), strict=True):
-        edits = variation.edits()
-        slow = [slow_tags(s.text, *e) for s, e in zip(variation.sentences, edits, strict=True)]
+    perturbations = random_perturbations(tagger, 200)
+    for perturbation, found in zip(perturbations, tags_after(perturbations, tagger), strict=True):
+        edits = perturbation.text_edits()
+        slow = [slow_tags(s.text, *e) for s, e in zip(perturbation.sentences, edits, strict=True)]
         assert found == {
-            (change.text, change.position): tags and tags[change.position]
-            for change in variation.changes
-            for tags in [slow[change.text]]
+            (edit.text, edit.position): tags and tags[edit.position]
+            for edit in perturbation.edits
+            for tags in [slow[edit.text]]
         }
 
 
 def test_nothing_to_judge(tagger: Tagger) -> None:
     """Blocks without replacements."""
-    assert fates([], tagger, tag_match="coarse") == []
+    assert reject_in_context([], tagger, tag_match="coarse") == []
 
 
-def variation(tagger: Tagger, texts: Sequence[str], *changes: Change) -> Variation:
-    return Variation(list(tagger.tag(texts)), tuple(sorted(changes)))
+def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturbation:
+    return Perturbation(list(tagger.tag(texts)), tuple(sorted(edits)))
 
 
 def test_pairs_and_edits(tagger: Tagger) -> None:
     """Words first, then families, then articles, each once; edits by where they stand."""
-    made = variation(
+    made = perturbation(
         tagger,
         ["A girl sees a girl and girls.", "Girls."],
-        Change(ARTICLE, 0, 0, "An"),
-        Change(WORD, 0, 1, "owl"),
-        Change(ARTICLE, 0, 3, "an"),
-        Change(WORD, 0, 4, "owl"),
-        Change(FAMILY, 0, 6, "owls"),
-        Change(FAMILY, 1, 0, "Owls"),
+        Edit(ARTICLE, 0, 0, "An"),
+        Edit(WORD, 0, 1, "owl"),
+        Edit(ARTICLE, 0, 3, "an"),
+        Edit(WORD, 0, 4, "owl"),
+        Edit(FAMILY, 0, 6, "owls"),
+        Edit(FAMILY, 1, 0, "Owls"),
     )
     assert made.pairs() == [
         ("girl", "owl"),
@@ -138,7 +139,7 @@ def test_pairs_and_edits(tagger: Tagger) -> None:
     ]
     assert made.is_more
     assert not made.is_ambiguous()
-    assert made.edits() == [
+    assert made.text_edits() == [
         ([(0, 1), (2, 6), (12, 13), (14, 18), (23, 28)], ["An", "owl", "an", "owl", "owls"]),
         ([(0, 5)], ["Owls"]),
     ]
@@ -147,7 +148,7 @@ def test_pairs_and_edits(tagger: Tagger) -> None:
 def test_one_word_is_one_pair(tagger: Tagger) -> None:
     """However often it stands there."""
     places = ((0, 1), (0, 4), (1, 0))
-    made = variation(tagger, ["a dog, a dog", "dog"], *(Change(WORD, *at, "cat") for at in places))
+    made = perturbation(tagger, ["a dog, a dog", "dog"], *(Edit(WORD, *at, "cat") for at in places))
     assert made.pairs() == [("dog", "cat")]
     assert not made.is_more
 
@@ -155,8 +156,8 @@ def test_one_word_is_one_pair(tagger: Tagger) -> None:
 def test_what_cannot_be_undone(tagger: Tagger) -> None:
     """Two words that become the same one; two replacements of one word are no trouble."""
     texts = ["a fish and fishes", "fish"]
-    same = [Change(WORD, 0, 1, "sheep"), Change(FAMILY, 0, 3, "sheep")]
-    assert variation(tagger, texts, *same).is_ambiguous()
+    same = [Edit(WORD, 0, 1, "sheep"), Edit(FAMILY, 0, 3, "sheep")]
+    assert perturbation(tagger, texts, *same).is_ambiguous()
     texts = ["they read what he read", "read"]
-    other = [Change(FAMILY, 0, 1, "see"), Change(FAMILY, 0, 4, "saw")]
-    assert not variation(tagger, texts, *other).is_ambiguous()
+    other = [Edit(FAMILY, 0, 1, "see"), Edit(FAMILY, 0, 4, "saw")]
+    assert not perturbation(tagger, texts, *other).is_ambiguous()

@@ -13,9 +13,14 @@ import torch
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from generation.signals import likelihood_store
-from generation.signals.likelihood_store import Identity, LikelihoodStore
-from generation.signals.pseudo_likelihood import Likelihoods, pseudo_log_likelihoods, word_ends
+from generation.signals import likelihoods
+from generation.signals.likelihoods import (
+    Identity,
+    Likelihoods,
+    LikelihoodStore,
+    pseudo_log_likelihoods,
+    word_ends,
+)
 from generation.suggestions.masked_lm import MaskedLM
 
 TEXTS = [
@@ -136,7 +141,7 @@ def test_company_does_not_matter(kind: str) -> None:
 
 def test_progress_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are counted as they are done, however they are grouped."""
-    monkeypatch.setattr("generation.signals.pseudo_likelihood._IDS_AT_ONCE", {"cpu": 200})
+    monkeypatch.setattr("generation.signals.likelihoods._IDS_AT_ONCE", {"cpu": 200})
     done: list[int] = []
     pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS, on_progress=done.append)
     assert sum(done) == len(TEXTS)
@@ -155,7 +160,7 @@ SENTENCES = [f"Sentence № {number}." for number in range(23)]
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(likelihood_store, "PART_SIZE", 5)
+    monkeypatch.setattr(likelihoods, "PART_SIZE", 5)
 
 
 def made_up(texts: Sequence[str]) -> Likelihoods:

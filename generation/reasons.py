@@ -1,0 +1,143 @@
+"""Rejection reasons: why a suggestion, a word or a problem is dropped.
+
+`Reason` is the one list of them. To add a reason, add its row here and let the function of its
+step return it: funnel, counts, exclusions, summary and README read this list.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Self
+
+KEPT: Final = "kept"
+"""The count beside the reasons: suggestions, or other things counted, that are not rejected."""
+
+NO_REASON: Final = -1
+"""The number of no reason at all, in columns of `RejectionReason.number`."""
+
+
+class RejectionReason(StrEnum):
+    """A reason to drop something; equal to its name, which files and counts have.
+
+    A system lists its reasons as members of a subclass, in the order in which they are tried:
+    `MEMBER = "name", "step", "sentence"`.
+    """
+
+    step: str
+    """The step that gives the reason."""
+    sentence: str
+    """What is true of what is dropped."""
+    number: int
+    """Place in the list, from 0, for columns of reasons."""
+
+    def __new__(cls, name: str, step: str, sentence: str) -> Self:
+        """Make a member from its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.step, member.sentence, member.number = step, sentence, len(cls.__members__)
+        return member
+
+    @classmethod
+    def of_steps(cls, *steps: str) -> tuple[Self, ...]:
+        """Return the reasons that some steps give, in order."""
+        return tuple(reason for reason in cls if reason.step in steps)
+
+
+class Reason(RejectionReason):
+    """Why suggestions, words and problems yield no variants, in the order of the steps."""
+
+    UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
+    NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"
+
+    NOT_ALPHABETIC = "not_alphabetic", "candidates", "not letters only (D4)"
+    SUBWORD = "subword", "candidates", "not a whole word where it stands (D4)"
+    LESS_PROBABLE = "less_probable", "candidates", "not more probable than the original (D5)"
+    DUPLICATE = (
+        "duplicate",
+        "candidates",
+        "differs from a more probable suggestion in case alone (D6)",
+    )
+
+    IN_PROBLEM = "in_problem", "set algebra", "is a word of the problem already (D7)"
+    OTHER_OCCURRENCE = (
+        "other_occurrence",
+        "set algebra",
+        "the same MLM did not validate it at the word's other occurrence (D2)",
+    )
+    OTHER_SENTENCE = (
+        "other_sentence",
+        "set algebra",
+        "no MLM validated it in the other sentence (eq. 1)",
+    )
+
+    TOKENIZATION = "tokenization", "context", "changes the tokenisation (D8)"
+    WORD_CLASS = "other_class", "context", "has another word class in context (D8)"
+
+    FAMILY_REJECTED = (
+        "word_family",
+        "families",
+        "another form of the word stands in the problem (families = reject)",
+    )
+    FAMILY_IN_COMPOUND = (
+        "family_in_compound",
+        "families",
+        "a form of the word is the first part of a nominal compound (families = inflect)",
+    )
+    FAMILY_AUXILIARY = (
+        "family_auxiliary",
+        "families",
+        'another form of the word is one of "be", "have" or "do" (families = inflect)',
+    )
+
+    NO_INFLECTION = (
+        "no_inflection",
+        "further edits",
+        "has not the form that another form of the word asks for (families = inflect)",
+    )
+    AMBIGUOUS = "ambiguous", "further edits", "two words would become the same one"
+    SAME_TEXT = (
+        "same_text",
+        "further edits",
+        "a replacement of another form of the word makes the same edits",
+    )
+
+    LOW_LOG_ODDS = "low_log_odds", "signals", "log-odds below min_log_odds"
+    FEW_MLMS = "few_mlms", "signals", "validated by fewer masked LMs than min_mlms"
+    RARE = "rare_word", "signals", "less frequent in English than min_zipf_frequency"
+    UNLIKELY = (
+        "less_likely_sentence",
+        "signals",
+        "changes a sentence's pseudo-log-likelihood by less than min_pll_change",
+    )
+    OTHER_NUMBER = "other_number", "signals", "changes a noun's number (same_number)"
+    OTHER_TENSE = "other_tense", "signals", "changes a verb's form (same_tense)"
+    OTHER_ARTICLE = (
+        "other_article",
+        "signals",
+        'wants the other one of "a" and "an" (fitting_article)',
+    )
+
+    NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"
+    REJECTED_BY_SIGNALS = (
+        "rejected_by_signals",
+        "words",
+        "all replacements of the word are below the limits on signals",
+    )
+
+    SAME_TOKEN = "same_token", "combinations", "two words of one family would both change a token"
+    SAME_WORD = "same_word", "combinations", "two words would be replaced by the same one"
+
+    TOO_FEW_WORDS = (
+        "too_few_words",
+        "sampling",
+        "the seed has fewer words with replacements in the class than words_at_once",
+    )
+    TOO_FEW = (
+        "too_few_replacements",
+        "sampling",
+        "the seed, class or word has fewer replacements than min_replacements (D9)",
+    )
+
+
+REASONS: Final = tuple(Reason)
+"""The list by number."""

@@ -1,0 +1,292 @@
+"""The signals of replacements as columns, and limits on them.
+
+Signals are what a program can tell of a replacement's quality beyond the definition: how many
+masked LMs agree, how much likelier the word and its sentences are, how frequent it is, and
+whether it agrees with its surroundings as the original did. They reject nothing unless the
+settings set a limit. The changes of pseudo-log-likelihood come from `signals.parquet`, which
+`merge-nli signals` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from generation.config import Config
+from generation.reasons import NO_REASON, Reason
+from generation.records import REPLACEMENT_KEY
+from generation.run_folder import RunFolder
+from generation.signals.articles import article_position, fitting_article
+from merge_dataset.files import digest_of_file, read_json
+from merge_dataset.schema import NLI, ProblemFormat
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from generation.problems.substitutions import Place
+
+NUMBERS: Final = {"NN": 0, "NNS": 1}
+"""Penn tag of a noun → its number."""
+
+VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
+"""Penn tag of a verb → its form: plain, -s, past, participle, -ing.
+
+The infinitive and the present without -s are one form, as they are spelt alike: a tagger that
+takes one for the other says nothing about the word."""
+
+UNKNOWN, NO, YES = -1, 0, 1
+"""Answers about an occurrence; about several, the highest counts."""
+
+AGREEMENT: Final = ("number_changed", "tense_changed", "article_fits")
+"""Columns that say whether a replacement agrees with its surroundings as the original did."""
+
+PLL_CHANGE: Final = "_pll_change"
+"""What the columns of pseudo-log-likelihoods end in."""
+
+
+def forms_changed(
+    before: Sequence[str],
+    labels: Sequence[str],
+    after: NDArray[np.int64],
+    occurrence: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """[n, 2] Whether the number of a noun, the form of a verb changes at any occurrence.
+
+    Args:
+        before: Penn tags of all occurrences of originals.
+        labels: Penn tags by number.
+        after: [m] Numbers of the tags of replacements in context.
+        occurrence: [m] At which occurrences these are.
+        starts: [n] Where each replacement's occurrences begin.
+
+    Returns:
+        `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
+
+    >>> forms_changed(
+    ...     ["NN", "VBZ"], ["NNS", "VBZ"], np.array([0, 1]), np.array([0, 1]), np.array([0, 1])
+    ... ).tolist()
+    [[1, -1], [-1, 0]]
+    """
+    columns = []
+    for kinds in (NUMBERS, VERB_FORMS):
+        old, new = (
+            np.array([kinds.get(tag, UNKNOWN) for tag in tags], np.int64)
+            for tags in (before, labels)
+        )
+        changed = np.where(old[occurrence] < 0, UNKNOWN, old[occurrence] != new[after])
+        columns.append(np.maximum.reduceat(changed, starts))
+    return np.stack(columns, axis=1)
+
+
+def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
+    """For each place the articles, "a" or "an", that stand right before the word there."""
+    return [
+        frozenset(
+            place.sentence.tokens[article].text.lower()
+            for position in place.positions
+            if (article := article_position(place.sentence, position)) is not None
+        )
+        for place in places
+    ]
+
+
+def answers_about_articles(
+    articles: Sequence[frozenset[str]], places: NDArray[np.int64], texts: Sequence[str]
+) -> NDArray[np.int64]:
+    """[n] Whether every article before a replacement is the one that it wants.
+
+    Args:
+        articles: Of `articles_of`.
+        places: [n, texts] Numbers of the places where each replacement stands, −1 for none.
+        texts: [n] The replacements.
+
+    Returns:
+        `YES`, `NO`, or `UNKNOWN` where there is no article.
+    """
+    has_article = np.array([bool(found) for found in articles], np.bool_)
+    with_article = (places >= 0) & has_article[places]
+    fits = np.full(len(places), UNKNOWN)
+    for row in np.flatnonzero(with_article.any(1)).tolist():
+        found = frozenset[str]().union(*(articles[n] for n in places[row][with_article[row]]))
+        fits[row] = YES if found == {fitting_article(texts[row])} else NO
+    return fits
+
+
+def answers_of(values: NDArray[np.int64]) -> pa.BooleanArray:
+    """`YES`, `NO` and `UNKNOWN` as true, false and null."""
+    return pa.array(values == YES, mask=values == UNKNOWN)
+
+
+def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """log10 of each word's occurrences in a billion words of English; 0 for unknown words."""
+    column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    encoded = column.dictionary_encode()
+    values = [zipf_frequency(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(values, pa.float32()).take(encoded.indices)
+
+
+@lru_cache(maxsize=200_000)
+def zipf_frequency(text: str) -> float:
+    """The same of one replacement; of several words it is that of the rarest."""
+    from wordfreq import zipf_frequency
+
+    return min(zipf_frequency(word, "en") for word in text.split())
+
+
+def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
+    """Replace the signals by those of shuffled letters: a frequency, and nothing that agrees."""
+    new = {"zipf_frequency": zipf_frequencies(replacements["replacement"])}
+    new |= {name: pa.nulls(len(replacements), pa.bool_()) for name in AGREEMENT}
+    columns = {name: new.get(name, replacements[name]) for name in replacements.column_names}
+    return pa.table(columns, replacements.schema)
+
+
+_LIMITS: Final[Mapping[Reason, Callable[[pa.Table, Config], NDArray[np.bool_]]]] = {
+    Reason.LOW_LOG_ODDS: lambda rows, config: _below(rows, ["log_odds"], config.min_log_odds),
+    Reason.FEW_MLMS: lambda rows, config: _below(rows, ["mlm_count"], config.min_mlms),
+    Reason.RARE: lambda rows, config: _below(rows, ["zipf_frequency"], config.min_zipf_frequency),
+    Reason.UNLIKELY: lambda rows, config: _below(
+        rows, _pll_changes_in(rows), config.min_pll_change
+    ),
+    Reason.OTHER_NUMBER: lambda rows, config: _is(rows, "number_changed", config.same_number),
+    Reason.OTHER_TENSE: lambda rows, config: _is(rows, "tense_changed", config.same_tense),
+    Reason.OTHER_ARTICLE: lambda rows, config: _is(
+        rows, "article_fits", config.fitting_article, is_so=False
+    ),
+}
+"""Reason → which replacements it rejects."""
+
+
+def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
+    """Return [n] numbers of the first reason to reject each replacement, or `NO_REASON`.
+
+    A signal that is not known rejects nothing.
+
+    Args:
+        replacements: With their signals.
+        config: Its limits.
+    """
+    reasons = np.full(len(replacements), NO_REASON)
+    for reason in Reason.of_steps("signals"):
+        reasons[(reasons == NO_REASON) & _LIMITS[reason](replacements, config)] = reason.number
+    return reasons
+
+
+def _below(replacements: pa.Table, names: Sequence[str], least: float | None) -> NDArray[np.bool_]:
+    """Return [n] whether one of some numbers is less than the least allowed."""
+    found = np.zeros(len(replacements), np.bool_)
+    for name in names if least is not None else ():
+        # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+        low = pc.less(replacements[name], pa.scalar(least, replacements[name].type))
+        found |= pc.fill_null(low, False).to_numpy()
+    return found
+
+
+def _is(
+    replacements: pa.Table, name: str, is_limited: bool, *, is_so: bool = True
+) -> NDArray[np.bool_]:
+    """Return [n] whether a limited signal is true, or with `is_so=False` false."""
+    if not is_limited:
+        return np.zeros(len(replacements), np.bool_)
+    column = replacements[name] if is_so else pc.invert(replacements[name])
+    found: NDArray[np.bool_] = pc.fill_null(column, False).to_numpy()
+    return found
+
+
+def _pll_changes_in(replacements: pa.Table) -> list[str]:
+    """Return the names of the columns with changes of pseudo-log-likelihood."""
+    return [name for name in replacements.column_names if name.endswith(PLL_CHANGE)]
+
+
+def signal_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
+    """Its columns: a replacement's key, and for each text the change in nats."""
+    keys = [(name, pa.string()) for name in REPLACEMENT_KEY]
+    return pa.schema([*keys, *((name, pa.float32()) for name in problem_format.pll_changes)])
+
+
+@dataclass(frozen=True, slots=True)
+class PllChanges:
+    """The changes of pseudo-log-likelihood that are there. Can be sent to other processes."""
+
+    path: Path
+    made_by: dict[str, Any]
+    """The model and how it was asked, for the manifest."""
+    cure: str
+    """What to do where some are missing."""
+
+    @classmethod
+    def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
+        """Those for a build, else those for the run it belongs to; None where there are none.
+
+        Raises:
+            ValueError: they are of other problems than the run's.
+        """
+        for folder in (build, base):
+            if not folder.signals_made.is_file():
+                continue
+            made_by = read_json(folder.signals_made)
+            if made_by.pop("problems") != digest_of_file(base.problems):
+                raise ValueError(
+                    f"{folder.signals}: expected the signals of the run's problems, got those of "
+                    f"others; run merge-nli signals again, or remove {folder.signals_made.name}"
+                )
+            return cls(folder.signals, made_by, cure(build, base))
+        return None
+
+    def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
+        """Replacements with the changes; null where there are none.
+
+        Args:
+            replacements: Of some seeds.
+            required: Whether each has to have them.
+
+        Raises:
+            ValueError: some that are required are missing.
+        """
+        if not len(replacements):
+            return replacements
+        first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
+        span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
+        # Without partitioning: it would take a parent folder called a=b for a column.
+        there = pq.read_table(self.path, filters=span, partitioning=None)
+        rows = pc.index_in(_keys(replacements), value_set=_keys(there).combine_chunks())
+        if required and rows.null_count:
+            raise ValueError(
+                f"{self.path}: expected the change of pseudo-log-likelihood of every replacement, "
+                f"found none for {rows.null_count:,} of {len(rows):,} of some problems; {self.cure}"
+            )
+        for name in there.column_names[len(REPLACEMENT_KEY) :]:
+            place = replacements.schema.get_field_index(name)
+            replacements = replacements.set_column(
+                place, replacements.schema.field(place), there[name].take(rows)
+            )
+        return replacements
+
+
+def cure(build: RunFolder, base: RunFolder) -> str:
+    """How to find out the changes of all replacements of a build, for a limit on them.
+
+    Args:
+        build: The folder of the build.
+        base: The run it belongs to.
+    """
+    into, of = "", ""
+    if build.path != base.path:
+        into, of = f" --into {build.path.name}", f" --of {build.path.name}"
+    return (
+        f"run: merge-nli build --run {base.path}{into}, with these settings but without "
+        f"min_pll_change; then: merge-nli signals --run {base.path}{of} --mlm …; then build again"
+    )
+
+
+def _keys(table: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(*(table[name] for name in REPLACEMENT_KEY), "\n")

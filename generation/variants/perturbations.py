@@ -1,0 +1,340 @@
+"""Perturbations: all that a row of replacements edits in the texts of its problem.
+
+A row puts its replacement for its word wherever that stands. In memory it may have *further
+edits* (other forms of the word, articles) in a column of their own, and a variant of several
+words has their words and replacements with spaces between. Whatever edits more than one word has
+to pass D8 with all of it in place, and is written as pairs (`in_full`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from generation.problems.shared_words import TaggedProblems
+from generation.problems.substitutions import Place, Substitutions
+from generation.reasons import NO_REASON, REASONS, Reason
+from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, Span, Token
+from generation.signals.articles import article_position, fitting_article
+from generation.signals.columns import PLL_CHANGE, zipf_frequencies
+from generation.variants.context import ContextTagger, judge_in_context
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORD, FAMILY, ARTICLE = range(3)
+"""What an edit is of: the shared word itself, another form of it, the article before one."""
+
+FURTHER_EDITS: Final = "further_edits"
+"""The column of edits besides those of the word; it is not written."""
+
+_EDITS: Final = pa.list_(
+    pa.struct(
+        [("part", pa.int8()), ("text", pa.int16()), ("position", pa.int32()), ("word", pa.string())]
+    )
+)
+
+Key = tuple[str, str, str, str]
+"""Seed, class, word, replacement."""
+
+TextEdits = tuple[Sequence[Span], str | Sequence[str]]
+"""What changes in a text, as `rows.substitute` takes it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """A token of a problem that becomes another word."""
+
+    part: int
+    """`WORD`, `FAMILY` or `ARTICLE`."""
+    text: int
+    """Number of the text."""
+    position: int
+    """Number of the token."""
+    word: str
+    """What stands there afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """A problem, and all edits to it."""
+
+    sentences: Sequence[Sentence]
+    edits: tuple[Edit, ...]
+    """In order; each token once."""
+
+    def with_edits(self, more: Iterable[Edit]) -> Perturbation:
+        """Add edits of other tokens."""
+        return Perturbation(self.sentences, tuple(sorted((*self.edits, *more))))
+
+    def token(self, edit: Edit) -> Token:
+        """Return what stands where something changes."""
+        return self.sentences[edit.text].tokens[edit.position]
+
+    @property
+    def is_more(self) -> bool:
+        """Whether more than one word changes."""
+        return len(self.pairs()) > 1
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the distinct (original, replacement): shared words first, articles last."""
+        return list(dict.fromkeys((self.token(edit).text, edit.word) for edit in self.edits))
+
+    def is_ambiguous(self) -> bool:
+        """Tell whether a replacement stands for two originals, so that no one can undo it."""
+        pairs = self.pairs()
+        return len({new for _, new in pairs}) < len(pairs)
+
+    def has_fitting_articles(self) -> bool | None:
+        """Tell whether every "a" and "an" before an edited word fits it then; None without any."""
+        new = {(edit.text, edit.position): edit.word for edit in self.edits}
+        fits = []
+        for edit in self.edits:
+            sentence = self.sentences[edit.text]
+            position = article_position(sentence, edit.position)
+            if position is not None:
+                article = new.get((edit.text, position), sentence.tokens[position].text)
+                fits.append(article.lower() == fitting_article(edit.word))
+        return all(fits) if fits else None
+
+    def text_edits(self) -> list[TextEdits]:
+        """Return for each text where something changes, in order, and to what."""
+        found: list[TextEdits] = []
+        for text in range(len(self.sentences)):
+            mine = sorted((self.token(e).span, e.word) for e in self.edits if e.text == text)
+            found.append(([span for span, _ in mine], [word for _, word in mine]))
+        return found
+
+
+def keys_of(rows: pa.Table) -> list[Key]:
+    """Return [n] the keys of rows, by which they are told apart."""
+    return list(zip(*(rows[name].to_pylist() for name in REPLACEMENT_KEY), strict=True))
+
+
+def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Table:
+    """Add the column of further edits.
+
+    Args:
+        rows: Replacements without it.
+        edits: [n] Those of each row.
+    """
+    column = pa.array([[asdict(edit) for edit in of_row] for of_row in edits], _EDITS)
+    return rows.append_column(FURTHER_EDITS, column)
+
+
+def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
+    """Return [n] whether rows may edit more than one word: with further edits, or of several."""
+    several = pc.match_substring(rows["word"], " ").to_numpy()
+    if FURTHER_EDITS not in rows.column_names:
+        return np.array(several, np.bool_)
+    lengths = pc.list_value_length(rows[FURTHER_EDITS]).to_numpy()
+    return np.array(several | (lengths > 0), np.bool_)
+
+
+def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
+    """Return [n] all that rows edit.
+
+    Args:
+        rows: Replacements or variants, not yet `in_full`.
+        problems: The block that they are of.
+    """
+    if FURTHER_EDITS in rows.column_names:
+        further = [[Edit(**e) for e in of_row] for of_row in rows[FURTHER_EDITS].to_pylist()]
+    else:
+        further = [[] for _ in range(len(rows))]
+    words = words_of(problems, rows)
+    found = []
+    for (seed_id, word_class, word, text), more in zip(keys_of(rows), further, strict=True):
+        edits = list(more)
+        for original, new in zip(word.split(" "), text.split(" "), strict=True):
+            shared, sentences = words[seed_id, word_class, original]
+            edits += [
+                Edit(WORD, number, position, new)
+                for number, positions in enumerate(shared.positions)
+                for position in positions
+            ]
+        found.append(Perturbation(sentences, tuple(sorted(edits))))
+    return found
+
+
+def words_of(
+    problems: TaggedProblems, rows: pa.Table
+) -> dict[tuple[str, str, str], tuple[SharedWord, list[Sentence]]]:
+    """Look up the shared words of the problems that rows are of.
+
+    Returns:
+        (seed, class, word) → where the word stands in which texts.
+    """
+    wanted = set(rows["seed_id"].unique().to_pylist())
+    return {
+        (seed.seed_id, word.word_class, word.word): (word, sentences)
+        for seed in problems.seeds
+        if seed.seed_id in wanted
+        for sentences in [problems.of(seed)]
+        for word in problems.words[seed.seed_id]
+    }
+
+
+def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdits]]:
+    """Return [n, texts] what changes in the texts of the seeds of rows.
+
+    Args:
+        rows: Replacements or variants, not yet `in_full`.
+        problems: The block that they are of.
+    """
+    spans = {
+        key: [
+            [sentence.tokens[position].span for position in positions]
+            for sentence, positions in zip(sentences, word.positions, strict=True)
+        ]
+        for key, (word, sentences) in words_of(problems, rows).items()
+    }
+    is_more = rows_of_more(rows)
+    of_more = iter(perturbations_of(rows.filter(pa.array(is_more)), problems))
+    return [
+        next(of_more).text_edits()
+        if more
+        else [(of_text, text) for of_text in spans[seed_id, word_class, word]]
+        for (seed_id, word_class, word, text), more in zip(
+            keys_of(rows), is_more.tolist(), strict=True
+        )
+    ]
+
+
+def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
+    """Return rows as they are written, by all that they edit.
+
+    Where more than one word changes, `word` and `replacement` have the pairs, with spaces between
+    (the i-th of `word` becomes the i-th of `replacement`); the rarest word's frequency counts,
+    articles are judged as they stand then, and how likely the texts are is not known.
+
+    Args:
+        rows: Replacements or variants, each by its word alone.
+        problems: The block that they are of.
+    """
+    is_more = rows_of_more(rows)
+    perturbations = perturbations_of(rows.filter(pa.array(is_more)), problems)
+    is_more[is_more] = [each.is_more for each in perturbations]
+    if FURTHER_EDITS in rows.column_names:
+        rows = rows.drop_columns([FURTHER_EDITS])
+    if not is_more.any():
+        return rows
+    perturbations = [each for each in perturbations if each.is_more]
+    pairs = [each.pairs() for each in perturbations]
+    words, texts = (
+        pa.array([" ".join(pair[side] for pair in each) for each in pairs], pa.string())
+        for side in (0, 1)
+    )
+    fits = [each.has_fitting_articles() for each in perturbations]
+    new = {
+        "word": words,
+        "replacement": texts,
+        "zipf_frequency": zipf_frequencies(texts),
+        "article_fits": pa.array(fits, pa.bool_()),
+    }
+    columns = {}
+    for field in rows.schema:
+        column = rows[field.name].combine_chunks()
+        if field.name.endswith(PLL_CHANGE):
+            unknown = pa.nulls(len(pairs), field.type)
+            column = pc.replace_with_mask(column, pa.array(is_more), unknown)
+        elif field.name in new:
+            column = pc.replace_with_mask(column, pa.array(is_more), new[field.name])
+        columns[field.name] = column
+    return pa.table(columns, schema=rows.schema)
+
+
+def reject_in_context(
+    perturbations: Sequence[Perturbation], tagger: ContextTagger, *, tag_match: str
+) -> list[Reason | None]:
+    """Judge perturbations with all edits in place (D8).
+
+    Every changed token keeps its class, or the very tag where it has none of the four classes,
+    as articles have; the tokenisation stays.
+
+    Args:
+        perturbations: Each with an edit at least.
+        tagger: Tags them.
+        tag_match: `coarse` or `fine`.
+
+    Returns:
+        [n] the first reason to reject each, or None.
+    """
+    found: list[Reason | None] = [None] * len(perturbations)
+    if not perturbations:
+        return found
+    owners, _, substitutions = _substitutions(perturbations)
+    numbers, _ = judge_in_context(substitutions, tagger, tag_match=tag_match)
+    for owner, number in zip(owners, numbers.tolist(), strict=True):
+        there = found[owner]
+        if number != NO_REASON and (there is None or number < there.number):
+            found[owner] = REASONS[number]
+    return found
+
+
+def tags_after(
+    perturbations: Sequence[Perturbation], tagger: ContextTagger
+) -> list[dict[tuple[int, int], str | None]]:
+    """Return the Penn tags of edited tokens, with all edits in place.
+
+    Args:
+        perturbations: Each with an edit at least.
+        tagger: Tags them.
+
+    Returns:
+        [n] tags by number of the text and of the token; None in a text whose tokenisation
+        changes.
+    """
+    found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
+    if not perturbations:
+        return found
+    owners, texts, substitutions = _substitutions(perturbations)
+    tags = iter(tagger.tags_after(substitutions).tolist())
+    for owner, text, place in zip(owners, texts, substitutions.place.tolist(), strict=True):
+        positions = substitutions.places[place].positions
+        for position, tag in zip(positions, tags, strict=False):
+            found[owner][text, position] = None if tag < 0 else tagger.labels[tag]
+    return found
+
+
+def _substitutions(
+    perturbations: Sequence[Perturbation],
+) -> tuple[list[int], list[int], Substitutions]:
+    """Lay perturbations out as the tagger takes them: each place and each tuple of words once.
+
+    Returns:
+        [m] numbers of perturbations, [m] numbers of their texts in which something changes, and
+        the m substitutions there.
+    """
+    places: dict[tuple[str, tuple[int, ...]], int] = {}
+    forms: dict[tuple[str, ...], int] = {}
+    distinct: list[Place] = []
+    owners, texts, where, what = [], [], [], []
+    for owner, perturbation in enumerate(perturbations):
+        for text, place, words in _edited_places(perturbation):
+            key = place.sentence.text, place.positions
+            if key not in places:
+                places[key] = len(places)
+                distinct.append(place)
+            owners.append(owner)
+            texts.append(text)
+            where.append(places[key])
+            what.append(forms.setdefault(words, len(forms)))
+    substitutions = Substitutions(
+        distinct, list(forms), np.array(where, np.int64), np.array(what, np.int64)
+    )
+    return owners, texts, substitutions
+
+
+def _edited_places(perturbation: Perturbation) -> Iterator[tuple[int, Place, tuple[str, ...]]]:
+    """Yield the texts in which something changes: their number, where, and what is put there."""
+    for text, sentence in enumerate(perturbation.sentences):
+        mine = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
+        if mine:
+            positions, words = zip(*mine, strict=True)
+            yield text, Place(sentence, positions, several=True), words

@@ -1,0 +1,115 @@
+"""Words: as they are compared and as they stand in a text (D6), and as numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from generation.suggestions.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
+    "lower": str,
+    "title": str.capitalize,
+    "upper": str.upper,
+}
+"""The casings a replacement can take over (D6): name → what it does to a lower-case word."""
+
+
+def casing_of(original: str) -> str:
+    """Return which of `CASINGS` a word has (D6).
+
+    A single capital is Title, any other mixture lower.
+
+    >>> [casing_of(word) for word in ("boy", "Boy", "BOY", "A", "McBoy")]
+    ['lower', 'title', 'upper', 'title', 'lower']
+    """
+    if len(original) > 1 and original.isupper():
+        return "upper"
+    if original[:1].isupper() and original[1:].lower() == original[1:]:
+        return "title"
+    return "lower"
+
+
+def match_case(word: str, original: str) -> str:
+    """Give a lower-case word the casing of the original (D6).
+
+    >>> match_case("girl", "Boy"), match_case("girl", "BOY"), match_case("girl", "boy")
+    ('Girl', 'GIRL', 'girl')
+    """
+    return CASINGS[casing_of(original)](word)
+
+
+def scramble(word: str, key: str) -> str:
+    """Shuffle a word's letters, the same way for the same key (ablation `scrambled`, D13).
+
+    The outcome differs from the word wherever its letters allow it.
+
+    >>> sorted(scramble("poodle", "x")) == sorted("poodle")
+    True
+    """
+    if len(set(word)) < 2:
+        return word
+    rng = random.Random(f"{key}\n{word}")
+    while True:
+        letters = sorted(((rng.random(), letter) for letter in word), key=lambda pair: pair[0])
+        shuffled = "".join(letter for _, letter in letters)
+        if shuffled != word:
+            return shuffled
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """The words of some vocabularies in lower case, in which they are compared (D6).
+
+    All masked LMs number their words alike. A *form* is a word in one of `CASINGS`: form
+    `casing × len(words) + word`.
+    """
+
+    words: tuple[str, ...]
+    """Sorted, each once; a word's number is its place."""
+    of_token: Mapping[str, NDArray[np.int64]]
+    """MLM → [its vocabulary] the number of each token's word."""
+
+    @classmethod
+    def of(cls, vocabularies: Mapping[str, Vocabulary]) -> Self:
+        """Number the words of each MLM's vocabulary."""
+        words = sorted({word for each in vocabularies.values() for word in each.lowered})
+        numbers = {word: number for number, word in enumerate(words)}
+        return cls(
+            tuple(words),
+            {
+                mlm: np.array([numbers[word] for word in each.lowered], np.int64)
+                for mlm, each in vocabularies.items()
+            },
+        )
+
+    def known(self, words: Iterable[str]) -> list[int]:
+        """Return the numbers of those lower-case words that have one."""
+        return [self._numbers[word] for word in words if word in self._numbers]
+
+    def form(self, casing: NDArray[np.int64], word: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [n] numbers of forms, from [n] numbers of casings and of words."""
+        return casing * len(self.words) + word
+
+    @cached_property
+    def forms(self) -> list[str]:
+        """The text of every form."""
+        return [shape(word) for shape in CASINGS.values() for word in self.words]
+
+    @cached_property
+    def arrow_forms(self) -> pa.StringArray:
+        """The text of every form, as a column."""
+        return pa.array(self.forms, pa.string())
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
