@@ -1,5 +1,80 @@
-"""A model's predictions → figures: the predictions file, and its scores against a dataset.
+"""Predictions → figures: score a model's answers, compare models, report on them.
 
-See `predictions.read_predictions`, `score.score_file` and, for the figures themselves,
-`seed_variant_accuracy`.
+Predictions files are scored by `score_file`, beside a dataset folder or alone; `read_runs` gives
+what all further figures start from. Columns in memory are scored by the metric itself,
+`seed_variant_accuracy.scoring.score`, which is also what `evaluate.load` finds.
+
+A predictions file has a row per problem; a seed's own row is the one whose `variant_id` is the
+seed's id:
+
+>>> from pathlib import Path
+>>> from tempfile import TemporaryDirectory
+>>> from pyarrow import table
+>>> from merge_metric import score_file, write_predictions
+>>> answers = table({"variant_id": ["a", "a/1", "b", "b/1"], "seed_id": ["a", "a", "b", "b"],
+...                  "label": ["neutral"] * 4, "prediction": ["neutral"] * 3 + ["entailment"]})
+>>> with TemporaryDirectory() as folder:
+...     write_predictions(Path(folder, "bert.parquet"), answers)
+...     (figures,) = score_file(Path(folder, "bert.parquet"), n_bootstrap=0).values()
+>>> figures["seed_accuracy"], figures["seed_variant_accuracy"]
+(1.0, 0.5)
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merge_metric.analyses import analyse
+    from merge_metric.compare import Comparison, compare_files, compare_models
+    from merge_metric.register import register_metric
+    from merge_metric.report.evidence import gather_evidence
+    from merge_metric.report.write import write_report
+    from merge_metric.runs.predictions import read_predictions, write_predictions
+    from merge_metric.runs.run import Run, parse_source, read_runs
+    from merge_metric.score import score_file, score_run
+    from merge_metric.tables import Table
+
+__all__ = [
+    "Comparison",
+    "Run",
+    "Table",
+    "analyse",
+    "compare_files",
+    "compare_models",
+    "gather_evidence",
+    "parse_source",
+    "read_predictions",
+    "read_runs",
+    "register_metric",
+    "score_file",
+    "score_run",
+    "write_predictions",
+    "write_report",
+]
+
+_HOMES = {
+    "Comparison": "merge_metric.compare",
+    "Run": "merge_metric.runs.run",
+    "Table": "merge_metric.tables",
+    "analyse": "merge_metric.analyses",
+    "compare_files": "merge_metric.compare",
+    "compare_models": "merge_metric.compare",
+    "gather_evidence": "merge_metric.report.evidence",
+    "parse_source": "merge_metric.runs.run",
+    "read_predictions": "merge_metric.runs.predictions",
+    "read_runs": "merge_metric.runs.run",
+    "register_metric": "merge_metric.register",
+    "score_file": "merge_metric.score",
+    "score_run": "merge_metric.score",
+    "write_predictions": "merge_metric.runs.predictions",
+    "write_report": "merge_metric.report.write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import merge_metric` costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

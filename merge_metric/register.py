@@ -16,7 +16,7 @@ SPACE: Final = Path(__file__).with_name(METRIC_NAME)
 """The folder that is the metric's Space."""
 
 
-def register(modules_cache: Path | None = None) -> Path:
+def register_metric(modules_cache: Path | None = None) -> Path:
     """Copy the metric into the module cache of `evaluate`.
 
     Where the Hub has no metric of that name, or cannot be reached, `evaluate.load` falls back to

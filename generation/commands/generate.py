@@ -306,7 +306,7 @@ def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = Fals
     configs = export_dataset(run, out)
     if register:
         from merge_dataset.commands.check import register_folder
-        from merge_metric.register import register as register_metric
+        from merge_metric.register import register_metric
 
         register_folder(out)
         register_metric()

@@ -42,9 +42,9 @@ def register_command(
     configs: list[str] = []
     problem: ValueError | None = None
     with user_errors():
-        from merge_metric.register import METRIC_NAME, register
+        from merge_metric.register import METRIC_NAME, register_metric
 
-        register()
+        register_metric()
         try:
             configs = register_folder(folder, cache_dir) if folder else []
         except ValueError as error:

@@ -59,11 +59,11 @@ def report_command(
         --config snli_nouns --out report.md --figures plots
     """  # \b is a mark of click: keep the lines that follow
     with user_errors(extra="report"):
-        from merge_metric.report.evidence import gather
+        from merge_metric.report.evidence import gather_evidence
         from merge_metric.report.write import format_of, write_pictures, write_report
 
         output = output or format_of(out)
-        evidence = gather(
+        evidence = gather_evidence(
             predictions,
             dataset,
             config or (),

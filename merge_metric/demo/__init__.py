@@ -23,7 +23,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     from merge_metric.models.classifier import Classifier
     from merge_metric.predict.problems import read_problems
     from merge_metric.predict.run import predict
-    from merge_metric.report.evidence import gather
+    from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
     from merge_metric.score import score_file
     from merge_metric.tables.score_text import render
@@ -33,7 +33,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
         Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config]), predictions
     )
     table = render(score_file(predictions, dataset, [config]))
-    write_report(gather([str(predictions)], dataset, [config]), report)
+    write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return (
         f"{MODEL.name} over {config}:\n\n{table}\n\n"
         f"Predictions: {predictions}\nReport, for any browser: {report}\n"

@@ -149,7 +149,7 @@ class Evidence:
         return not all(each.is_paraphrases for each in self.configurations)
 
 
-def gather(
+def gather_evidence(
     files: Sequence[str],
     folder: Path,
     configs: Sequence[str] = (),

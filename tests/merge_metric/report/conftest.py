@@ -11,7 +11,7 @@ from helpers.browser import chromium
 from helpers.report_data import EVIL, Problems, problems, write_predictions
 from selenium.webdriver import Chrome
 
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.write import render_html
 
@@ -51,7 +51,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.fixture(scope="session")
 def evidence(case: Case) -> Evidence:
     """What the report says of all models on both sources."""
-    return gather(case.files, case.folder, n_bootstrap=40)
+    return gather_evidence(case.files, case.folder, n_bootstrap=40)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, Estimate, cell, interval, number
 from merge_metric.report.write import render_html
@@ -467,7 +467,7 @@ def test_many_models(browser: Chrome, case: Any, tmp_path: Path) -> None:
         str(write_predictions(tmp_path / f"m{i}.parquet", case.mnli.predictions(i / 9, str(i))))
         for i in range(8)
     ]
-    open_report(browser, gather(files, case.folder, n_bootstrap=10), tmp_path / "r.html")
+    open_report(browser, gather_evidence(files, case.folder, n_bootstrap=10), tmp_path / "r.html")
     pairs = find(browser, "#comparison .pairs tbody tr")
     assert len(pairs) == 8 * 7 / 2
     assert not pairs[0].is_displayed()
@@ -488,7 +488,7 @@ def test_one_model_without_intervals(browser: Chrome, tmp_path: Path) -> None:
     made.variants = [row for row in made.variants if row["word_class"] == "noun"]
     folder = made.write(tmp_path / "data", {})
     file = write_predictions(tmp_path / "m.parquet", made.predictions(0.6, "x"))
-    open_report(browser, gather([str(file)], folder, n_bootstrap=0), tmp_path / "r.html")
+    open_report(browser, gather_evidence([str(file)], folder, n_bootstrap=0), tmp_path / "r.html")
     assert find(browser, "#config") == []
     assert not one(browser, "#source").is_displayed()
     assert not one(browser, "#class").is_displayed()
@@ -504,7 +504,7 @@ def test_missing_answers(browser: Chrome, case: Any, tmp_path: Path) -> None:
     seed = rows[0]["seed_id"]
     file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
     files = [case.files[0], str(file)]
-    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
     open_report(browser, evidence, tmp_path / "r.html")
     one(browser, "#search").send_keys(seed.partition(":")[2])
     until(browser, lambda: ids(browser) == [seed])

@@ -15,7 +15,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
@@ -64,7 +64,7 @@ def test_figures_by_hand(by_hand: Problems, tmp_path: Path) -> None:
     folder = by_hand.write(tmp_path / "data")
     rows = answers(by_hand, cow=1, Some_dog=2)
     file = str(write_predictions(tmp_path / "m.parquet", rows))
-    (classes,) = gather([file], folder, n_bootstrap=0).classes
+    (classes,) = gather_evidence([file], folder, n_bootstrap=0).classes
     found = {row["variants"]: row for row in classes.table.rows}
     assert list(found) == ["all words", "noun", "verb", "paraphrase"]
     assert [row["n_seeds"] for row in found.values()] == [2, 2, 1, 2]
@@ -84,7 +84,7 @@ def test_shared_seeds_by_hand(by_hand: Problems, tmp_path: Path) -> None:
     folder = by_hand.write(tmp_path / "data")
     rows = answers(by_hand, cow=1, Some_dog=2)
     file = str(write_predictions(tmp_path / "m.parquet", rows))
-    (classes,) = gather([file], folder, n_bootstrap=0).classes
+    (classes,) = gather_evidence([file], folder, n_bootstrap=0).classes
     (contrast,) = classes.contrasts
     assert contrast.title == "snli and snli_paraphrases on the seeds that both have"
     words, paraphrases = contrast.rows
@@ -102,7 +102,7 @@ def test_a_difference_has_its_sign(by_hand: Problems, tmp_path: Path) -> None:
     """Paraphrases less replacements."""
     folder = by_hand.write(tmp_path / "data")
     file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand, Some_dog=2)))
-    (classes,) = gather([file], folder, n_bootstrap=10).classes
+    (classes,) = gather_evidence([file], folder, n_bootstrap=10).classes
     row = classes.contrasts[0].rows[1]
     assert row["difference"] == -1.0
     assert row["difference_ci"] == [-1.0, -1.0]  # there is but one seed to draw
@@ -118,7 +118,7 @@ def test_without_shared_seeds(by_hand: Problems, tmp_path: Path) -> None:
     by_hand.seeds = [row for row in by_hand.seeds if row["seed_id"] != "snli:a"]
     folder = by_hand.write(tmp_path / "data")
     file = str(write_predictions(tmp_path / "m.parquet", answers(by_hand)))
-    evidence = gather([file], folder, n_bootstrap=0)
+    evidence = gather_evidence([file], folder, n_bootstrap=0)
     (classes,) = evidence.classes
     assert [row["variants"] for row in classes.table.rows] == ["noun", "paraphrase"]
     assert classes.contrasts == ()
@@ -142,7 +142,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dic
     for name, ability in {"weak": 0.5, "strong": 0.8}.items():
         rows = [row for made in (snli, mnli) for row in made.predictions(ability, name)]
         files[name] = str(write_predictions(place / f"{name}.parquet", rows, {"name": name}))
-    return gather(list(files.values()), folder, n_bootstrap=60), folder, files
+    return gather_evidence(list(files.values()), folder, n_bootstrap=60), folder, files
 
 
 def test_every_configuration_is_scored(mixed: Any) -> None:
@@ -223,7 +223,7 @@ def test_configurations_of_one_class(mixed: Any) -> None:
     """With nouns and verbs asked for one by one, each is contrasted with the paraphrases."""
     _, folder, files = mixed
     configs = ["snli_paraphrases", "snli_nouns", "snli_verbs"]
-    evidence = gather([files["weak"]], folder, configs, n_bootstrap=0)
+    evidence = gather_evidence([files["weak"]], folder, configs, n_bootstrap=0)
     (classes,) = evidence.classes
     assert [row["variants"] for row in classes.table.rows] == ["noun", "verb", "paraphrase"]
     assert [table.name for table in classes.tables] == [
@@ -238,7 +238,7 @@ def test_one_kind_has_no_classes(mixed: Any) -> None:
     """Nothing is put beside another where there is nothing else."""
     _, folder, files = mixed
     for config in ("snli", "snli_paraphrases", "mnli-m"):
-        evidence = gather([files["weak"]], folder, [config], n_bootstrap=0)
+        evidence = gather_evidence([files["weak"]], folder, [config], n_bootstrap=0)
         assert evidence.classes == ()
         assert 'id="classes"' not in render_html(evidence, read_seeds(evidence))
 
@@ -249,7 +249,7 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
     predictions = evidence.models[0].predictions
     rows = [row for row in predictions.to_pylist() if "/paraphrase/" not in row["variant_id"]]
     file = str(write_predictions(tmp_path / "words.parquet", rows))
-    (classes,) = gather([files["strong"], file], folder, n_bootstrap=0).classes
+    (classes,) = gather_evidence([files["strong"], file], folder, n_bootstrap=0).classes
     mine = [row["variants"] for row in classes.table.rows if row["model"] == "words"]
     assert mine == ["all words", "noun", "verb"]
     assert {row["model"] for row in classes.contrasts[0].rows} == {"strong"}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.compare import compare_files
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import comparison_rows
 from merge_metric.report.sections import comparison
 from merge_metric.report.seeds import SourceSeeds, read_seeds
@@ -30,7 +30,7 @@ def many(case: Any, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         write_predictions(folder / f"m{n}.parquet", case.mnli.predictions(ability, f"m{n}"))
         for n, ability in enumerate(abilities)
     ]
-    return gather([*map(str, files)], case.folder, n_bootstrap=20)
+    return gather_evidence([*map(str, files)], case.folder, n_bootstrap=20)
 
 
 def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_tables_of_few_models_have_every_pair(evidence: Evidence) -> None:
 @pytest.mark.parametrize(("n_files", "n_bootstrap"), [(1, 10), (2, 0)])
 def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
     """A single model, or no bootstrap: neither section nor tables."""
-    evidence = gather(case.files[:n_files], case.folder, n_bootstrap=n_bootstrap)
+    evidence = gather_evidence(case.files[:n_files], case.folder, n_bootstrap=n_bootstrap)
     assert [c.comparison for c in evidence.configurations] == [None, None]
     assert comparison(evidence.configurations[0]) == []
     html = render_html(evidence, read_seeds(evidence))
@@ -145,7 +145,7 @@ def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
 def test_sources_with_a_single_model_are_not_compared(case: Any, tmp_path: Path) -> None:
     """Others are, and the page says which is not."""
     file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
-    evidence = gather([case.files[0], str(file)], case.folder, n_bootstrap=10)
+    evidence = gather_evidence([case.files[0], str(file)], case.folder, n_bootstrap=10)
     compared = {c.name: c.comparison for c in evidence.configurations}
     assert compared["snli"] is None
     assert compared["mnli-m"] is not None
@@ -161,7 +161,7 @@ def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureF
     for name, mine in (("a", seeds[:4]), ("b", seeds[4:])):
         rows = [row for row in case.mnli.predictions(0.5, name) if row["seed_id"] in mine]
         files.append(str(write_predictions(tmp_path / f"{name}.parquet", rows)))
-    evidence = gather(files, case.folder, ["mnli-m"], allow_missing=True, n_bootstrap=10)
+    evidence = gather_evidence(files, case.folder, ["mnli-m"], allow_missing=True, n_bootstrap=10)
     assert evidence.configurations[0].comparison is None
     assert "the models are not compared: mnli-m: expected predictions for the same seeds" in (
         caplog.text

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.analyses import analyse
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import dataset_facts, model_text
@@ -233,7 +233,7 @@ def test_command_errors(case: Any, tmp_path: Path, run: Any) -> None:
 def test_no_local_paths(case: Any, tmp_path: Path) -> None:
     """A report says names of files, not where they were."""
     file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(0.5, "x"))
-    evidence = gather([str(file)], case.folder, n_bootstrap=0)
+    evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0)
     for suffix in (".html", ".md", ".tex", ".json"):
         write_report(evidence, tmp_path / f"report{suffix}")
         text = (tmp_path / f"report{suffix}").read_text(encoding="utf-8")

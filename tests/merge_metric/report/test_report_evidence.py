@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from helpers.report_data import problems, write_predictions
 
-from merge_metric.report.evidence import Evidence, gather, joined
+from merge_metric.report.evidence import Evidence, gather_evidence, joined
 from merge_metric.score import score_file
 
 
@@ -35,7 +35,7 @@ def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
     """Two models under one name would be mixed."""
     files = [f"a={file}" for file in case.files[:2]]
     with pytest.raises(ValueError, match=r"a: expected every problem once .* NAME=FILE"):
-        gather(files, case.folder)
+        gather_evidence(files, case.folder)
 
 
 def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
@@ -44,14 +44,14 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
     seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
     whole = write_predictions(tmp_path / "whole.parquet", rows)
     some = write_predictions(tmp_path / "some.parquet", seeds[:2])
-    (alone,) = gather([f"m={whole}"], case.folder, n_bootstrap=0).models
-    (both,) = gather([f"m={whole}", f"m={some}"], case.folder, n_bootstrap=0).models
+    (alone,) = gather_evidence([f"m={whole}"], case.folder, n_bootstrap=0).models
+    (both,) = gather_evidence([f"m={whole}", f"m={some}"], case.folder, n_bootstrap=0).models
     assert both.files == ("whole.parquet", "some.parquet")
     assert both.predictions.equals(alone.predictions)
     changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
     other = write_predictions(tmp_path / "other.parquet", [changed])
     with pytest.raises(ValueError, match=r"m: expected .* seeds that are answered alike, got 1 "):
-        gather([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
+        gather_evidence([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
 
 
 def test_names(case: Any, tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_names(case: Any, tmp_path: Path) -> None:
     lines = tmp_path / "lines.jsonl"
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     files = [str(named), f"mine={named}", str(bare), str(lines)]
-    evidence = gather(files, case.folder, n_bootstrap=0)
+    evidence = gather_evidence(files, case.folder, n_bootstrap=0)
     assert evidence.names == ["some/model", "mine", "bare.v2", "lines"]
     assert evidence.title == "4 models on mnli-m"
-    assert gather(files[:1], case.folder, n_bootstrap=0).title == "some/model on mnli-m"
-    assert gather(files[:1], case.folder, n_bootstrap=0, title="T").title == "T"
+    assert gather_evidence(files[:1], case.folder, n_bootstrap=0).title == "some/model on mnli-m"
+    assert gather_evidence(files[:1], case.folder, n_bootstrap=0, title="T").title == "T"
 
 
 def test_metadata_that_is_no_description(
@@ -74,7 +74,7 @@ def test_metadata_that_is_no_description(
 ) -> None:
     """A list in the metadata is passed over, and one is told."""
     file = write_predictions(tmp_path / "x.parquet", case.mnli.predictions(1, "x"), ["no"])
-    evidence = gather([str(file)], case.folder, n_bootstrap=0)
+    evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0)
     assert evidence.names == ["x"]
     assert evidence.models[0].description == {}
     assert "expected a JSON object in its metadata 'merge_nli'" in caplog.text
@@ -86,7 +86,7 @@ def test_a_model_without_a_configuration(
     """It has no result there, and one is told."""
     file = write_predictions(tmp_path / "part.parquet", case.mnli.predictions(1, "x"))
     with caplog.at_level(logging.WARNING):
-        evidence = gather([case.files[0], str(file)], case.folder, n_bootstrap=0)
+        evidence = gather_evidence([case.files[0], str(file)], case.folder, n_bootstrap=0)
     has = {c.name: [result is not None for result in c.results] for c in evidence.configurations}
     assert has == {"mnli-m": [True, True], "snli": [True, False]}
     assert "part has no complete predictions for snli" in caplog.text
@@ -94,12 +94,12 @@ def test_a_model_without_a_configuration(
 
 def test_configurations_asked_for(case: Any) -> None:
     """In the order asked for; with predictions missing it is an error, or fewer seeds."""
-    evidence = gather(case.files, case.folder, ["snli_verbs", "snli"], n_bootstrap=0)
+    evidence = gather_evidence(case.files, case.folder, ["snli_verbs", "snli"], n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli_verbs", "snli"]
     with pytest.raises(ValueError, match="expected configurations out of"):
-        gather(case.files, case.folder, ["anli"])
+        gather_evidence(case.files, case.folder, ["anli"])
     with pytest.raises(ValueError, match="predictions are missing"):
-        gather([case.files[3]], case.folder, ["snli"])
+        gather_evidence([case.files[3]], case.folder, ["snli"])
 
 
 def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,9 +108,9 @@ def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptur
     rows = [r for r in case.snli.predictions(0.5, "x") if r["variant_id"] != lacking]
     file = str(write_predictions(tmp_path / "part.parquet", rows))
     with pytest.raises(ValueError, match=r"1 of 223 variants: .*--allow-missing"):
-        gather([file], case.folder, ["snli"])
+        gather_evidence([file], case.folder, ["snli"])
     files = [f"whole={case.files[0]}", file]
-    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
     (configuration,) = evidence.configurations
     assert [result["n_seeds_left_out"] for result in configuration.scored] == [0, 1]
     assert len(configuration.signatures) == 2
@@ -136,7 +136,7 @@ def test_parts_of_a_configuration(evidence: Evidence) -> None:
 
 def test_a_configuration_of_one_class_has_no_classes(case: Any) -> None:
     """Its only class is all of it."""
-    evidence = gather(case.files, case.folder, ["snli_nouns"], n_bootstrap=0)
+    evidence = gather_evidence(case.files, case.folder, ["snli_nouns"], n_bootstrap=0)
     kinds = [part.kind for part in evidence.configurations[0].parts()]
     assert kinds == ["all", "label", "label", "label"]
 
@@ -145,11 +145,11 @@ def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
     """A report is about one folder, which must be one."""
     other = problems(3, "anli").write(tmp_path / "other")
     with pytest.raises(ValueError, match="a report is about one dataset folder"):
-        gather([f"{case.files[0]}@{other}"], case.folder)
+        gather_evidence([f"{case.files[0]}@{other}"], case.folder)
     with pytest.raises(NotADirectoryError):
-        gather(case.files, tmp_path / "nowhere")
+        gather_evidence(case.files, tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"weak-0\.parquet: expected predictions for problems of"):
-        gather(case.files[:1], other)
+        gather_evidence(case.files[:1], other)
 
 
 @pytest.mark.parametrize("text", ["[]", "{"])
@@ -159,10 +159,10 @@ def test_provenance_that_is_none(text: str, tmp_path: Path) -> None:
     folder = made.write(tmp_path / "data")
     file = str(write_predictions(tmp_path / "x.parquet", made.predictions(1, "x")))
     (folder / "snli" / "provenance.json").write_text('{"generator": "g"}')
-    assert gather([file], folder, n_bootstrap=0).provenance == {"snli": {"generator": "g"}}
+    assert gather_evidence([file], folder, n_bootstrap=0).provenance == {"snli": {"generator": "g"}}
     (folder / "snli" / "provenance.json").write_text(text)
     with pytest.raises(ValueError, match=r"provenance\.json: expected"):
-        gather([file], folder, n_bootstrap=0)
+        gather_evidence([file], folder, n_bootstrap=0)
 
 
 def test_names_in_a_sentence() -> None:

@@ -14,7 +14,7 @@ import pytest
 from helpers.report_data import EVIL, problems, write_predictions
 
 from merge_metric.report import write
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import ACROSS, UP, heat_step, is_best, step_path, style
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.wording import (
@@ -173,7 +173,7 @@ def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
     seed = rows[0]["seed_id"]
     file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
     files = [*case.files[:2], str(file)]
-    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
     html = Page(render_html(evidence, write.read_seeds(evidence)))
     text = " ".join(html.text.split())
     assert "The models were not all scored on the same seeds" in text
@@ -267,7 +267,7 @@ def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
     name, title = "<b>&'\"" + EVIL, EVIL + "{{ 7 * 7 }}"
     rows = case.mnli.predictions(0.5, "x")
     file = write_predictions(tmp_path / "x.parquet", rows, {"name": name})
-    evidence = gather([str(file)], case.folder, n_bootstrap=0, title=title)
+    evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0, title=title)
     made = Page(render_html(evidence, write.read_seeds(evidence)))
     assert title in made.text
     assert made.rows("figures")[2][0] == " ".join(name.split())
@@ -322,7 +322,7 @@ def test_links_lead_somewhere(parsed: Page) -> None:
 
 def test_the_same_inputs_give_the_same_bytes(case: Any, page: str) -> None:
     """Read, scored and rendered again."""
-    evidence = gather(case.files, case.folder, n_bootstrap=40)
+    evidence = gather_evidence(case.files, case.folder, n_bootstrap=40)
     assert render_html(evidence, write.read_seeds(evidence)) == page
 
 
@@ -346,7 +346,7 @@ def test_one_model_on_one_class(tmp_path: Path) -> None:
     made.variants = [row for row in made.variants if row["word_class"] == "noun"]
     folder = made.write(tmp_path / "data", {})
     file = write_predictions(tmp_path / "m.parquet", made.predictions(1, "x"))
-    evidence = gather([str(file)], folder, n_bootstrap=0)
+    evidence = gather_evidence([str(file)], folder, n_bootstrap=0)
     html = render_html(evidence, write.read_seeds(evidence))
     ids = {of.get("id") for _, of in Page(html).elements}
     assert "config" not in ids

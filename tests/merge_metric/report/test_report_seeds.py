@@ -12,7 +12,7 @@ import pytest
 from helpers.report_data import problems, write_predictions, write_rows
 
 from merge_dataset.schema import LABELS
-from merge_metric.report.evidence import Evidence, gather
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import embed
 from merge_metric.report.seeds import (
     SourceSeeds,
@@ -72,7 +72,7 @@ def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
 
 def test_overlapping_configurations_hold_each_variant_once(case: Any) -> None:
     """Nouns and all classes together are all classes."""
-    evidence = gather(case.files, case.folder, ["snli_nouns", "snli"], n_bootstrap=0)
+    evidence = gather_evidence(case.files, case.folder, ["snli_nouns", "snli"], n_bootstrap=0)
     (source,) = read_seeds(evidence)
     assert source.n_variants.sum() == len(case.snli.variants)
     assert source.variants["variant_id"].to_pylist() == sorted(
@@ -88,7 +88,7 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
         tmp_path / "part.parquet", [row for row in rows if row["seed_id"] != gone]
     )
     files = [f"whole={case.files[0]}", str(file)]
-    evidence = gather(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
+    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
     (source,) = read_seeds(evidence)
     assert source.own[:, 0].tolist()[1] == -1
     assert source.mean_right()[0] == source.n_right[0, :, 0].sum() / source.n_variants[:, 0].sum()
@@ -148,7 +148,7 @@ def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> Non
     ]
     folder = made.write(tmp_path / "data")
     file = write_predictions(tmp_path / "x.parquet", made.predictions(0.5, "x"))
-    other = gather([str(file)], folder, n_bootstrap=0)
+    other = gather_evidence([str(file)], folder, n_bootstrap=0)
 
     def sampled(of: Evidence) -> set[str]:
         source = of_source(read_seeds(of)).sample(2, 30)
@@ -219,7 +219,7 @@ def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
     nouns = [row for row in made.variants if row["word_class"] != "verb"]
     write_rows(folder / "snli" / "nouns" / "variants.parquet", nouns)
     file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
-    evidence = gather([str(file)], folder, ["snli"], n_bootstrap=0)
+    evidence = gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0)
     (source,) = read_seeds(evidence)
     embedded = embed_source(source)
     assert embedded["classes"] == ["noun", "verb", ""]
@@ -246,7 +246,7 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
     }
     folder = made.write(tmp_path / "data")
     file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
-    (source,) = read_seeds(gather([str(file)], folder, ["snli"], n_bootstrap=0))
+    (source,) = read_seeds(gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0))
     embedded = embed_source(source)
     (group,) = (group for group in embedded["groups"] if group[2] == "girl boy A a")
     assert group[3:5] == [[0, 1, 2, 6, 11, 12, 13, 16], [0, 1, 2, 6]]

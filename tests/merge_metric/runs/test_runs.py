@@ -12,7 +12,7 @@ from helpers.report_data import paraphrased, problems, write_predictions
 
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
-from merge_metric.report.evidence import gather
+from merge_metric.report.evidence import gather_evidence
 from merge_metric.runs import run as runs_module
 from merge_metric.score import score_file
 
@@ -61,7 +61,7 @@ def test_report_counts_each_model_and_configuration_once(
 ) -> None:
     """Four files of three models on two configurations."""
     folder, files = case
-    evidence = gather(files, folder, n_bootstrap=0)
+    evidence = gather_evidence(files, folder, n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]
     assert counted == {"read_predictions": 4, "cover": 3, "read_rows": 6, "count": 6}
 
@@ -103,7 +103,7 @@ def test_parts_of_a_model_are_one_model_everywhere(case: tuple[Path, list[str]])
     """Figures of the halves together are those of the report on the same files."""
     folder, files = case
     found = compare_files(files, folder, n_bootstrap=10)
-    evidence = gather(files, folder, n_bootstrap=10)
+    evidence = gather_evidence(files, folder, n_bootstrap=10)
     for comparison, configuration in zip(found, evidence.configurations, strict=True):
         assert configuration.comparison is not None
         assert comparison.as_dict() == configuration.comparison.as_dict()

@@ -14,7 +14,7 @@ from helpers.metric_loading import ROWS, SPACE, card_blocks, python
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.register import register
+from merge_metric.register import register_metric
 from merge_metric.seed_variant_accuracy import seed_variant_accuracy as module
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -47,7 +47,7 @@ def names(cell: str) -> list[str]:
 
 def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
     """One after the other; a comment behind a print is its output. Training has its own test."""
-    register(tmp_path / "home" / "modules")
+    register_metric(tmp_path / "home" / "modules")
     blocks = [block for block in card_blocks("python") if "compute_metrics" not in block]
     assert len(blocks) == 3
     said = re.findall(r"^print\(.*\)  # (.*)$", "\n".join(blocks), flags=re.M)

@@ -15,7 +15,7 @@ import evaluate.config
 import pytest
 from helpers.metric_loading import ROOT, ROWS, SPACE, python
 
-from merge_metric.register import METRIC_NAME, default_modules_cache, module_files, register
+from merge_metric.register import METRIC_NAME, default_modules_cache, module_files, register_metric
 from merge_metric.seed_variant_accuracy.scoring import score
 
 LOAD = """
@@ -59,7 +59,7 @@ except FileNotFoundError as error:
     output = python(missing, tmp_path, tmp_path / "none")
     assert "Module 'seed_variant_accuracy' doesn't exist on the Hugging Face Hub" in output
 
-    register(tmp_path / "home" / "modules")
+    register_metric(tmp_path / "home" / "modules")
     examples = """
 import doctest, json
 metric = evaluate.load("seed_variant_accuracy")
@@ -119,7 +119,7 @@ def newest(cache: Path) -> str:
 
 def test_entry_has_the_files(tmp_path: Path) -> None:
     """The same bytes as in the folder, no page of the Space, nothing left beside them."""
-    entry = register(tmp_path)
+    entry = register_metric(tmp_path)
     assert re.fullmatch("[0-9a-f]{64}", entry.name)
     assert sorted(path.name for path in entry.iterdir()) == sorted(module_files())
     for name in module_files():
@@ -132,14 +132,14 @@ def test_entry_has_the_files(tmp_path: Path) -> None:
 
 def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
     """Also before an entry of another version that says it is from the future."""
-    entry = register(tmp_path)
+    entry = register_metric(tmp_path)
     other = entries(tmp_path) / ("0" * 64)
     shutil.copytree(entry, other)
     future = (entry / f"{METRIC_NAME}.py").stat().st_mtime + 1000
     os.utime(other / f"{METRIC_NAME}.py", (future, future))
     assert newest(tmp_path) == other.name
     inode = (entry / "scoring.py").stat().st_ino
-    assert register(tmp_path) == entry
+    assert register_metric(tmp_path) == entry
     assert newest(tmp_path) == entry.name
     assert (entry / "scoring.py").stat().st_ino == inode
     assert other.is_dir()
@@ -148,7 +148,7 @@ def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["truncated", "missing", "file", "empty"])
 def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
     """What a killed process or a full disk left of this very version."""
-    entry = register(tmp_path)
+    entry = register_metric(tmp_path)
     if damage == "truncated":
         (entry / "scoring.py").write_text("")
     elif damage == "missing":
@@ -156,7 +156,7 @@ def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
     else:
         shutil.rmtree(entry)
         entry.touch() if damage == "file" else entry.mkdir()
-    assert register(tmp_path) == entry
+    assert register_metric(tmp_path) == entry
     assert (entry / "scoring.py").read_bytes() == (SPACE / "scoring.py").read_bytes()
     assert newest(tmp_path) == entry.name
 
@@ -166,7 +166,7 @@ def test_leftovers_do_not_hide_it(tmp_path: Path) -> None:
     (entries(tmp_path) / ("1" * 64)).mkdir(parents=True)
     (entries(tmp_path) / ("2" * 64)).write_text("")
     (entries(tmp_path) / "notes").mkdir()
-    entry = register(tmp_path)
+    entry = register_metric(tmp_path)
     names = {path.name for path in entries(tmp_path).iterdir()}
     assert names == {entry.name, "__init__.py", "notes"}
     assert newest(tmp_path) == entry.name
@@ -181,9 +181,9 @@ def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", fail)
         with pytest.raises(OSError, match="disk full"):
-            register(tmp_path)
+            register_metric(tmp_path)
     assert [path.name for path in entries(tmp_path).iterdir()] == ["__init__.py"]
-    assert register(tmp_path).name == newest(tmp_path)
+    assert register_metric(tmp_path).name == newest(tmp_path)
 
 
 @pytest.mark.parametrize(
