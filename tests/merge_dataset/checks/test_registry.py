@@ -1,0 +1,41 @@
+"""Checks register themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merge_dataset.checks import registry, run
+from merge_dataset.checks.registry import CHECKS, Finding, Stage, folder_check
+from merge_dataset.layout import CARD
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_check_says_what_it_looks_at() -> None:
+    """By name; those of collections are for the kinds that there are."""
+    assert list(CHECKS) == ["card", "collections", "columns", "strays", "paraphrases",
+                            "replacements"]  # fmt: skip
+    assert all(name == check.name and check.looks_at for name, check in CHECKS.items())
+    kinds = {check.kind for check in CHECKS.values()}
+    assert kinds == {None, "replacements", "paraphrases"}
+
+
+def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CONTRIBUTING has it: a function with a decorator runs with the others."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(@folder_check.*?)```", text, re.DOTALL)
+    mine = dict(CHECKS)
+    monkeypatch.setattr(registry, "CHECKS", mine)
+    monkeypatch.setattr(run, "CHECKS", mine)
+    names = {"CARD": CARD, "Finding": Finding, "Iterator": Iterator, "Path": Path,
+             "Stage": Stage, "folder_check": folder_check}  # fmt: skip
+    exec(code, names)
+    assert run.check_dataset(dataset) == []
+    card = dataset / CARD
+    card.write_text(card.read_text(encoding="utf-8") + "\nRead this!\n", encoding="utf-8")
+    (problem,) = run.check_dataset(dataset)
+    assert problem == "README.md: expected no exclamation marks; got Read this!"
