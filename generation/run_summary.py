@@ -5,7 +5,6 @@ To see what a setting, an option or a masked LM changes: build with and without,
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from generation.reasons import KEPT
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, SIGNAL_REASONS, SUGGESTION_REASONS
-from merge_dataset.files import distinct_rows, read_json, read_row_groups
+from merge_dataset.files import distinct_rows, draw_rank, read_json, read_row_groups
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 
 _SEED: Final = ("seed_id", "word_class")
@@ -259,11 +258,8 @@ def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> li
     columns = ["variant_id", *_SEED, "original", "replacement"]
     keys = pq.ParquetFile(run.variants).read(columns).rename_columns(["variant_id", *_KEY])
     alone = keys.join(others, _KEY, join_type="left anti")["variant_id"].to_pylist()
-
-    def rank(variant_id: str) -> bytes:
-        return hashlib.sha256(f"{rng_seed}\0{variant_id}".encode()).digest()
-
-    chosen = pa.array(sorted(alone, key=rank)[:count], pa.string())
+    ranked = sorted(alone, key=lambda variant_id: draw_rank(rng_seed, variant_id))
+    chosen = pa.array(ranked[:count], pa.string())
     return [
         {name: row[name] for name in _EXAMPLE}
         | {name: _marked(row, name) for name in row if name + _SPANS in row}

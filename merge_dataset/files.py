@@ -130,6 +130,11 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
     return {name: digest_of_file(path) for name, path in paths.items()}
 
 
+def draw_rank(rng_seed: int, name: str) -> bytes:
+    """Make a key to sort by: as good as drawn, the same in any order and between versions."""
+    return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
+
+
 # --- Locks ---
 
 

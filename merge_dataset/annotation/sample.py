@@ -8,7 +8,6 @@ validated them; the numbers in the dataset, which figures are weighted by, are k
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from merge_dataset.files import read_row_groups
+from merge_dataset.files import draw_rank, read_row_groups
 from merge_dataset.layout import (
     all_configurations,
     configurations,
@@ -140,7 +139,7 @@ def draw(
         files = split_files(dataset, config)
         (seeds,), (variants,) = ([dataset / f for f in files[split]] for split in files)
         counts, candidates = _candidates(variants, per_class, rng_seed)
-        mlms = sorted(candidates, key=lambda mlm: _rank(rng_seed, f"{config}\0{mlm}"))
+        mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{config}\0{mlm}"))
         drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
         source, word_class = parse_config_name(config)
         size = pq.read_metadata(seeds).num_rows
@@ -229,13 +228,13 @@ def chances(
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
     1.0
-    >>> chances({"5": "a"}, {"a": ["5", "3"]}, 0)["5"] == _fraction(_rank(0, "3"))
+    >>> chances({"5": "a"}, {"a": ["5", "3"]}, 0)["5"] == _fraction(draw_rank(0, "3"))
     True
     """
     found = dict.fromkeys(drawn, 0.0)
     for own in candidates.values():
         first_left = next((variant for variant in own if variant not in drawn), None)
-        limit = 1.0 if first_left is None else _fraction(_rank(rng_seed, first_left))
+        limit = 1.0 if first_left is None else _fraction(draw_rank(rng_seed, first_left))
         found |= {v: max(found[v], limit) for v in own if v in found}
     return found
 
@@ -253,7 +252,7 @@ def _candidates(
             variants += 1
             by_mlm.update(mlms)
             by_mlms[len(mlms)] += 1
-            rank = _rank(rng_seed, variant)
+            rank = draw_rank(rng_seed, variant)
             for mlm in mlms or [""]:  # a paraphrase has none
                 ranked[mlm].append((rank, variant))
         for mlm, more in ranked.items():
@@ -264,11 +263,6 @@ def _candidates(
         "variants_by_number_of_mlms": {str(n): by_mlms[n] for n in sorted(by_mlms)},
     }
     return counts, {mlm: [variant for _, variant in first] for mlm, first in best.items()}
-
-
-def _rank(rng_seed: int, name: str) -> bytes:
-    """Make a key to sort by: as good as drawn, the same in any order and between versions."""
-    return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
 
 
 def _fraction(rank: bytes) -> float:

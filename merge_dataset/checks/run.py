@@ -7,7 +7,8 @@ from itertools import chain
 from pathlib import Path
 
 from merge_dataset import provenance
-from merge_dataset.checks import card, columns, paraphrases, replacements  # noqa: F401
+from merge_dataset.checks import folder as _folder  # noqa: F401
+from merge_dataset.checks import paraphrases, replacements  # noqa: F401
 from merge_dataset.checks.registry import CHECKS, Finding, Stage, summarise
 from merge_dataset.layout import PROVENANCE, collections, require_dataset
 

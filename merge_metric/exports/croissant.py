@@ -5,7 +5,6 @@ Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from merge_dataset.commands.command_line import option
+from merge_dataset.files import digest_of_file
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import (
     LABELS,
@@ -198,8 +198,6 @@ def _licence(name: str) -> str:
 
 
 def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, Any]:
-    with (folder / name).open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     url = f"{base_url.rstrip('/')}/{name.as_posix()}" if base_url else name.as_posix()
     return {
         "@type": "cr:FileObject",
@@ -208,7 +206,7 @@ def _file_object(folder: Path, name: Path, base_url: str | None) -> dict[str, An
         "contentUrl": url,
         "contentSize": f"{(folder / name).stat().st_size} B",
         "encodingFormat": _PARQUET,
-        "sha256": digest,
+        "sha256": digest_of_file(folder / name),
     }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from merge_dataset.files import draw_rank
 from merge_dataset.layout import all_configurations, format_in, require_dataset, split_files
 from merge_dataset.schema import (
     LABELS,
@@ -204,10 +205,7 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
     by_source: dict[str, list[str]] = {}
     for seed in problems["seed_id"].unique().to_pylist():
         by_source.setdefault(seed.partition(":")[0], []).append(seed)
-
-    def rank(seed: str) -> bytes:
-        return hashlib.sha256(f"{rng_seed}\0{seed}".encode()).digest()
-
+    rank = partial(draw_rank, rng_seed)
     chosen = [seed for seeds in by_source.values() for seed in sorted(seeds, key=rank)[:count]]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}

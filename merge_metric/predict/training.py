@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset import json_lines as jsonl
+from merge_dataset.files import digest_of_file
 from merge_dataset.schema import LABELS
 
 HYPOTHESIS_COLUMNS: Final = ("hypothesis", "sentence2")
@@ -75,12 +75,15 @@ def read_training_data(
         raise ValueError(f"{path}: expected problems of several labels, got {len(kept)} problems")
     if left_out := len(names) - len(kept):
         log.info("%s: %s problems without a label or hypothesis left out", path, f"{left_out:,}")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return TrainingData(
         [texts[row] for row in kept],
         labels,
-        {"file": path.name, "sha256": digest, "problems": len(kept), "left_out": left_out},
+        {
+            "file": path.name,
+            "sha256": digest_of_file(path),
+            "problems": len(kept),
+            "left_out": left_out,
+        },
     )
 
 
