@@ -1,18 +1,27 @@
-"""What annotators said of variants, as arrays, and what is known of the variants."""
+"""Judgements: what annotators said of variants, as arrays, and what is known of the variants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import good
-from merge_dataset.schema import VARIANT_CLASSES
+from merge_dataset.annotation.sample import Item as Sampled
+from merge_dataset.annotation.session import SESSION, Session, read_session
+from merge_dataset.annotation.transfer import read_answers
+from merge_dataset.files import read_row_groups
+from merge_dataset.layout import all_configurations, require_dataset, split_files
+from merge_dataset.provenance import words_at_once
+from merge_dataset.schema import VARIANT_CLASSES, parse_config_name
 from merge_metric.agreement.coefficients import Codes, Floats
 
 FLUENCY: Final = "F"
@@ -20,7 +29,12 @@ REASONING: Final = "R"
 GOOD: Final = "good"
 
 SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
-"""What variants are judged by → how many answers there are: 1–5, and whether it is `good`."""
+"""Score → how many answers there are: 1–5, and whether a variant is `good`."""
+
+_KNOWN: Final = ("variant_id", "seed_id", "source", "word_class")
+
+_MLMS: Final = "_mlms"
+"""Ending of the columns that say who validated a replacement in which text."""
 
 Cell = tuple[str, str]
 """Source and class."""
@@ -30,15 +44,15 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """What is known of a variant that was judged."""
+    """Facts about a variant that was judged."""
 
     source: str
     word_class: str
     seed_id: str
     validated: tuple[frozenset[str], ...]
-    """For each of its texts the masked LMs that validated it there; none of a paraphrase."""
+    """Masked LMs that validated it, for each of its texts; none of a paraphrase."""
     chance: float | None = None
-    """How likely it was to be drawn, beside others of its source and class; None: not known."""
+    """Likelihood of being drawn, beside others of its source and class; None: not known."""
 
     words_at_once: int = 1
     """How many words it replaces. Of several, `validated` is of any of them: a masked LM may have
@@ -51,20 +65,20 @@ class Item:
 
     @cached_property
     def mlms(self) -> frozenset[str]:
-        """Those that validated it in any of its texts."""
+        """Masked LMs that validated it in any of its texts."""
         return frozenset().union(*self.validated)
 
     @cached_property
-    def needs(self) -> frozenset[str]:
-        """Those without which it would not be there: in one of its texts it has no other."""
+    def sole_validators(self) -> frozenset[str]:
+        """Masked LMs that it needs: in one of its texts no other validated it."""
         return frozenset().union(*(mlms for mlms in self.validated if len(mlms) == 1))
 
     def without(self, dropped: frozenset[str]) -> Item | None:
-        """The same where these masked LMs were not asked; None where it would not be there.
+        """Leave out masked LMs as if they were not asked; None where it would not be there.
 
         >>> both = (frozenset("ab"), frozenset("b"))
         >>> item = Item(source="snli", word_class="noun", seed_id="snli:1", validated=both)
-        >>> sorted(item.needs), item.without(frozenset("b"))
+        >>> sorted(item.sole_validators), item.without(frozenset("b"))
         (['b'], None)
         >>> item.without(frozenset("a")).validated
         (frozenset({'b'}), frozenset({'b'}))
@@ -80,13 +94,13 @@ class Judgements:
     annotators: tuple[str, ...]
     variant_ids: tuple[str, ...]
     codes: Mapping[str, Codes]
-    """By `SCORES`, (A, N): 1–5, of good 1 or 2; 0 where there is no answer."""
+    """Answers by `SCORES`, (A, N): 1–5, of good 1 or 2; 0 where there is none."""
     items: tuple[Item, ...] | None = None
     """(N,) or None where nothing is known of the variants."""
 
     @classmethod
-    def of(cls, answers: pa.Table, items: Mapping[str, Item] | None = None) -> Judgements:
-        """From a table of answers, and what is known of their variants.
+    def from_answers(cls, answers: pa.Table, items: Mapping[str, Item] | None = None) -> Judgements:
+        """Make judgements of a table of answers, and what is known of their variants.
 
         Args:
             answers: As `merge_dataset.annotation.answers.read_answers` gives it.
@@ -115,7 +129,7 @@ class Judgements:
         return cls(annotators, variants, codes, tuple(items[name] for name in variants))
 
     def take(self, chosen: Bools) -> Judgements:
-        """Of the items where `chosen`, (N,), holds."""
+        """Take the items where `chosen`, (N,), holds."""
         kept = np.flatnonzero(chosen)
         return Judgements(
             self.annotators,
@@ -125,7 +139,7 @@ class Judgements:
         )
 
     def by_class(self) -> Iterator[tuple[str, Judgements]]:
-        """All together, then each class that is there, where classes are known."""
+        """Yield all together, then each class that is there, where classes are known."""
         yield "all", self
         classes = np.array([item.word_class for item in self.items or ()])
         for name in VARIANT_CLASSES:
@@ -133,16 +147,16 @@ class Judgements:
                 yield name, self.take(classes == name)
 
     def where(self, holds: Callable[[Item], bool]) -> Judgements:
-        """Of the variants of which something holds; none where nothing is known of them."""
+        """Take the variants of which something holds; none where nothing is known of them."""
         return self.take(np.array([holds(item) for item in self.items or ()], dtype=np.bool_))
 
     def by_one(self, number: int) -> Judgements:
-        """What one annotator said alone, of the same variants."""
+        """Take what one annotator said alone, of the same variants."""
         codes = {name: codes[number : number + 1] for name, codes in self.codes.items()}
         return replace(self, annotators=self.annotators[number : number + 1], codes=codes)
 
     def without(self, mlms: Iterable[str]) -> Judgements:
-        """As if these masked LMs had not been asked: without what would not be there.
+        """Leave out masked LMs as if they had not been asked, and what would not be there.
 
         Raises:
             ValueError: nothing is known of the variants, none of them has such a masked LM, none
@@ -181,24 +195,24 @@ class Judgements:
 
     @property
     def seed_ids(self) -> tuple[str, ...]:
-        """(N,) or, where nothing is known of the variants, each as if it had a seed of its own."""
+        """Seeds, (N,); where nothing is known of the variants, as if each had one of its own."""
         if self.items is None:
             return self.variant_ids
         return tuple(item.seed_id for item in self.items)
 
     @cached_property
     def n_annotators(self) -> NDArray[np.int64]:
-        """(N,) how many judged each variant."""
+        """Number of annotators who judged each variant, (N,)."""
         answered: NDArray[np.int64] = (self.codes[FLUENCY] > 0).sum(axis=0)
         return answered
 
     def mean(self, score: str) -> Floats:
-        """(N,) F or R of each variant on average over its annotators."""
+        """Average F or R of each variant, (N,), over its annotators."""
         return np.asarray(self.codes[score].sum(axis=0, dtype=np.int64) / self.n_annotators)
 
     @cached_property
     def good(self) -> Bools:
-        """(N,) whether it is, by all of its annotators."""
+        """Whether each variant is good, (N,), by all of its annotators."""
         fluency, reasoning = (
             self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING)
         )
@@ -206,6 +220,138 @@ class Judgements:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Distinct names, sorted, and for each row the number of its name."""
+    """Sort distinct names, and find for each row the number of its name."""
     names, numbers = np.unique(column.to_pylist(), return_inverse=True)
     return tuple(map(str, names)), numbers
+
+
+# --- Reading ---
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Judgements, and the data that the variants were drawn from."""
+
+    judgements: Judgements
+    seeds: Mapping[Cell, int] | None
+    """Source and class → seeds in the dataset; None where they are not known."""
+
+
+def read_study(
+    files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
+) -> Study:
+    """Read answers, and what is known of the variants they are about.
+
+    Args:
+        files: Session folders, annotators' files (.jsonl) and tables (.csv).
+        sessions: Session folders that know the variants, beside those among `files`.
+        dataset: A dataset folder, for variants that no session knows.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: one is malformed, or there are answers to variants of which nothing is known.
+    """
+    answers = read_answers(files)
+    opened = [read_session(path) for path in files if (path / SESSION).is_file()]
+    opened += [read_session(path) for path in sessions]
+    items = dict(item for session in opened for item in _session_items(session))
+    seeds = _count_drawn_seeds(opened)
+    if dataset is not None:
+        require_dataset(dataset)
+        unknown = set(answers["variant_id"].to_pylist()) - set(items)
+        items |= dict(_dataset_items(dataset, unknown))
+        sources = {item.source for item in items.values()}
+        there = {cell: n for cell, n in _count_seeds(dataset).items() if cell[0] in sources}
+        seeds = there | seeds
+    known = bool(opened) or dataset is not None
+    return Study(
+        Judgements.from_answers(answers, items if known else None), seeds if known else None
+    )
+
+
+def _session_items(session: Session) -> Iterator[tuple[str, Item]]:
+    population = session.description["population"]
+    # Sessions of before variants could replace several do not say how many.
+    words = {(row["source"], row["class"]): row.get("words_at_once", 1) for row in population}
+    for name, item in session.items.items():
+        yield name, _sampled_item(item, words.get((item.source, item.word_class), 1))
+
+
+def _sampled_item(item: Sampled, words: int) -> Item:
+    return Item(
+        source=item.source,
+        word_class=item.word_class,
+        seed_id=item.seed_id,
+        validated=_validated(item.mlms_by_field.values()),
+        chance=item.chance,
+        words_at_once=words,
+    )
+
+
+def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
+    """Say who validated which text; nothing of a paraphrase, which nobody did."""
+    validated = tuple(map(frozenset, by_text))
+    return validated if any(validated) else ()
+
+
+def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
+    """Count the seeds of each source and class that something was drawn from.
+
+    Raises:
+        ValueError: two sessions were drawn from different data.
+    """
+    seeds: dict[Cell, tuple[int, Path]] = {}
+    for session in sessions:
+        for row in session.description["population"]:
+            cell = (row["source"], row["class"])
+            n, folder = seeds.setdefault(cell, (row["seeds"], session.folder))
+            if n != row["seeds"]:
+                raise ValueError(
+                    f"expected sessions of the same data, got {n} seeds of {' '.join(cell)} in "
+                    f"{folder} and {row['seeds']} in {session.folder}; look at them one by one"
+                )
+    return {cell: n for cell, (n, _) in seeds.items()}
+
+
+def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
+    ids = pa.array(sorted(wanted), pa.string())
+    for cell, _, variants in _class_files(dataset):
+        words = words_at_once(dataset, *cell)
+        columns = mlm_columns(variants)
+        for table in read_row_groups(variants, [*_KNOWN, *columns]):
+            for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
+                yield (
+                    row["variant_id"],
+                    Item(
+                        source=row["source"],
+                        word_class=row["word_class"],
+                        seed_id=row["seed_id"],
+                        validated=_validated(row[name] for name in columns),
+                        words_at_once=words,
+                    ),
+                )
+
+
+def _count_seeds(dataset: Path) -> dict[Cell, int]:
+    return {cell: pq.read_metadata(seeds).num_rows for cell, seeds, _ in _class_files(dataset)}
+
+
+def variant_files(dataset: Path) -> list[Path]:
+    """List the files of a dataset's variants, a class in each."""
+    require_dataset(dataset)
+    return [variants for _, _, variants in _class_files(dataset)]
+
+
+def _class_files(dataset: Path) -> Iterator[tuple[Cell, Path, Path]]:
+    """Yield source and class, with the files of seeds and of variants."""
+    for config in all_configurations(dataset):
+        source, word_class = parse_config_name(config)
+        if word_class is not None:
+            files = split_files(dataset, config)
+            yield (source, word_class), dataset / files["seeds"][0], dataset / files["variants"][0]
+
+
+def mlm_columns(path: Path) -> list[str]:
+    """List the columns that say who validated a replacement in which text."""
+    with pq.ParquetFile(path) as file:
+        return [name for name in file.schema_arrow.names if name.endswith(_MLMS)]

@@ -1,9 +1,14 @@
-"""Shares of good variants, mean fluency and reasoning: in the sample, and weighted."""
+"""Shares of good variants and of scores, mean fluency and reasoning: in the sample, and weighted.
+
+Figures 9 and 10 of the paper have the scores, by class and by masked LM.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +19,7 @@ from merge_metric.agreement.coefficients import Floats, resampled
 from merge_metric.agreement.judgements import (
     FLUENCY,
     REASONING,
+    SCORES,
     Bools,
     Cell,
     Item,
@@ -28,6 +34,15 @@ COMBINED: Final = (
 )
 
 
+ANSWERS: Final = tuple(str(n) for n in range(1, SCORES[FLUENCY] + 1))
+"""Keys of the shares of scores in a row."""
+
+WEIGHTED: Final = "weighted"
+
+_Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""Standard errors to either side that an interval of a normal distribution has."""
+
+
 def share_table(
     judgements: Judgements,
     seeds: Mapping[Cell, int] | None = None,
@@ -35,7 +50,7 @@ def share_table(
     n_bootstrap: int,
     rng_seed: int,
 ) -> Table:
-    """A row for all variants, and one for each group of them.
+    """Tabulate shares of good variants: a row for all, and one for each group of them.
 
     Args:
         judgements: Of one annotator or more.
@@ -68,11 +83,57 @@ def share_table(
     )
 
 
+def score_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
+    """Tabulate shares of scores: a row for each score and group, of all, classes and masked LMs.
+
+    Args:
+        judgements: Of one annotator or more.
+        seeds: Source and class → seeds in the dataset, for the rows that are weighted; None
+            where they are not known.
+    """
+    rows: list[dict[str, Any]] = []
+    for score in (FLUENCY, REASONING):
+        for by, group, part, weights in _score_groups(judgements, seeds):
+            shares = distribution(part, score, weights)
+            row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
+            rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
+    return Table(
+        name="scores",
+        title="Scores of fluency (F) and reasoning (R)",
+        columns=(
+            Column("score", "score"),
+            Column("by", "by"),
+            Column("group", ""),
+            Column("n", "variants", "count"),
+            *(Column(answer, answer, "share") for answer in ANSWERS),
+        ),
+        rows=tuple(rows),
+        notes=("In percent. A variant counts once: of two annotators each one's score is a half.",),
+    )
+
+
+def distribution(part: Judgements, score: str, weights: Floats) -> Floats:
+    """Compute the share, (5,), of each answer; annotators of a variant share it evenly."""
+    codes = part.codes[score]
+    each = np.eye(SCORES[score] + 1)[codes][:, :, 1:].sum(axis=0) / part.n_annotators[:, None]
+    return np.asarray(np.average(each, axis=0, weights=weights))
+
+
+def _score_groups(
+    judgements: Judgements, seeds: Mapping[Cell, int] | None
+) -> Iterator[tuple[str, str, Judgements, Floats]]:
+    for by, group, _, part in groups(judgements):
+        if by in ("all", "class", "MLM"):
+            yield by, group, part, np.ones(len(part.variant_ids))
+        if by == "all" and seeds and judgements.items:
+            yield by, WEIGHTED, part, item_weights(judgements.items, seeds)
+
+
 # --- Groups ---
 
 
 def groups(judgements: Judgements) -> Iterator[tuple[str, str, Bools, Judgements]]:
-    """What is grouped by, the group, (N,) which variants are in it, and what was said of them."""
+    """Yield groups: by what, name, which variants are in it, (N,), and their judgements."""
     everything = np.ones(len(judgements.variant_ids), np.bool_)
     yield "all", "", everything, judgements
     items = judgements.items or ()
@@ -87,7 +148,7 @@ def groups(judgements: Judgements) -> Iterator[tuple[str, str, Bools, Judgements
 
 
 def _names(items: Sequence[Item]) -> dict[str, list[str]]:
-    """What variants are grouped by → the groups that there are, in order."""
+    """List the groups that there are, in order, by what variants are grouped by."""
     classes = {item.word_class for item in items}
     counts = {len(item.mlms) for item in items if item.mlms}
     return {
@@ -99,7 +160,7 @@ def _names(items: Sequence[Item]) -> dict[str, list[str]]:
 
 
 def _groups_of(item: Item, by: str) -> frozenset[str]:
-    """The groups that a variant is in, which of MLMs may be several."""
+    """Name the groups that a variant is in; of MLMs they may be several."""
     if by == "MLM":
         return item.mlms
     if by == "number of MLMs":
@@ -111,14 +172,14 @@ def _groups_of(item: Item, by: str) -> frozenset[str]:
 
 
 def _in_sample(part: Judgements, draws: Floats) -> dict[str, Any]:
-    """Of variants that weigh the same; the interval of the share is Wilson's."""
+    """Compute figures of variants that weigh the same; the share has Wilson's interval."""
     n, good = len(part.variant_ids), int(part.good.sum())
     means = _means(part, np.ones(n), draws, "")
     return {"n": n, "n_good": good, **means, "good": good / n, "good_ci": wilson(good, n)}
 
 
 def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) -> dict[str, Any]:
-    """Share of good variants and means of F and R, by weights (n,), and in resamplings (B, n)."""
+    """Average goodness, F and R, by weights (n,) and, for intervals, by resamplings (B, n)."""
     good = part.good.astype(np.float64)
     values = {"good": good, "fluency": part.mean(FLUENCY), "reasoning": part.mean(REASONING)}
     several = len({*part.seed_ids}) > 1  # else every replicate is the sample
@@ -135,17 +196,32 @@ def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) 
 
 
 def wilson(count: int, n: int) -> list[float]:
-    """95 % interval of a share (Wilson 1927), by statsmodels."""
-    from statsmodels.stats.proportion import proportion_confint
+    """Compute the 95 % interval of a share (Wilson 1927).
 
-    return [float(x) for x in proportion_confint(count, n, alpha=1 - CONFIDENCE, method="wilson")]
+    >>> [round(bound, 3) for bound in wilson(9, 10)]
+    [0.596, 0.982]
+    """
+    share, square = count / n, _Z**2
+    middle = (share + square / (2 * n)) / (1 + square / n)
+    half = _Z * sqrt(share * (1 - share) / n + square / (4 * n**2)) / (1 + square / n)
+    return [max(0.0, middle - half), min(1.0, middle + half)]
+
+
+def newcombe(count_a: int, n_a: int, count_b: int, n_b: int) -> list[float]:
+    """Compute the 95 % interval of a difference of two shares (Newcombe 1998, method 10)."""
+    a, b = count_a / n_a, count_b / n_b
+    (low_a, high_a), (low_b, high_b) = wilson(count_a, n_a), wilson(count_b, n_b)
+    return [
+        a - b - sqrt((a - low_a) ** 2 + (high_b - b) ** 2),
+        a - b + sqrt((high_a - a) ** 2 + (b - low_b) ** 2),
+    ]
 
 
 # --- Weights ---
 
 
 def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
-    """(N,) for how much each counts.
+    """Compute how much each item counts, (N,).
 
     Items of one source and class together as much as this has seeds; beside each other the
     more, the less likely they were to be drawn (Horvitz and Thompson 1952), where that is known.
@@ -155,7 +231,7 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
 
 
 def _inverse_chances(items: Sequence[Item]) -> Floats:
-    """(N,) or, where that of another of the same source and class is not known, just 1."""
+    """Invert chances, (N,); 1 where that of another of the same source and class is not known."""
     alike = _without_chances(items)
     return np.array(
         [1.0 if item.chance is None or item.cell in alike else 1 / item.chance for item in items]
@@ -163,14 +239,14 @@ def _inverse_chances(items: Sequence[Item]) -> Floats:
 
 
 def _without_chances(items: Sequence[Item]) -> set[Cell]:
-    """Sources and classes with variants of which it is not known how they were drawn."""
+    """Find sources and classes with variants of which it is not known how they were drawn."""
     return {item.cell for item in items if item.chance is None}
 
 
 def _resampled_weights(
     items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int, rng_seed: int
 ) -> Floats:
-    """(n_bootstrap, N) `item_weights` where the seeds of each source and class are resampled.
+    """Compute `item_weights`, (n_bootstrap, N), of resampled seeds of each source and class.
 
     As many as there are, so that none is ever without items; and however many items these have,
     sources and classes weigh what they weigh, or the intervals would be of other figures.
@@ -183,7 +259,7 @@ def _resampled_weights(
 
 
 def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
-    """(…, N) the same so that those of each source and class sum to its seeds."""
+    """Scale weights, (…, N), so that those of each source and class sum to its seeds."""
     scaled = np.zeros_like(weights)
     for cell, mine in _by_cell(items).items():
         own = weights[:, mine]
@@ -192,7 +268,7 @@ def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -
 
 
 def _by_cell(items: Sequence[Item]) -> dict[Cell, list[int]]:
-    """Numbers of the items of each source and class, sorted by these."""
+    """Number the items of each source and class, sorted by these."""
     mine: dict[Cell, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         mine[item.cell].append(number)

@@ -60,8 +60,8 @@ def agreement_command(
       merge-nli agreement sessions/snli --run runs/snli --format latex
         --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.agreement.findings import agreement
-    from merge_metric.agreement.plots import write_plots
+    from merge_metric.agreement.drawings import write_plots
+    from merge_metric.agreement.overview import agreement
 
     found = agreement(
         files,

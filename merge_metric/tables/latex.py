@@ -20,7 +20,10 @@ _LONG: Final = 20
 """Characters of a text from which its column is wrapped."""
 
 _ROOM: Final = 10
-"""Width of a page in numbers such as 87.5; one with an interval takes more, a text two."""
+"""Width of a page in numbers such as 87.5; a text takes two."""
+
+_INTERVAL: Final = 0.6
+"""What an interval takes beyond its number, in such numbers."""
 
 
 def to_latex(
@@ -39,7 +42,7 @@ def to_latex(
         rows: Shown from top to bottom.
         notes: Further sentences of the caption.
     """
-    parts = _side_by_side(columns)
+    parts = _side_by_side(columns, rows)
     if len(parts) == 1:
         return _longtable(name, (title, *notes), columns, rows)
     return "\n\n".join(
@@ -48,12 +51,13 @@ def to_latex(
     )
 
 
-def _side_by_side(columns: Sequence[Column]) -> list[list[Column]]:
+def _side_by_side(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[Column]]:
     """Share numbers out to as many tables as it takes, each of which has all texts."""
     texts = [column for column in columns if column.is_text]
     numbers = [column for column in columns if not column.is_text]
     room = _ROOM - 2 * sum(column.kind == "text" for column in texts)
-    needed = sum(1.6 if column.interval else 1 for column in numbers)
+    with_intervals = sum(any(map(column.show_interval, rows)) for column in numbers)
+    needed = len(numbers) + _INTERVAL * with_intervals
     if not numbers:
         return [texts]
     n_parts = min(len(numbers), math.ceil(needed / max(room, 1)))

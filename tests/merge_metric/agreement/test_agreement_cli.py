@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from generation.cli import app
 from generation.run_folder import RunFolder
 from merge_dataset.annotation.transfer import read_answers
-from merge_metric.agreement.findings import _command
+from merge_metric.agreement.overview import _command
 
 Ask = Callable[..., Result]
 
@@ -229,7 +229,14 @@ def test_sessions_of_other_data_do_not_mix(ask: Ask, made: Path, tmp_path: Path)
     assert "expected sessions of the same data, got 40 seeds of snli noun in study" in result.stderr
 
 
-def test_the_extra_is_named_where_it_is_missing(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "krippendorff", None)
-    result = ask("study", status=2)
-    assert "needs krippendorff; run: pip install 'merge-nli[annotation]'" in result.stderr
+def test_figures_need_numpy_alone(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What they are held against is not needed to compute them; plots name their extra."""
+    for name in ("krippendorff", "matplotlib", "matplotlib.figure", "scipy", "sklearn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    assert "Krippendorff's α" in ask("study").stdout
+    result = ask("study", "--plots", str(tmp_path), status=2)
+    assert "needs matplotlib" in result.stderr
+    assert "run: pip install 'merge-nli[annotation]'" in result.stderr

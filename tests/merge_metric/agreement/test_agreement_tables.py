@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from helpers.judged import answers_table
 
+from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
 from merge_metric.agreement.judgements import Item, Judgements
-from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
 from merge_metric.tables import Table
 
 NONE = {"n_bootstrap": 0, "rng_seed": 0}
@@ -21,7 +21,7 @@ def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
         variant: Item(source="snli", word_class=word_class, seed_id=variant, validated=())
         for variant, word_class in classes.items()
     }
-    return Judgements.of(answers_table(rows), items or None)
+    return Judgements.from_answers(answers_table(rows), items or None)
 
 
 def row(table: Table, **wanted: Any) -> dict[str, Any]:
@@ -163,6 +163,6 @@ def test_one_annotator_has_no_tables_of_agreement() -> None:
 
 def test_answers_have_to_be_there_and_known() -> None:
     with pytest.raises(ValueError, match="expected answers of annotators, got none that count"):
-        Judgements.of(pa.table({"annotator": pa.array([], pa.string())}))
+        Judgements.from_answers(pa.table({"annotator": pa.array([], pa.string())}))
     with pytest.raises(ValueError, match="got 2 to others, such as 'c'"):
         judgements(*TWO, a="noun", b="noun")

@@ -1,12 +1,15 @@
-"""κ and α: by hand, against slow definitions on random answers, and of resampled samples."""
+"""κ and α: by hand, against slow definitions and libraries on random answers, and resampled."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import permutations
 
+import krippendorff
 import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score
+from statsmodels.stats.inter_rater import cohens_kappa
 
 from merge_metric.agreement.coefficients import (
     LEVELS,
@@ -138,6 +141,37 @@ def slow_alpha(codes: Codes, level: Level) -> float:
     return 1 - (within / len(answers)) / (any_two / (len(answers) * (len(answers) - 1)))
 
 
+def by_sklearn(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
+    """κ of scikit-learn, which has to be told all answers."""
+    both = (a > 0) & (b > 0)
+    if len(np.unique([a[both], b[both]])) < 2:
+        return np.nan
+    weights = None if weighting == "plain" else weighting
+    labels = np.arange(1, k + 1)
+    return float(cohen_kappa_score(a[both], b[both], labels=labels, weights=weights))
+
+
+def by_statsmodels(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
+    """κ of statsmodels."""
+    table = confusions(a, b, k).sum(axis=0)
+    if len(np.flatnonzero(table.sum(axis=0) + table.sum(axis=1))) < 2:
+        return np.nan
+    wt = {"plain": None, "linear": "linear", "quadratic": "quadratic"}[weighting]
+    return float(cohens_kappa(table, wt=wt, return_results=False))
+
+
+def by_krippendorff(codes: Codes, k: int, level: Level) -> float:
+    """α of the package krippendorff."""
+    pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
+    if len(np.unique(pairable[pairable > 0])) < 2:
+        return np.nan
+    data = np.where(pairable > 0, pairable, np.nan)
+    domain = np.arange(1.0, k + 1)
+    return float(
+        krippendorff.alpha(reliability_data=data, value_domain=domain, level_of_measurement=level)
+    )
+
+
 def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> Codes:
     """Answers near a common truth, a fifth of them missing."""
     truth = rng.integers(1, k + 1, n)
@@ -146,7 +180,7 @@ def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> C
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_libraries_and_replicates_are_the_definitions(number: int) -> None:
+def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(number: int) -> None:
     """Of random answers of two to five annotators, also where answers are missing or few."""
     rng = np.random.default_rng(number)
     k = int(rng.choice([2, 5]))
@@ -157,11 +191,14 @@ def test_libraries_and_replicates_are_the_definitions(number: int) -> None:
         assert kappa(a, b, k, weighting) == pytest.approx(expected, nan_ok=True)
         (replicate,) = kappas(confusions(a, b, k).sum(axis=0)[None], weighting)
         assert replicate == pytest.approx(expected, nan_ok=True)
+        for library in (by_sklearn, by_statsmodels):
+            assert library(a, b, k, weighting) == pytest.approx(expected, rel=1e-12, nan_ok=True)
     for level in LEVELS:
         expected = slow_alpha(codes, level)
         assert alpha(codes, k, level) == pytest.approx(expected, nan_ok=True)
         (replicate,) = alphas(coincidences(codes, k).sum(axis=0)[None], level)
         assert replicate == pytest.approx(expected, nan_ok=True)
+        assert by_krippendorff(codes, k, level) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
 def test_a_replicate_is_of_the_variants_that_were_drawn() -> None:

@@ -11,12 +11,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.judged import BAD, MLMS, answers_table, run_with, write_dataset, write_session
+from statsmodels.stats.proportion import confint_proportions_2indep
 
-from merge_metric.agreement.judgements import Item, Judgements
-from merge_metric.agreement.mlms import DROP, KEEP, UNKNOWN, drop_table, dropped, newcombe
-from merge_metric.agreement.provided import provided, shared_table
-from merge_metric.agreement.reading import read, variant_files
-from merge_metric.agreement.shares import wilson
+from merge_metric.agreement.judgements import Item, Judgements, read_study, variant_files
+from merge_metric.agreement.masked_lms import (
+    DROP,
+    KEEP,
+    UNKNOWN,
+    count_provided,
+    drop_table,
+    dropped,
+    shared_table,
+)
+from merge_metric.agreement.shares import newcombe, wilson
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,7 @@ def item(*validated: str) -> Item:
 def judged(*variants: tuple[Item, bool]) -> Judgements:
     rows = [("ann", str(i), 5, 5 if good else 1) for i, (_, good) in enumerate(variants)]
     items = {str(i): each for i, (each, _) in enumerate(variants)}
-    return Judgements.of(answers_table(rows), items)
+    return Judgements.from_answers(answers_table(rows), items)
 
 
 def of(judgements: Judgements, mlm: str, **more: Any) -> dict[str, Any]:
@@ -74,6 +81,8 @@ def test_newcombe_by_its_formula(counts: tuple[int, int, int, int]) -> None:
         p1 - p2 + sqrt((u1 - p1) ** 2 + (p2 - l2) ** 2),
     ]
     assert newcombe(*counts) == pytest.approx(expected)
+    library = confint_proportions_2indep(*counts, method="newcomb", compare="diff", alpha=0.05)
+    assert newcombe(*counts) == pytest.approx(library, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +111,7 @@ def test_nothing_to_judge_by() -> None:
 
 def test_variants_have_to_be_known() -> None:
     with pytest.raises(ValueError, match="expected what is known of the variants, got answers"):
-        drop_table(Judgements.of(answers_table([("ann", "a", 5, 5)])))
+        drop_table(Judgements.from_answers(answers_table([("ann", "a", 5, 5)])))
 
 
 def test_without_a_masked_lm() -> None:
@@ -124,7 +133,7 @@ def test_without_a_masked_lm() -> None:
 
 def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
     """Its verdict alone; and once it is dropped, nobody else's."""
-    judgements = read([study]).judgements
+    judgements = read_study([study]).judgements
     table = drop_table(judgements)
     assert [row["mlm"] for row in table.rows] == sorted(MLMS)
     assert dropped(table) == [BAD]
@@ -135,7 +144,7 @@ def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
     """The same items, but how likely they were to be drawn; the same weights."""
     files = sorted(study.glob("answers/*.jsonl"))
-    from_session, from_dataset = read([study]), read(files, dataset=dataset)
+    from_session, from_dataset = read_study([study]), read_study(files, dataset=dataset)
     assert from_session.seeds == from_dataset.seeds
     assert from_session.judgements.items is not None
     assert from_dataset.judgements.items is not None
@@ -143,7 +152,7 @@ def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Pa
         from_session.judgements.items, from_dataset.judgements.items, strict=True
     ):
         assert (one.cell, one.validated) == (other.cell, other.validated)
-    assert read(files, [study]).judgements.items == from_session.judgements.items
+    assert read_study(files, [study]).judgements.items == from_session.judgements.items
 
 
 # --- What each provides ---
@@ -161,7 +170,7 @@ RUN = [
 def test_shared_and_lost_by_hand(tmp_path: Path) -> None:
     """Two problems: a and b share two of five, b and c one; a and b have one alone."""
     run = run_with(tmp_path / "run", RUN)
-    found = provided([run / "replacements.parquet"], what="run", unit="replacements")
+    found = count_provided([run / "replacements.parquet"], what="run", unit="replacements")
     assert found.mlms == ("a", "b", "c")
     assert found.n_problems == 2
     assert found.shared.tolist() == [[0.5, 1, 0], [1, 0.5, 0.5], [0, 0.5, 0]]
@@ -175,14 +184,14 @@ def test_what_is_left_without_some(tmp_path: Path) -> None:
     """Without b, s2 has nothing; of s1 all is a's alone."""
     run = run_with(tmp_path / "run", RUN)
     paths = [run / "replacements.parquet"]
-    found = provided(paths, what="run", unit="replacements", without=["b"])
+    found = count_provided(paths, what="run", unit="replacements", without=["b"])
     assert (found.mlms, found.n_problems) == (("a", "c"), 1)
     assert found.shared.tolist() == [[3, 0], [0, 0]]
     assert found.lost["a"] == (3, 1)
     with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
-        provided(paths, what="run", unit="replacements", without=["a", "b", "c"])
+        count_provided(paths, what="run", unit="replacements", without=["a", "b", "c"])
     with pytest.raises(ValueError, match="run: expected replacements that masked LMs validated"):
-        provided(paths, what="run", unit="replacements", sources=["mnli-m"])
+        count_provided(paths, what="run", unit="replacements", sources=["mnli-m"])
 
 
 def test_shared_and_lost_against_sets(dataset: Path) -> None:
@@ -190,7 +199,7 @@ def test_shared_and_lost_against_sets(dataset: Path) -> None:
     files = variant_files(dataset)
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     random.Random(0).shuffle(rows)
-    found = provided(files, what="merge-nli", unit="variants")
+    found = count_provided(files, what="merge-nli", unit="variants")
     problems = {row["seed_id"] for row in rows}
     assert found.n_problems == len(problems)
     for one, other in combinations(range(len(MLMS)), 2):
@@ -202,5 +211,5 @@ def test_shared_and_lost_against_sets(dataset: Path) -> None:
         needs = [r for r in rows if [mlm] in (r["premise_mlms"], r["hypothesis_mlms"])]
         left = {r["seed_id"] for r in rows if r not in needs}
         assert found.lost[mlm] == (len(needs), len(problems - left))
-    row = of(read(list(dataset.parent.glob("study"))).judgements, BAD, provided=found)
+    row = of(read_study(list(dataset.parent.glob("study"))).judgements, BAD, provided=found)
     assert (row["variants_lost"], row["seeds_lost"]) == found.lost[BAD]

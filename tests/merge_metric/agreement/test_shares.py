@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.judged import answers_table
+from statsmodels.stats.proportion import proportion_confint
 
 from merge_metric.agreement.judgements import Cell, Item, Judgements
-from merge_metric.agreement.scores import score_table
-from merge_metric.agreement.shares import item_weights, share_table, wilson
+from merge_metric.agreement.shares import item_weights, score_table, share_table, wilson
 
 Z = 1.959963984540054
 """Of 95 %."""
@@ -37,7 +37,7 @@ def item(
 def judged(scores: dict[str, tuple[int, int]], items: dict[str, Item]) -> Judgements:
     """By one annotator."""
     rows = [("ann", variant, f, r) for variant, (f, r) in scores.items()]
-    return Judgements.of(answers_table(rows), items)
+    return Judgements.from_answers(answers_table(rows), items)
 
 
 def shares(
@@ -131,7 +131,7 @@ def test_annotators_are_averaged_before_it_is_decided() -> None:
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 4)]
     rows += [("ann", "b", 5, 5), ("ben", "b", 5, 5), ("eve", "b", 3, 3)]
     rows += [("ann", "c", 5, 5), ("ben", "c", 5, 5), ("eve", "c", 4, 3)]
-    found = Judgements.of(answers_table(rows))
+    found = Judgements.from_answers(answers_table(rows))
     assert found.good.tolist() == [True, False, True]
     rows_of = shares(found)
     assert (rows_of["all", ""]["n_good"], rows_of["all", ""]["fluency"]) == (
@@ -152,6 +152,8 @@ def test_wilson_by_its_formula(n_good: int, n: int) -> None:
     half = Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
     expected = [(middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
     assert wilson(n_good, n) == pytest.approx(expected)
+    library = proportion_confint(n_good, n, alpha=0.05, method="wilson")
+    assert wilson(n_good, n) == pytest.approx(library, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.slow
@@ -235,7 +237,7 @@ def test_what_was_not_judged_is_said() -> None:
 
 def test_without_items_or_weights_there_is_less() -> None:
     """Nothing that would have to be made up."""
-    bare = Judgements.of(answers_table([("ann", "a", 5, 5)]))
+    bare = Judgements.from_answers(answers_table([("ann", "a", 5, 5)]))
     table = share_table(bare, n_bootstrap=0, rng_seed=0)
     assert [(row["by"], row["n"]) for row in table.rows] == [("all", 1)]
     assert not any("weighted" in column.key for column in table.columns)
@@ -244,7 +246,9 @@ def test_without_items_or_weights_there_is_less() -> None:
 def test_scores_are_shared_among_the_annotators_of_a_variant() -> None:
     """F of a: half 5, half 4; of b: 1. Nouns and verbs weigh 3 to 1."""
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 5), ("ann", "b", 1, 2)]
-    found = Judgements.of(answers_table(rows), {"a": item("noun"), "b": item("verb", "x/one")})
+    found = Judgements.from_answers(
+        answers_table(rows), {"a": item("noun"), "b": item("verb", "x/one")}
+    )
     table = score_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
     rows_of = {(r["score"], r["by"], r["group"]): r for r in table.rows}
 

@@ -1,4 +1,4 @@
-"""All that judgements say, one table after the other, and what to do next."""
+"""All that judgements say: one table after the other, and which masked LMs to drop."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merge_metric.agreement.judgements import FLUENCY, Judgements
-from merge_metric.agreement.mlms import drop_table, dropped
-from merge_metric.agreement.provided import Provided, provided, shared_table
-from merge_metric.agreement.reading import read, variant_files
-from merge_metric.agreement.scores import score_table
-from merge_metric.agreement.shares import share_table
-from merge_metric.agreement.tables import alpha_table, confusion_tables, pair_table
+from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
+from merge_metric.agreement.judgements import FLUENCY, Judgements, read_study, variant_files
+from merge_metric.agreement.masked_lms import (
+    Provided,
+    count_provided,
+    drop_table,
+    dropped,
+    shared_table,
+)
+from merge_metric.agreement.shares import score_table, share_table
 from merge_metric.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What `merge-nli agreement` writes."""
+class Overview:
+    """Everything that `merge-nli agreement` writes."""
 
     judgements: Judgements
     provided: Provided | None
@@ -31,22 +34,22 @@ class Findings:
     drop: tuple[str, ...]
     """Masked LMs to drop."""
     command: str | None
-    """What drops them."""
+    """Command line that drops them."""
 
     def to_text(self) -> str:
-        """For a terminal."""
+        """Write tables of characters."""
         return self._joined([table.to_text() for table in self.tables], "\n\n\n")
 
     def to_markdown(self) -> str:
-        """Pipe tables."""
+        """Write pipe tables."""
         return self._joined([table.to_markdown() for table in self.tables], "\n\n")
 
     def to_latex(self) -> str:
-        """Long tables, see `merge_metric.tables.latex`."""
+        """Write long tables for a document that loads `merge_metric.tables.PACKAGES`."""
         return "\n\n".join(table.to_latex() for table in self.tables)
 
     def to_json(self) -> str:
-        """Everything; shares as fractions of 1."""
+        """Write everything; shares as fractions of 1."""
         judgements = self.judgements
         counts = (judgements.codes[FLUENCY] > 0).sum(axis=1).tolist()
         whole: dict[str, Any] = {
@@ -60,7 +63,7 @@ class Findings:
         return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
 
     def table(self, name: str) -> Table:
-        """The table of a name; raises KeyError where there is none."""
+        """Find the table of a name; raises KeyError where there is none."""
         return {table.name: table for table in self.tables}[name]
 
     def _joined(self, parts: Sequence[str], gap: str) -> str:
@@ -77,8 +80,8 @@ def agreement(
     without: Sequence[str] = (),
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
-) -> Findings:
-    """What annotators' answers say of each other, of the variants and of the masked LMs.
+) -> Overview:
+    """Tabulate what annotators' answers say of each other, of the variants and the masked LMs.
 
     Args:
         files: Session folders, annotators' files (.jsonl) and tables (.csv).
@@ -93,8 +96,8 @@ def agreement(
         FileNotFoundError, NotADirectoryError: there is no such file or folder.
         ValueError: one is malformed, or they do not fit each other.
     """
-    answers = read(files, sessions, dataset)
-    judgements = answers.judgements.without(without)
+    study = read_study(files, sessions, dataset)
+    judgements = study.judgements.without(without)
     options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
     found = _provided(judgements, dataset, run, without)
     tables = []
@@ -102,8 +105,8 @@ def agreement(
         tables += [pair_table(judgements, **options), alpha_table(judgements, **options)]
         tables += confusion_tables(judgements)
     tables += [
-        share_table(judgements, answers.seeds, **options),
-        score_table(judgements, answers.seeds),
+        share_table(judgements, study.seeds, **options),
+        score_table(judgements, study.seeds),
     ]
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
@@ -113,7 +116,7 @@ def agreement(
         tables.append(shared_table(found))
     remarks = _remarks(judgements, without)
     command = _command(run, [*without, *drop]) if drop else None
-    return Findings(judgements, found, tuple(tables), remarks, drop, command)
+    return Overview(judgements, found, tuple(tables), remarks, drop, command)
 
 
 def _provided(
@@ -127,13 +130,15 @@ def _provided(
                 f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
                 f"--run {run}"
             )
-        return provided(
+        return count_provided(
             [path], what=str(run), unit="replacements", sources=sources, without=without
         )
     if dataset is None or judgements.several_words:
         return None
     files = variant_files(dataset)
-    return provided(files, what=str(dataset), unit="variants", sources=sources, without=without)
+    return count_provided(
+        files, what=str(dataset), unit="variants", sources=sources, without=without
+    )
 
 
 def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
@@ -159,7 +164,7 @@ def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
 
 
 def _command(run: Path | None, mlms: Sequence[str]) -> str:
-    """A build of its own, as one without a name would replace that of the run."""
+    """Write the command of a build of its own; one without a name would replace the run's."""
     names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in mlms)
     options = [word for mlm in mlms for word in ("--without-mlm", mlm)]
     into = "-".join(["without", *names])

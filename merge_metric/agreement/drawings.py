@@ -1,4 +1,4 @@
-"""What figures 9 to 11 of the paper show, and who said what."""
+"""Drawings of judgements: figures 9 to 11 of the paper, and who said what."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_dataset.annotation.answers import ENOUGH
+from merge_metric.agreement.annotators import confusion
 from merge_metric.agreement.judgements import GOOD, SCORES, Judgements
-from merge_metric.agreement.provided import Provided
-from merge_metric.agreement.scores import ANSWERS, WEIGHTED
-from merge_metric.agreement.tables import confusion
+from merge_metric.agreement.masked_lms import Provided
+from merge_metric.agreement.shares import ANSWERS, WEIGHTED
 from merge_metric.tables import Table
 from merge_metric.tables.plots import (
     GREY,
     PALETTE,
     distinct,
+    grid,
     heat_map,
     legend_below,
     luminance,
@@ -52,7 +53,7 @@ def write_plots(
 
     Args:
         judgements: Of one annotator or more.
-        scores: `scores.score_table` of them.
+        scores: `shares.score_table` of them.
         found: What each masked LM provides, where that is known.
         folder: Where; made if need be. Files of the same names are replaced.
 
@@ -80,7 +81,7 @@ def _figures(
 
 
 def plot_scores(table: Table) -> Figure:
-    """Bars of F and of R by class, and around them those of all, weighted (paper, figure 9)."""
+    """Draw bars of F and R by class, and around them those of all, weighted (paper, figure 9)."""
     figure, (row_of_axes,) = panels(1, 2)
     for axes, score in zip(row_of_axes, ("F", "R"), strict=True):
         rows = {(r["by"], r["group"]): r for r in table.rows if r["score"] == score}
@@ -109,8 +110,7 @@ def plot_scores(table: Table) -> Figure:
             )
         axes.set_xticks(range(len(ANSWERS)), ANSWERS)
         axes.set_xlabel(_NAMES[score])
-        axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
+        grid(axes, "y")
     percent_axis(row_of_axes[0], max(row[a] for row in table.rows for a in ANSWERS))
     row_of_axes[0].set_ylabel("variants, %")
     legend_below(figure, row_of_axes)
@@ -118,7 +118,7 @@ def plot_scores(table: Table) -> Figure:
 
 
 def plot_mlms(table: Table) -> Figure:
-    """For each masked LM, of the variants it validated, the shares of scores (paper, figure 10)."""
+    """Draw, for each masked LM, shares of scores of variants it validated (paper, figure 10)."""
     mlms = distinct([row for row in table.rows if row["by"] == "MLM"], "group")
     figure, (row_of_axes,) = panels(1, 2)
     names = _short(mlms)
@@ -136,7 +136,7 @@ def plot_mlms(table: Table) -> Figure:
 
 
 def _stacked(axes: Axes, rows: list[Any]) -> None:
-    """A bar of 100 % for each row, cut by score, with numbers where there is room."""
+    """Draw a bar of 100 % for each row, cut by score, with numbers where there is room."""
     from matplotlib.colors import to_rgb
     from matplotlib.ticker import PercentFormatter
 
@@ -158,7 +158,7 @@ def _stacked(axes: Axes, rows: list[Any]) -> None:
 
 
 def plot_shared(found: Provided) -> Figure:
-    """A heat map of what masked LMs have in common (paper, figure 11)."""
+    """Draw a heat map of what masked LMs have in common (paper, figure 11)."""
     names = _short(found.mlms)
     longest = max(map(len, names))
     side = 0.55 * len(names)
@@ -178,11 +178,11 @@ def plot_shared(found: Provided) -> Figure:
 
 
 def plot_confusions(judgements: Judgements) -> Figure:
-    """For each pair of annotators who gave which F and R, and found which variants good."""
+    """Draw, for each pair of annotators, who gave which F and R, and found which good."""
     pairs = list(combinations(range(len(judgements.annotators)), 2))
     figure = _figure(9.0, 0.4 + 2.9 * len(pairs))
-    grid = figure.subplots(len(pairs), len(SCORES), squeeze=False)
-    for line, (one, other) in zip(grid, pairs, strict=True):
+    axes_of = figure.subplots(len(pairs), len(SCORES), squeeze=False)
+    for line, (one, other) in zip(axes_of, pairs, strict=True):
         for axes, (score, k) in zip(line, SCORES.items(), strict=True):
             counts = confusion(judgements, score, one, other)
             heat_map(axes, counts.tolist(), (0.0, float(counts.max()) or 1.0), "{:.0f}")
@@ -202,7 +202,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _short(mlms: Sequence[str]) -> list[str]:
-    """Names without whose they are, where that tells them apart.
+    """Shorten names by whose they are, where the rest tells them apart.
 
     >>> _short(["google-bert/bert-base-cased", "FacebookAI/roberta-base"])
     ['bert-base-cased', 'roberta-base']

@@ -1,8 +1,9 @@
-"""Agreement of annotators, as tables: pairs, all of them together, and who said what."""
+"""How far annotators agree: pairs, all of them together, and who said what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, Final
 
@@ -13,12 +14,9 @@ from merge_metric.agreement.coefficients import (
     WEIGHTINGS,
     Codes,
     Floats,
-    Weighting,
-    alpha,
     alphas,
     coincidences,
     confusions,
-    kappa,
     kappas,
     resampled,
 )
@@ -26,11 +24,14 @@ from merge_metric.agreement.judgements import FLUENCY, GOOD, REASONING, SCORES, 
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
 
+Measure = Callable[[Floats], Floats]
+"""(B, k, k) matrices of samples → (B,) a figure of each."""
+
 MEAN: Final = "(mean)"
-"""In place of the second annotator in the row of all pairs."""
+"""Name in place of the second annotator in the row of all pairs."""
 
 _ENOUGH_DEFINED: Final = 0.95
-"""Of the replicates: where more are undefined, an interval of the others would leave out just
+"""Share of the replicates: where more are undefined, an interval of the others would leave out just
 those samples that show how little is known."""
 
 _INTERVALS: Final = (
@@ -41,7 +42,7 @@ _UNDEFINED: Final = "undefined: every answer is "
 
 
 def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
-    """Cohen's κ of each pair of annotators, by class and score, and averaged over pairs.
+    """Tabulate Cohen's κ of each pair of annotators, by class and score, and averaged over pairs.
 
     Args:
         judgements: Of one annotator or more.
@@ -78,7 +79,7 @@ def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Ta
 
 
 def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Table:
-    """Krippendorff's α of all annotators, who may have judged different variants.
+    """Tabulate Krippendorff's α of all annotators, who may have judged different variants.
 
     Args:
         judgements: Of one annotator or more.
@@ -116,7 +117,7 @@ def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> T
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
-    """Of each pair of annotators which scores one gave where the other gave which.
+    """Count, for each pair of annotators, which scores one gave where the other gave which.
 
     Returns:
         A table for each pair with F and R, and one with a row per pair: good or not.
@@ -167,7 +168,7 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 
 
 def confusion(judgements: Judgements, score: str, one: int, other: int) -> Floats:
-    """(k, k) how often one annotator gave an answer (rows) where the other gave which (columns)."""
+    """Count, (k, k), one annotator's answers (rows) where the other gave which (columns)."""
     codes = judgements.codes[score]
     return np.asarray(confusions(codes[one], codes[other], SCORES[score]).sum(axis=0))
 
@@ -176,14 +177,16 @@ def confusion(judgements: Judgements, score: str, one: int, other: int) -> Float
 
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
-    """A row for each pair of annotators, and one for their mean where there are several."""
+    """Yield a row for each pair of annotators, and one for their mean where there are several."""
     weightings = WEIGHTINGS if score != GOOD else WEIGHTINGS[:1]
+    measures: dict[str, Measure] = {"agreement": _agreement}
+    measures |= {_key("kappa", each): partial(kappas, weighting=each) for each in weightings}
     rows: list[dict[str, Any]] = []
     replicates: list[dict[str, Floats]] = []
     for one, other in _pairs(part):
         a, b = part.codes[score][one], part.codes[score][other]
         both = (a > 0) & (b > 0)
-        figures, samples = _pair(a, b, SCORES[score], weightings, draws)
+        figures, samples = _measure(confusions(a, b, SCORES[score]), measures, draws)
         rows.append(
             {
                 "a": part.annotators[one],
@@ -199,26 +202,25 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
         yield {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None, **_mean(rows, replicates)}
 
 
-def _pair(
-    a: Codes, b: Codes, k: int, weightings: Sequence[Weighting], draws: Floats | None
+def _measure(
+    matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
 ) -> tuple[dict[str, float], dict[str, Floats]]:
-    """Figures of a pair, and their replicates."""
-    each = confusions(a, b, k)
-    names = [_key("kappa", weighting) for weighting in weightings]
-    figures = {"agreement": float(_agreement(each.sum(axis=0)[None])[0])}
-    for name, weighting in zip(names, weightings, strict=True):
-        figures[name] = kappa(a, b, k, weighting)
+    """Compute figures of a sample and, where items are drawn, their replicates.
+
+    Args:
+        matrices: (n, k, k) of each item.
+        measures: Key → what computes it of sums of these.
+        draws: (B, n) how often each item is drawn.
+    """
+    figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
     if draws is None:
         return figures, {}
-    matrices = np.tensordot(draws, each, axes=1)
-    samples = {"agreement": _agreement(matrices)}
-    for name, weighting in zip(names, weightings, strict=True):
-        samples[name] = kappas(matrices, weighting)
-    return figures, samples
+    drawn = np.tensordot(draws, matrices, axes=1)
+    return figures, {key: of(drawn) for key, of in measures.items()}
 
 
 def _agreement(matrices: Floats) -> Floats:
-    """(B,) share on the diagonal of confusion matrices (B, k, k); NaN of empty ones."""
+    """Compute the share, (B,), on the diagonal of confusion matrices (B, k, k); NaN of empty."""
     total = matrices.sum(axis=(1, 2))
     equal = np.trace(matrices, axis1=1, axis2=2)
     return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
@@ -227,7 +229,7 @@ def _agreement(matrices: Floats) -> Floats:
 def _mean(
     rows: Sequence[Mapping[str, Any]], replicates: Sequence[Mapping[str, Floats]]
 ) -> dict[str, Any]:
-    """Averages over the pairs that have a figure; a replicate counts where all of these have it."""
+    """Average over the pairs that have a figure; a replicate counts where all of these have it."""
     figures: dict[str, float] = {}
     samples: dict[str, Floats] = {}
     for key in (key for key in rows[0] if f"{key}_ci" in rows[0]):
@@ -245,11 +247,8 @@ def _alpha_row(codes: Codes, score: str, draws: Floats | None) -> dict[str, Any]
     levels = LEVELS if score != GOOD else LEVELS[:1]
     pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
     said = pairable[pairable > 0]
-    figures = {_key("alpha", level): alpha(codes, k, level) for level in levels}
-    samples: dict[str, Floats] = {}
-    if draws is not None:
-        matrices = np.tensordot(draws, coincidences(codes, k), axes=1)
-        samples = {_key("alpha", level): alphas(matrices, level) for level in levels}
+    measures = {_key("alpha", level): partial(alphas, level=level) for level in levels}
+    figures, samples = _measure(coincidences(codes, k), measures, draws)
     return {
         "n_items": pairable.shape[1],
         "n_answers": len(said),
@@ -259,7 +258,7 @@ def _alpha_row(codes: Codes, score: str, draws: Floats | None) -> dict[str, Any]
 
 
 def _note(said: Codes, score: str, none: str) -> str:
-    """Why there is no κ or α; empty where there is one."""
+    """Say why there is no κ or α; empty where there is one."""
     answers = np.unique(said)
     if len(answers) > 1:
         return ""
@@ -280,7 +279,7 @@ def _draws(part: Judgements, n_bootstrap: int, rng_seed: int) -> Floats | None:
 
 
 def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:
-    """Figures with their intervals; None in place of NaN."""
+    """Put figures beside their intervals; None in place of NaN."""
     row: dict[str, Any] = {}
     for key, value in figures.items():
         row[key] = None if np.isnan(value) else value

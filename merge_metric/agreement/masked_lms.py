@@ -1,0 +1,272 @@
+"""Which masked LM to drop: what would go with it, and what each provides with which others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.files import read_row_groups
+from merge_metric.agreement.judgements import Bools, Judgements, mlm_columns
+from merge_metric.agreement.shares import newcombe, wilson
+from merge_metric.tables import Column, Table
+
+DROP: Final = "drop"
+KEEP: Final = "keep"
+UNKNOWN: Final = "unknown"
+
+FEWEST: Final = 10
+"""Judged variants that have to go, and to stay, for a verdict: a single bad one is none."""
+
+_RULE: Final = (
+    f"Verdict: {DROP} where the whole interval of the difference lies below zero, else {KEEP}; "
+    f"{UNKNOWN} where fewer than {FEWEST} judged variants go, or stay. Each masked LM is looked at "
+    f"as if the others stayed, and what two of them share goes with neither: after dropping one, "
+    f"look again with --without-mlm."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Provided:
+    """Counts over the replacements of a dataset or run."""
+
+    what: str
+    """Name of the dataset or run, for people."""
+    unit: str
+    """Name of what is counted: variants or replacements."""
+    mlms: tuple[str, ...]
+    """Sorted."""
+    n_problems: int
+    shared: NDArray[np.float64]
+    """(M, M) replacements of a problem that two masked LMs have in common, and on the diagonal
+    those that one has alone, on average over problems (paper, figure 11)."""
+    lost: Mapping[str, tuple[int, int]]
+    """Masked LM → replacements that would go without it, and problems with none left."""
+
+
+# --- What to drop ---
+
+
+def drop_table(judgements: Judgements, provided: Provided | None = None) -> Table:
+    """Tabulate what would go with each masked LM, a row for each.
+
+    Args:
+        judgements: With items.
+        provided: What each masked LM provides of the dataset, where that is at hand.
+
+    Raises:
+        ValueError: nothing is known of the variants.
+    """
+    if judgements.items is None:
+        raise ValueError("expected what is known of the variants, got answers alone")
+    mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
+    rows = [{"mlm": mlm, **_row(judgements, mlm), **_lost(mlm, provided)} for mlm in mlms]
+    return Table(
+        name="mlms",
+        title="Which masked LM to drop",
+        columns=(
+            Column("mlm", "masked LM"),
+            Column("n_validated", "validated", "count"),
+            Column("validated", "good, %", "share", "validated_ci"),
+            Column("n_goes", "goes", "count"),
+            Column("goes", "good, %", "share", "goes_ci"),
+            Column("n_stays", "stays", "count"),
+            Column("stays", "good, %", "share", "stays_ci"),
+            Column("difference", "difference", "points", "difference_ci"),
+            *(
+                [
+                    Column("variants_lost", f"{provided.unit} lost", "count"),
+                    Column("seeds_lost", "seeds lost", "count"),
+                ]
+                if provided
+                else []
+            ),
+            Column("verdict", "verdict"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Validated: judged variants that it validated in a text. Goes: those that would not be "
+            "there without it, as in one of their texts no other validated them. Stays: all other "
+            "judged variants. Difference: good of what goes less good of what stays, in "
+            "percentage points.",
+            "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
+            "where few variants go and where all of them are bad; resampling them would not. Both "
+            "take variants of a seed for independent.",
+            _RULE,
+            *(
+                [
+                    f"Lost: {provided.unit} of {provided.what} that need it, and seeds of which "
+                    "none would be left. More seeds may fall below the number of replacements "
+                    "that makes them eligible; the build says so."
+                ]
+                if provided
+                else []
+            ),
+        ),
+    )
+
+
+def dropped(table: Table) -> list[str]:
+    """List the masked LMs whose verdict is to drop them."""
+    return [row["mlm"] for row in table.rows if row["verdict"] == DROP]
+
+
+def _row(judgements: Judgements, mlm: str) -> dict[str, Any]:
+    parts = {
+        "validated": judgements.where(lambda item: mlm in item.mlms),
+        "goes": judgements.where(lambda item: mlm in item.sole_validators),
+        "stays": judgements.where(lambda item: mlm not in item.sole_validators),
+    }
+    row: dict[str, Any] = {}
+    for name, part in parts.items():
+        n, good = len(part.variant_ids), int(part.good.sum())
+        row |= {f"n_{name}": n, f"n_good_{name}": good}
+        row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
+    return row | _difference(row)
+
+
+def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
+    if not (row["n_goes"] and row["n_stays"]):
+        return {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
+    bounds = newcombe(row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"])
+    verdict = DROP if bounds[1] < 0 else KEEP
+    if min(row["n_goes"], row["n_stays"]) < FEWEST:
+        verdict = UNKNOWN
+    return {
+        "difference": row["goes"] - row["stays"],
+        "difference_ci": bounds,
+        "verdict": verdict,
+    }
+
+
+def _lost(mlm: str, provided: Provided | None) -> dict[str, Any]:
+    if provided is None:
+        return {}
+    variants, seeds = provided.lost.get(mlm, (0, 0))
+    return {"variants_lost": variants, "seeds_lost": seeds}
+
+
+# --- What each provides ---
+
+
+def count_provided(
+    paths: Sequence[Path],
+    *,
+    what: str,
+    unit: str,
+    sources: Collection[str] = (),
+    without: Collection[str] = (),
+) -> Provided:
+    """Count over a dataset's files of variants or a run's `replacements.parquet`.
+
+    Args:
+        paths: The files.
+        what: What they are, for people.
+        unit: What a row is, in the plural.
+        sources: Leave out others; by default none.
+        without: As if these masked LMs had not been asked.
+
+    Raises:
+        ValueError: they hold no replacement that a masked LM validated.
+    """
+    columns = {path: mlm_columns(path) for path in paths}
+    mlms = sorted({name for path in paths for name in _names(path, columns[path])} - {*without})
+    together = np.zeros((len(mlms), len(mlms)), np.int64)
+    goes = np.zeros(len(mlms), np.int64)
+    stays: dict[str, Bools] = {}
+    for path in paths:
+        for table in read_row_groups(path, ["seed_id", "source", *columns[path]]):
+            if sources:
+                table = table.filter(pc.is_in(table["source"], pa.array(sorted(sources))))
+            seed_ids, texts = _members(table, columns[path], mlms)
+            has, alone = _any(texts, 1), _any(_alone(texts), 1)
+            in_common = has.T.astype(np.int64) @ has
+            np.fill_diagonal(in_common, _alone(has).sum(axis=0))
+            together += in_common
+            goes += alone.sum(axis=0)
+            for seed_id, left in _by_seed(seed_ids, ~alone):
+                stays[seed_id] = stays.get(seed_id, False) | left
+    if not stays:
+        raise ValueError(f"{what}: expected replacements that masked LMs validated, found none")
+    gone = (~np.stack(list(stays.values()))).sum(axis=0)
+    return Provided(
+        what=what,
+        unit=unit,
+        mlms=tuple(mlms),
+        n_problems=len(stays),
+        shared=together / len(stays),
+        lost={mlm: (int(goes[i]), int(gone[i])) for i, mlm in enumerate(mlms)},
+    )
+
+
+def shared_table(found: Provided) -> Table:
+    """Tabulate the matrix of figure 11."""
+    numbers = [str(n) for n in range(1, len(found.mlms) + 1)]
+    return Table(
+        name="shared",
+        title=f"{found.unit.capitalize()} of a problem that two masked LMs have in common",
+        columns=(
+            Column("number", ""),
+            Column("mlm", "masked LM"),
+            *(Column(mlm, n, "number") for n, mlm in zip(numbers, found.mlms, strict=True)),
+        ),
+        rows=tuple(
+            {"number": n, "mlm": mlm, **dict(zip(found.mlms, row, strict=True))}
+            for n, mlm, row in zip(numbers, found.mlms, found.shared.tolist(), strict=True)
+        ),
+        notes=(
+            f"On average over the {found.n_problems:,} problems of {found.what}; on the diagonal "
+            "those that no other masked LM has.",
+        ),
+    )
+
+
+def _names(path: Path, columns: Sequence[str]) -> set[str]:
+    return {
+        name
+        for table in read_row_groups(path, columns)
+        for column in columns
+        for name in pc.list_flatten(table[column]).unique().to_pylist()
+    }
+
+
+def _members(
+    table: pa.Table, columns: Sequence[str], mlms: Sequence[str]
+) -> tuple[list[str], Bools]:
+    """Read seeds of the rows, and who validated them in which text, (n, texts, M).
+
+    Rows that nobody among `mlms` validated in some text are left out.
+    """
+    members = np.zeros((len(table), len(columns), len(mlms)), np.bool_)
+    names = pa.array(mlms, pa.string())
+    for number, column in enumerate(columns):
+        lists = table[column].combine_chunks()
+        which = pc.fill_null(pc.index_in(pc.list_flatten(lists), names), -1).to_numpy()
+        rows = pc.list_parent_indices(lists).to_numpy()
+        members[rows[which >= 0], number, which[which >= 0]] = True
+    left = ~_any(~_any(members, 2), 1)
+    return table["seed_id"].filter(pa.array(left)).to_pylist(), members[left]
+
+
+def _alone(members: Bools) -> Bools:
+    """Mark each set's only member, along the last axis."""
+    alone: Bools = members & (members.sum(axis=-1, keepdims=True) == 1)
+    return alone
+
+
+def _any(members: Bools, axis: int) -> Bools:
+    return np.asarray(members.any(axis=axis), np.bool_)
+
+
+def _by_seed(seed_ids: Sequence[str], rows: Bools) -> Iterator[tuple[str, Bools]]:
+    """Yield each seed of adjacent rows, and for each column whether any of them holds."""
+    starts = [i for i, name in enumerate(seed_ids) if not i or seed_ids[i - 1] != name]
+    for start, end in pairwise([*starts, len(seed_ids)]):
+        yield seed_ids[start], _any(rows[start:end], 0)
