@@ -1,17 +1,15 @@
-"""Commands on dataset folders: `check` and `register`."""
+"""The command `check`."""
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from merge_dataset.commands.command_line import DatasetArgument, Format, write_result
 from merge_dataset.commands.command_line import user_errors as user_errors
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=__doc__)
+from merge_dataset.schema import DATASET_NAME
 
 
 class OutputFormat(StrEnum):
@@ -21,17 +19,7 @@ class OutputFormat(StrEnum):
     json = "json"
 
 
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        exists=True, file_okay=False, help="The dataset folder, for example ./merge-nli."
-    ),
-]
-Format = Annotated[OutputFormat, typer.Option("--format", help="How to write the result.")]
-
-
-@app.command("check")
-def check_command(folder: Folder = Path("merge-nli"), output: Format = OutputFormat.text) -> None:
+def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format = "text") -> None:
     """Check a dataset folder: columns, ids, labels, substitutions, paraphrases, card.
 
     Exit code 1 when problems are found.
@@ -44,36 +32,10 @@ def check_command(folder: Folder = Path("merge-nli"), output: Format = OutputFor
     from merge_dataset.checks.run import check_dataset
 
     problems = check_dataset(folder)
-    _write(output, {"folder": str(folder), "problems": problems}, problems or [f"{folder}: good"])
+    whole = {"folder": str(folder), "problems": problems}
+    write_result(output, whole, *(problems or [f"{folder}: good"]))
     if problems:
         raise typer.Exit(1)
-
-
-@app.command("register")
-def register_command(
-    folder: Folder = Path("merge-nli"),
-    cache_dir: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Cache to use instead of that of `datasets`."),
-    ] = None,
-    output: Format = OutputFormat.text,
-) -> None:
-    """Make load_dataset("merge-nli", …) find a folder from any directory, offline.
-
-    The folder is checked first. Register again after building anew.
-
-    \b
-    Examples:
-      merge-nli register merge-nli
-      merge-nli register merge-nli --cache-dir /scratch/datasets
-    """
-    try:
-        names = register_folder(folder, cache_dir)
-    except ValueError as error:
-        typer.echo(f"{folder}: not registered: {error}", err=True)
-        raise typer.Exit(1) from error
-    lines = [f'load_dataset("merge-nli", "{name}")' for name in names]
-    _write(output, {"folder": str(folder), "registered": names}, lines)
 
 
 def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
@@ -88,14 +50,3 @@ def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
     if problems := check_dataset(folder):
         raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
     return register_dataset(folder, cache_dir)
-
-
-def _write(output: OutputFormat, value: dict[str, object], lines: list[str]) -> None:
-    if output is OutputFormat.json:
-        typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(lines))
-
-
-if __name__ == "__main__":
-    app()

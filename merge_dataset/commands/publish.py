@@ -1,4 +1,4 @@
-"""The command `publish dataset`, and what the commands that publish have in common."""
+"""The command `publish dataset`, and options and steps of all commands that publish."""
 
 from __future__ import annotations
 
@@ -10,35 +10,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from merge_dataset.commands.check import OutputFormat, user_errors
+from merge_dataset.commands.command_line import Format, OutputFormat, option, user_errors
 from merge_dataset.files import to_json
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
     from merge_dataset.hub.plan import Plan
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
-Private = Annotated[
-    bool, typer.Option("--private", help="Make it private; one that is there must be.")
-]
-Format = Annotated[OutputFormat, typer.Option("--format", help="How to write the result.")]
+Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--yes")]
+Private = Annotated[bool, option("Make it private; one that is there must be.", "--private")]
 
 
 def publish_dataset_command(
-    repo: Annotated[str, typer.Option(help="The dataset repository, OWNER/NAME.")],
+    repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
     folder: Annotated[
         Path, typer.Argument(exists=True, file_okay=False, help="The dataset folder.")
     ] = Path(DATASET_NAME),
     version: Annotated[
         str | None,
-        typer.Option(
-            help="Of the data, e.g. 1.0.0. Default: that of the tag with the same data, else the "
+        option(
+            "Of the data, e.g. 1.0.0. Default: that of the tag with the same data, else the "
             "next minor one."
         ),
     ] = None,
     private: Private = False,
     yes: Yes = False,
-    output: Format = OutputFormat.text,
+    output: Format = "text",
 ) -> None:
     """Publish a dataset folder on the Hub.
 
@@ -67,7 +64,7 @@ def publish_dataset_command(
 
 @contextmanager
 def publishing() -> Iterator[None]:
-    """As `user_errors`; what the Hub refuses is exit code 1."""
+    """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
     with user_errors():
         for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -86,10 +83,10 @@ def publish(planned: Plan, yes: bool, output: OutputFormat) -> None:
     """Show a plan, do what it says where the user wants that, and say what was done."""
     from merge_dataset.hub.plan import as_json, carry_out, done_lines, plan_lines
 
-    if output is OutputFormat.text:  # at once, as the rest takes its time
+    if output == "text":  # at once, as the rest takes its time
         typer.echo("\n".join(plan_lines(planned)))
     done = carry_out(planned) if yes and planned.has_steps else None
-    if output is OutputFormat.text:
+    if output == "text":
         typer.echo("\n".join(done_lines(planned, done)))
     else:
         typer.echo(to_json(as_json(planned, done)))

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from merge_dataset.commands.check import OutputFormat
+from merge_dataset.commands.command_line import Format, config_option, option
 from merge_dataset.commands.publish import (
-    Format,
     Private,
     Yes,
     publish,
@@ -29,10 +28,10 @@ publish_app.command("dataset")(publish_dataset_command)
 
 @publish_app.command("metric")
 def publish_metric_command(
-    repo: Annotated[str, typer.Option(help="The Space, OWNER/seed_variant_accuracy.")],
+    repo: Annotated[str, option("The Space, OWNER/seed_variant_accuracy.")],
     private: Private = False,
     yes: Yes = False,
-    output: Format = OutputFormat.text,
+    output: Format = "text",
 ) -> None:
     """Publish the metric as a Space, for evaluate.load("OWNER/seed_variant_accuracy").
 
@@ -59,27 +58,20 @@ def publish_results_command(
     predictions: Annotated[
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
     ],
-    repo: Annotated[str, typer.Option(help="The model repository, OWNER/NAME.")],
-    dataset_repo: Annotated[str, typer.Option(help="Where the dataset is published, OWNER/NAME.")],
-    dataset: Annotated[
-        Path, typer.Option(help="The dataset folder, the same as is published.")
-    ] = Path(DATASET_NAME),
-    config: Annotated[
-        list[str] | None,
-        typer.Option(help="Configuration, e.g. snli_nouns; may be repeated. Default: as score."),
-    ] = None,
-    pr: Annotated[
-        bool, typer.Option("--pr", help="As a pull request; needs no right to write.")
-    ] = False,
-    source_url: Annotated[
-        str | None, typer.Option(help="Link to where the figures come from.")
-    ] = None,
-    source_name: Annotated[str | None, typer.Option(help="What the link is called.")] = None,
+    repo: Annotated[str, option("The model repository, OWNER/NAME.")],
+    dataset_repo: Annotated[str, option("Where the dataset is published, OWNER/NAME.")],
+    dataset: Annotated[Path, option("The dataset folder, the same as is published.")] = Path(
+        DATASET_NAME
+    ),
+    config: Annotated[list[str] | None, config_option("as score")] = None,
+    pr: Annotated[bool, option("As a pull request; needs no right to write.", "--pr")] = False,
+    source_url: Annotated[str | None, option("Link to where the figures come from.")] = None,
+    source_name: Annotated[str | None, option("What the link is called.")] = None,
     date: Annotated[
-        str | None, typer.Option(help="Of the evaluation, e.g. 2025-10-28. Default: the commit's.")
+        str | None, option("Of the evaluation, e.g. 2025-10-28. Default: the commit's.")
     ] = None,
     yes: Yes = False,
-    output: Format = OutputFormat.text,
+    output: Format = "text",
 ) -> None:
     """Publish a model's seed-variant accuracy in its repository, as .eval_results/*.yaml.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from generation.cli import app as front_door
-from merge_dataset.commands.check import app
+from generation.cli import app
 from merge_dataset.export import export_dataset
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
@@ -36,29 +36,6 @@ def test_check_of_a_bad_folder(dataset: Path) -> None:
     assert json.loads(result.stdout)["problems"] == [problem]
 
 
-def test_register(dataset: Path, tmp_path: Path) -> None:
-    """The lines to load with; entries in the cache given."""
-    command = ["register", str(dataset), "--cache-dir", str(tmp_path / "cache")]
-    result = runner.invoke(app, command)
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[1] == 'load_dataset("merge-nli", "snli_nouns")'
-    names = ["snli", "snli_adjectives", "snli_nouns", "snli_verbs"]
-    assert sorted(p.name for p in (tmp_path / "cache/merge-nli").iterdir() if p.is_dir()) == names
-    result = runner.invoke(app, [*command, "--format", "json"])
-    assert sorted(json.loads(result.stdout)["registered"]) == names
-
-
-def test_register_of_a_bad_folder(dataset: Path, tmp_path: Path) -> None:
-    """Checked first: problems on stderr, nothing registered, exit code 1."""
-    (dataset / "snli/nouns/variants.parquet").write_bytes(b"")
-    cache = tmp_path / "cache"
-    result = runner.invoke(app, ["register", str(dataset), "--cache-dir", str(cache)])
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "expected a Parquet file" in result.stderr
-    assert "not registered" in result.stderr
-    assert not cache.exists()
-
-
 METRIC = 'evaluate.load("seed_variant_accuracy")'
 
 
@@ -69,34 +46,36 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "modules"
 
 
-def test_front_door_registers_the_metric_too(dataset: Path, tmp_path: Path, modules: Path) -> None:
-    """`merge-nli register FOLDER`: both, and the lines to load them with."""
+def test_register(dataset: Path, tmp_path: Path, modules: Path) -> None:
+    """Metric and dataset: entries in the cache given, and the lines to load them with."""
     command = ["register", str(dataset), "--cache-dir", str(tmp_path / "cache")]
-    result = runner.invoke(front_door, command)
+    result = runner.invoke(app, command)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[:2] == [METRIC, 'load_dataset("merge-nli", "snli")']
-    assert (tmp_path / "cache/merge-nli/snli_nouns").is_dir()
+    lines = [METRIC, *(f'load_dataset("merge-nli", "{name}")' for name in ("snli", "snli_nouns"))]
+    assert result.stdout.splitlines()[:3] == lines
+    names = ["snli", "snli_adjectives", "snli_nouns", "snli_verbs"]
+    assert sorted(p.name for p in (tmp_path / "cache/merge-nli").iterdir() if p.is_dir()) == names
     assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
-    result = runner.invoke(front_door, [*command, "--format", "json"])
+    result = runner.invoke(app, [*command, "--format", "json"])
     made = json.loads(result.stdout)
     assert (made["metric"], made["folder"]) == ("seed_variant_accuracy", str(dataset))
-    assert "snli_nouns" in made["registered"]
+    assert sorted(made["registered"]) == names
 
 
-def test_front_door_without_a_folder(
+def test_register_without_a_folder(
     dataset: Path, tmp_path: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metric always, and `merge-nli` in the working directory where there is one."""
     command = ["register", "--cache-dir", str(tmp_path / "cache")]
     monkeypatch.chdir(dataset.parent)
-    result = runner.invoke(front_door, command)
+    result = runner.invoke(app, command)
     assert 'load_dataset("merge-nli", "snli")' in result.stdout
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = runner.invoke(front_door, command)
+    result = runner.invoke(app, command)
     assert (result.exit_code, result.stdout) == (0, METRIC + "\n")
     assert result.stderr == "No folder merge-nli here: no dataset registered.\n"
-    result = runner.invoke(front_door, [*command, "--format", "json"])
+    result = runner.invoke(app, [*command, "--format", "json"])
     assert json.loads(result.stdout) == {
         "metric": "seed_variant_accuracy",
         "folder": None,
@@ -104,16 +83,28 @@ def test_front_door_without_a_folder(
     }
 
 
-def test_front_door_with_a_bad_folder(dataset: Path, tmp_path: Path, modules: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("README.md", "README.md: expected a dataset card"),
+        ("snli/nouns/variants.parquet", "expected a Parquet file"),
+    ],
+)
+def test_register_with_a_bad_folder(
+    file: str, problem: str, dataset: Path, tmp_path: Path, modules: Path
+) -> None:
     """The metric is registered nevertheless; the dataset's problems and exit code 1."""
-    (dataset / "README.md").unlink()
+    (dataset / file).write_bytes(b"")
+    if file == "README.md":
+        (dataset / file).unlink()
     cache = tmp_path / "cache"
-    result = runner.invoke(front_door, ["register", str(dataset), "--cache-dir", str(cache)])
+    result = runner.invoke(app, ["register", str(dataset), "--cache-dir", str(cache)])
     assert (result.exit_code, result.stdout) == (1, METRIC + "\n")
-    assert "not registered: 1 problem(s)" in result.stderr
+    assert re.search(r"not registered: \d+ problem\(s\)", result.stderr)
+    assert problem in result.stderr
     assert not cache.exists()
     assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
-    result = runner.invoke(front_door, ["register", str(tmp_path / "nowhere")])
+    result = runner.invoke(app, ["register", str(tmp_path / "nowhere")])
     assert result.exit_code == 2
 
 
