@@ -82,15 +82,20 @@ def replace_folder(made: Path, target: Path) -> None:
 # --- JSON ---
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, *, allow_nan: bool = True) -> str:
     """Render a value as indented JSON, without a line end.
+
+    Args:
+        value: What JSON knows.
+        allow_nan: Whether NaN and infinities, which are no JSON, are written as JavaScript has
+            them; if not, they are an error.
 
     >>> print(to_json({"word": "Élan"}))
     {
       "word": "Élan"
     }
     """
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
 
 
 def write_json(path: Path, value: Any, *, shared: bool = False) -> None:

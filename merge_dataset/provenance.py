@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
+from merge_dataset.files import read_json
 from merge_dataset.layout import PROVENANCE
 from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
@@ -167,10 +167,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+    value = read_json(path)
     _require(path, "", value, ())
     return {**value}
 

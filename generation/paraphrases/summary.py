@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from generation.paraphrases.rounds import KEPT, REASONS
 from generation.run_folder import RunFolder, slug
-from merge_dataset.files import read_json
+from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import PARAPHRASE
 
 
@@ -59,7 +58,7 @@ def summarise(
                 "funnel", "eligible", "variants")  # fmt: skip
         made = {key: manifest[key] for key in keys}
         where = {"run": str(run), "out": str(out), "configs": configs, "next": following}
-        return json.dumps({**made, **where}, indent=2, ensure_ascii=False)
+        return to_json({**made, **where})
     return "\n".join(
         [
             f"Source {manifest['source']}, {manifest['source_data']['description']}: "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from merge_dataset.files import to_json
 from merge_dataset.settings import Setting, declared_settings, parse_toml, types_of
 
 OutputFormat = Literal["text", "json"]
@@ -249,4 +249,4 @@ def user_errors(
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:
     """Write a command's result to stdout: an object as JSON, or lines of text."""
     as_json = output == "json"
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))
+    typer.echo(to_json(value) if as_json else "\n".join(lines))

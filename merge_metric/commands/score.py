@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from merge_dataset.commands.command_line import (
     user_errors,
     write_result,
 )
+from merge_dataset.files import to_json
 
 Threshold = Annotated[
     float,
@@ -140,7 +140,7 @@ def compare_command(
     )
     if output == "json":
         whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
-        typer.echo(json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False))
+        typer.echo(to_json(whole, allow_nan=False))
     else:
         typer.echo("\n\n\n".join(comparison.to_text() for comparison in comparisons))
 

@@ -5,14 +5,13 @@ Specification: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from merge_dataset.commands.command_line import option
-from merge_dataset.files import digest_of_file
+from merge_dataset.files import digest_of_file, to_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import (
     LABELS,
@@ -109,7 +108,7 @@ def export_croissant(
     if published:
         metadata["datePublished"] = _date(published)
     with new_file(path, overwrite=overwrite) as partial:
-        text = json.dumps(metadata, indent=2, ensure_ascii=False)
+        text = to_json(metadata)
         partial.write_text(text + "\n", encoding="utf-8")
     names = [each["@id"] for each in metadata["recordSet"] if "data" not in each]
     text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"

@@ -5,7 +5,6 @@ An exported folder does not need this package: it has the metric's modules in it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import option
+from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder
@@ -181,7 +181,7 @@ def settings_of(tasks: Tasks) -> dict[str, Any]:
 
 def write_settings(path: Path, settings: dict[str, Any]) -> None:
     """Write the settings as JSON."""
-    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(path, settings)
 
 
 def text_before(prompt: Prompt) -> str:

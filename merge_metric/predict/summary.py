@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from merge_dataset.files import to_json
 from merge_metric.predict.run import Outcome
 
 
@@ -19,7 +19,7 @@ def as_json(outcomes: Sequence[Outcome], failed: Sequence[str]) -> str:
         failed: Models that failed, and why.
     """
     files = [_facts(outcome) for outcome in outcomes]
-    return json.dumps({"predictions": files, "failed": failed}, indent=2, ensure_ascii=False)
+    return to_json({"predictions": files, "failed": failed})
 
 
 def as_text(outcomes: Sequence[Outcome], dataset: str) -> str:

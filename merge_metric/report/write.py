@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.files import write_text
+from merge_dataset.files import to_json, write_text
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Configuration, Evidence, Part
@@ -168,7 +167,7 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
         "provenance": evidence.provenance,
         "seeds": [row for source in sources for row in seed_rows(evidence, source)],
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json(whole, allow_nan=False) + "\n"
 
 
 def _by_model(evidence: Evidence, configuration: Configuration) -> dict[str, Mapping[str, Any]]:

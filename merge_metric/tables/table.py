@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from io import StringIO
 from textwrap import wrap
 from typing import Final
 
+from merge_dataset.files import to_json
 from merge_metric.tables import latex
 from merge_metric.tables.columns import Column, Row, Value
 
@@ -74,7 +74,7 @@ class Table:
 
     def to_json(self) -> str:
         """Everything: shares as fractions of 1, thresholds in percent."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        return to_json(self.as_dict(), allow_nan=False)
 
     def to_csv(self) -> str:
         """Every value of a row that is no list or dictionary, unrounded, under its key.
