@@ -106,11 +106,19 @@ def slow(kind: str, request: Request, decoding: Decoding, model: Any) -> list[Ca
     ]
 
 
-def assert_same(found: Sequence[Candidate], expected: Sequence[Candidate]) -> None:
+DOUBLE, SINGLE = 1e-5, 1e-4
+"""How far scores may be apart, relatively, in either precision. In float32 it is a CPU's kernels
+that decide about the fifth digit (AVX-512's are up to 1.03e-5 off, AVX2's 2.7e-6); in float64
+temperatures, norms and positions are still float32."""
+
+
+def assert_same(
+    found: Sequence[Candidate], expected: Sequence[Candidate], *, rel: float = DOUBLE
+) -> None:
     assert texts(found) == texts(expected)
     assert [c.finished for c in found] == [c.finished for c in expected]
     assert [c.score for c in found] == pytest.approx(
-        [c.score for c in expected], rel=1e-5, abs=1e-6
+        [c.score for c in expected], rel=rel, abs=rel / 10
     )
 
 
@@ -161,7 +169,7 @@ def test_single_precision(kind: str) -> None:
     single = copy.deepcopy(tiny_generator(kind)).float()
     found = generator(kind, model=single).candidates(requests)
     for candidates, other in zip(found, generator(kind).candidates(requests), strict=True):
-        assert_same(candidates, other)
+        assert_same(candidates, other, rel=SINGLE)
 
 
 # --- Transformers' own searches ---
@@ -453,7 +461,7 @@ def test_gguf_files(tmp_path: Path) -> None:
         assert loaded.describe()["chat_template"] is True
         assert len(loaded.revision) == 64
         for found, other in zip(loaded.candidates(requests), expected, strict=True):
-            assert_same(found, other)
+            assert_same(found, other, rel=SINGLE)
 
 
 def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
@@ -472,7 +480,7 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     requests = [Request(h, 0.45) for h in HYPOTHESES]
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
     for found, other in zip(loaded.candidates(requests), expected, strict=True):
-        assert_same(found, other)
+        assert_same(found, other, rel=SINGLE)
 
 
 def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
