@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from generation.config import Config
     from generation.paraphrases.config import ParaphraseConfig
-    from generation.paraphrases.pipeline import paraphrase
+    from generation.paraphrases.paraphrase_run import paraphrase
     from generation.pipeline import build, generate, suggest
     from generation.run_folder import RunFolder
 
@@ -40,7 +40,7 @@ _HOMES = {
     "RunFolder": "generation.run_folder",
     "build": "generation.pipeline",
     "generate": "generation.pipeline",
-    "paraphrase": "generation.paraphrases.pipeline",
+    "paraphrase": "generation.paraphrases.paraphrase_run",
     "suggest": "generation.pipeline",
 }
 

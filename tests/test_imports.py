@@ -38,13 +38,11 @@ FRONTS = ("generation.cli", "generation.commands")
 HOMES = {
     "torch": {
         "generation.suggestions.masked_lm",
-        "generation.paraphrases.generators",
-        "generation.paraphrases.stepping",
+        "generation.paraphrases.text_generator",
     },
     "transformers": {
         "generation.suggestions.masked_lm",
-        "generation.paraphrases.generators",
-        "generation.paraphrases.stepping",
+        "generation.paraphrases.text_generator",
     },
     "tokenizers": {"generation.suggestions.masked_lm"},
     "spacy": {"generation.problems.tagging"},
@@ -317,7 +315,7 @@ print("status", status, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
         "generation.config",
         "generation.run_folder",
         "merge_dataset.files",
-        "generation.paraphrases.candidates",
+        "generation.paraphrases.rewriting",
         "merge_metric.commands.score",
     ],
 )

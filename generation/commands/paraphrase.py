@@ -20,10 +20,10 @@ from merge_dataset.commands.command_line import (
     user_errors,
     with_settings,
 )
+from merge_metric.models.pair_model import ModelRequest, PairModel
 
 if TYPE_CHECKING:
-    from generation.paraphrases.candidates import TextGenerator
-    from generation.paraphrases.entailment import Judge
+    from generation.paraphrases.rewriting import TextGenerator
 
 
 @user_errors(extra="generation,predict")
@@ -80,8 +80,8 @@ def _paraphrase(
     config: ParaphraseConfig, out: Path, *, replace: bool, output: OutputFormat
 ) -> None:
     """Run the second system and add what it made to a dataset folder."""
-    from generation.paraphrases.pipeline import paraphrase
-    from generation.paraphrases.summary import summarise
+    from generation.paraphrases.outcome import summarise
+    from generation.paraphrases.paraphrase_run import paraphrase
     from merge_dataset.export import export_dataset
 
     folder = paraphrase(
@@ -99,7 +99,7 @@ def _paraphrase(
 
 
 def _open_generator(config: ParaphraseConfig) -> TextGenerator:
-    from generation.paraphrases.generators import Generator
+    from generation.paraphrases.text_generator import Generator
 
     return Generator.load(
         config.generator,
@@ -112,9 +112,10 @@ def _open_generator(config: ParaphraseConfig) -> TextGenerator:
     )
 
 
-def _open_judge(config: ParaphraseConfig, problems: Path) -> Judge:
-    from merge_metric.models.opening import ModelRequest, open_model
-    from merge_metric.predict.problems import read_problems
+def _open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
+    """Open the NLI model; some of the problems may tell what its classes mean."""
+    from generation.paraphrases.paraphrase_run import sample_of_problems
+    from merge_metric.models.opening import open_model
 
     request = ModelRequest(
         model=config.model,
@@ -123,4 +124,4 @@ def _open_judge(config: ParaphraseConfig, problems: Path) -> Judge:
         device=config.device,
         label_order=config.label_order,
     )
-    return open_model(request, read_problems(str(problems)))
+    return open_model(request, sources=[config.source], seeds=partial(sample_of_problems, problems))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from generation.config import MACHINE, ProblemSettings, check_problem_settings
-from generation.paraphrases.candidates import Decoding
-from generation.paraphrases.prompts import INSTRUCTION, check_prompt
+from generation.paraphrases.rewriting import INSTRUCTION, Decoding, check_prompt
 from merge_dataset.schema import NLI
 from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting
 

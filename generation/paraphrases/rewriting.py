@@ -1,120 +1,188 @@
-"""Asking the text generator, batch by batch, each saved as it is done."""
+"""Rewriting a hypothesis: the prompt and the search, and the paraphrase in what comes back.
+
+Data and their checks only, nothing heavy.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-import pyarrow as pa
-from tqdm import tqdm
-
-from generation.paraphrases.candidates import Candidate, Request, TextGenerator
-from generation.paraphrases.parts import read_or_make
-from merge_dataset.files import digest_of
-
-_PART = pa.schema(
-    [
-        ("request", pa.int32()),
-        ("text", pa.string()),
-        ("finished", pa.bool_()),
-        ("score", pa.float64()),
-    ]
+INSTRUCTION: Final = (
+    "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
 )
-"""A row per candidate, those of a request in their order; `request` is its place."""
-_BATCHES = pa.schema([("batch", pa.int32()), ("request", pa.int32())])
+"""The paper's prompt."""
+
+_MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
+"""Opening and closing quotation marks."""
 
 
-def rewrite_in_parts(
-    generator: Callable[[], TextGenerator],
-    requests: Sequence[Request],
-    *,
-    batch_size: int,
-    identity: Any,
-    folder: Path,
-    what: str,
-    kept: int,
-) -> list[list[Candidate]]:
-    """The candidates for each request; batches that are saved are not asked for again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """Settings of the search for candidates: all that determine them but the temperature.
 
-    Args:
-        generator: Opens the model; called only where something is missing.
-        requests: Of one round, distinct ones.
-        batch_size: Requests of a batch.
-        identity: What tells the generator and its search from others.
-        folder: Where the parts lie, in a folder named after generator and requests.
-        what: What the progress bar says.
-        kept: Paraphrases so far, for the progress bar.
+    Beams are dealt to groups that keep out of each other's way (Vijayakumar et al., 2016,
+    arXiv:1610.02424), and within a group beams of one parent keep out of each other's way
+    (Li, Monroe and Jurafsky, 2016, arXiv:1611.08562).
+
+    Penalties are in nats of the scores they are taken from, which are log-probabilities at
+    the request's temperature. A temperature t stretches differences of log-probabilities by
+    1/t, so at 0.3–0.6 a penalty of 1 is what 0.3–0.6 is at temperature 1: within 0.2–0.8,
+    where Vijayakumar et al. found group beam search to work well.
+    """
+
+    num_beams: int = 20
+    """Candidates per request."""
+    num_beam_groups: int = 10
+    diversity_penalty: float = 1.0
+    """Per beam of an earlier group that goes on with the same token at the same step."""
+    sibling_penalty: float = 0.5
+    """Per better continuation of the same beam."""
+    max_new_tokens: int = 40
+
+    def __post_init__(self) -> None:
+        """Check every value; raises ValueError naming field and remedy."""
+        for name in ("num_beams", "num_beam_groups", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("diversity_penalty", "sibling_penalty"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(
+                    f"{name}: expected a number of nats from 0 on (0: no penalty), got "
+                    f"{getattr(self, name)}"
+                )
+        if self.num_beams % self.num_beam_groups:
+            raise ValueError(
+                f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "
+                f"so that groups are of one size, got {self.num_beams}"
+            )
+
+    @property
+    def group_size(self) -> int:
+        """Beams of a group."""
+        return self.num_beams // self.num_beam_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A hypothesis to be paraphrased."""
+
+    hypothesis: str
+    temperature: float
+    """What logits are divided by; above 0."""
+    earlier: tuple[str, ...] = ()
+    """Candidates of earlier rounds as they came (`Candidate.text`): they count as groups
+    before the first."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a temperature that is not above 0."""
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature: expected a number above 0, got {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One output for a request."""
+
+    text: str
+    """As decoded, special tokens left out; `clean` finds the paraphrase in it."""
+    finished: bool
+    """False where the most new tokens were reached before an end."""
+    score: float
+    """Log-probability at the request's temperature, without penalties, in nats per token."""
+
+
+class TextGenerator(Protocol):
+    """A model that rewrites hypotheses."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of requests that suit its device at a time."""
+
+    def describe(self) -> dict[str, Any]:
+        """Describe what tells it from others; JSON-able, `name` and `revision` at least."""
+
+    def length(self, hypothesis: str) -> int:
+        """Count the tokens of a hypothesis' prompt: similar lengths suit a batch."""
+
+    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+        """Find the candidates for each request of one batch.
+
+        The best of each group first, group by group, then each group's second best, and so
+        on. The same batch gives the same candidates; a request gives the same in other
+        batches but for rounding.
+        """
+
+
+# --- Prompt and answer ---
+
+
+def fill_prompt(prompt: str, hypothesis: str) -> str:
+    """Put the hypothesis in its place in the prompt, whatever other braces either has.
+
+    >>> fill_prompt(INSTRUCTION, "A girl jumps.")
+    'Rephrase the following sentence while preserving its original meaning: A girl jumps.'
+    """
+    return prompt.replace("{hypothesis}", hypothesis)
+
+
+def check_prompt(prompt: str) -> str:
+    """Return the prompt, which must have a place for the hypothesis.
 
     Raises:
-        ValueError: the generator gave candidates for more or fewer requests than it was asked.
+        ValueError: it has no place for the hypothesis.
     """
-    asked = [asdict(request) for request in requests]
-    mine = folder / digest_of([identity, batch_size, asked])[:16]
-    found: list[list[Candidate]] = [[] for _ in requests]
-    batches = _batches(generator, requests, batch_size, mine / "batches.parquet")
-    paths = [mine / f"{number:06}.parquet" for number in range(len(batches))]
-    there = sum(len(b) for b, path in zip(batches, paths, strict=True) if path.is_file())
-    with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
-        bar.set_postfix(kept=f"{kept:,}")
-        for batch, path in zip(batches, paths, strict=True):
-            is_new = not path.is_file()
-            table = read_or_make(path, partial(_ask, generator, requests, batch))
-            for row in table.to_pylist():
-                found[row.pop("request")].append(Candidate(**row))
-            bar.update(len(batch) if is_new else 0)
-    return found
-
-
-def _batches(
-    generator: Callable[[], TextGenerator],
-    requests: Sequence[Request],
-    batch_size: int,
-    path: Path,
-) -> list[list[int]]:
-    """Places of requests whose prompts are of similar lengths.
-
-    The longest come first: what does not fit into memory shows at once. The others come in
-    random order, so that the speed seen so far is an honest estimate of the speed to come.
-    """
-    table = read_or_make(path, partial(_deal, generator, requests, batch_size))
-    batches: list[list[int]] = [[] for _ in table["batch"].unique()]
-    for batch, request in zip(*(table[name].to_pylist() for name in _BATCHES.names), strict=True):
-        batches[batch].append(request)
-    return batches
-
-
-def _deal(
-    generator: Callable[[], TextGenerator], requests: Sequence[Request], batch_size: int
-) -> pa.Table:
-    lengths = [generator().length(request.hypothesis) for request in requests]
-    order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
-    first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
-    random.Random(0).shuffle(others)
-    rows = [
-        {"batch": number, "request": request}
-        for number, batch in enumerate([first, *others])
-        for request in batch
-    ]
-    return pa.Table.from_pylist(rows, schema=_BATCHES)
-
-
-def _ask(
-    generator: Callable[[], TextGenerator], requests: Sequence[Request], places: Sequence[int]
-) -> pa.Table:
-    """The candidates for the requests at some places, which are a batch."""
-    found = generator().candidates([requests[place] for place in places])
-    if len(found) != len(places):
+    if "{hypothesis}" not in prompt:
         raise ValueError(
-            f"expected candidates of the generator for each of {len(places)} hypotheses, got "
-            f"them for {len(found)}"
+            f"prompt: expected {{hypothesis}} where the sentence is to stand, got {prompt!r}"
         )
-    rows = [
-        {"request": place, **asdict(candidate)}
-        for place, candidates in zip(places, found, strict=True)
-        for candidate in candidates
-    ]
-    return pa.Table.from_pylist(rows, schema=_PART)
+    return prompt
+
+
+def clean(text: str, hypothesis: str) -> str:
+    r"""Find the paraphrase in a generator's answer; "" if there is none.
+
+    The first line that says something: a first line that ends in a colon announces the
+    answer. Quotation marks around the whole are left out. What the hypothesis has itself,
+    a colon at the end or quotation marks, stays.
+
+    >>> clean('Here is another way to say it:\n\n"A girl leaps."\nOr not.', "A girl jumps.")
+    'A girl leaps.'
+    >>> clean('"So," she said.', "She said so.")
+    '"So," she said.'
+    """
+    hypothesis = hypothesis.strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0].endswith(":") and not hypothesis.endswith(":"):
+        lines = lines[1:]
+    line = lines[0] if lines else ""
+    return line if _quoted(hypothesis) else _without_marks(line)
+
+
+def _without_marks(line: str) -> str:
+    while _quoted(line):
+        line = line[1:-1].strip()
+    return line
+
+
+def _quoted(line: str) -> bool:
+    """Whether one pair of quotation marks encloses the whole, and no more than that.
+
+    >>> [_quoted(line) for line in ('"A girl."', '"A" and "B"', "'A girl doesn't.'", '"')]
+    [True, False, True, False]
+    """
+    inner = line[1:-1]
+    return any(
+        len(line) > 1
+        and line[0] == opening
+        and line[-1] == closing
+        and not any(_is_mark(inner, i) for i, c in enumerate(inner) if c in {opening, closing})
+        for opening, closing in _MARKS
+    )
+
+
+def _is_mark(text: str, position: int) -> bool:
+    """Whether a character is a quotation mark there, not an apostrophe between letters."""
+    around = text[max(0, position - 1) : position + 2]
+    return not (len(around) == 3 and around[0].isalpha() and around[2].isalpha())

@@ -1,4 +1,4 @@
-"""Rounds of rewriting: what is asked for, and what becomes of each candidate.
+"""Rounds of rewriting: requests, and the fate of each candidate.
 
 Nothing here knows where candidates and answers come from, or where they are kept.
 """
@@ -10,16 +10,15 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from generation.paraphrases.candidates import Candidate, Request
+import numpy as np
+from numpy.typing import NDArray
+
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.entailment import Pair, entails
-from generation.paraphrases.prompts import clean
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from generation.paraphrases.rewriting import Candidate, Request, clean
+from merge_dataset.schema import LABELS
+from merge_metric.models.pair_model import Pair
 
 NOT_ENTAILED: Final = "not_entailed"
 NOT_ENTAILING: Final = "not_entailing"
@@ -48,12 +47,12 @@ hypothesis to a `not_entailed` candidate, nor from a `not_entailing` one to the 
 KEPT: Final = "kept"
 
 _RUN: Final = 4
-"""So many words of the instruction in a row are its echo."""
+"""Words of the instruction in a row that are its echo."""
 
 
 @dataclass(slots=True)
 class Tried:
-    """A candidate and what became of it."""
+    """A candidate with its fate."""
 
     hypothesis: str
     round: int
@@ -62,7 +61,7 @@ class Tried:
     """Its place among the candidates of that round."""
     text: str
     raw_text: str
-    """As it came, before `prompts.clean`."""
+    """As it came, before `clean`."""
     temperature: float
     score: float
     reason: str | None = None
@@ -75,7 +74,7 @@ class Tried:
 
 @dataclass(slots=True)
 class _History:
-    """What a hypothesis has seen so far."""
+    """Candidates of a hypothesis so far."""
 
     raw: tuple[str, ...] = ()
     normalised: set[str] = field(default_factory=set)
@@ -83,7 +82,7 @@ class _History:
 
 
 def normalise(text: str) -> str:
-    """A text by which duplicates are told: no case, punctuation, or width of spaces.
+    """Reduce a text to what tells duplicates: no case, punctuation, or width of spaces.
 
     >>> normalise("  A girl—smiling—JUMPS! "), normalise("¿…?")
     ('a girl smiling jumps', '')
@@ -99,7 +98,7 @@ def _spaced(character: str) -> str:
 
 
 def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> float:
-    """A temperature of the range, the same for the same `rng_seed`, hypothesis and round."""
+    """Draw a temperature, the same for the same `rng_seed`, hypothesis and round."""
     key = f"{config.rng_seed}\0{number}\0{hypothesis}"
     draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
     low, high = config.temperature_min, config.temperature_max
@@ -107,7 +106,7 @@ def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> fl
 
 
 def echoes(text: str, hypothesis: str, prompt: str) -> bool:
-    """Whether a text has four words in a row of the instruction that the hypothesis lacks.
+    """Tell whether four words in a row of the instruction, not of the hypothesis, are in a text.
 
     Where no part of the instruction has so many, as many as the longest one has.
 
@@ -124,16 +123,29 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
 
 @cache
 def _instruction_runs(prompt: str) -> tuple[int, set[tuple[str, ...]]]:
-    """How many words make an echo, and all that do."""
+    """Return how many words make an echo, and all runs of words that do."""
     parts = [normalise(part).split() for part in prompt.split("{hypothesis}")]
     length = min(_RUN, max(map(len, parts)))
     return length, {run for part in parts for run in _runs(part, length)}
 
 
 def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
-    """All runs of so many words; none of no words."""
+    """Return all runs of so many words; none of no words."""
     last = len(words) - length + 1
     return {tuple(words[i : i + length]) for i in range(last)} if length else set()
+
+
+def entails(answers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell which answers predict entailment: the most probable label and, at a tie, the first.
+
+    Args:
+        answers: (n, 3) probabilities.
+
+    >>> entails(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.3, 0.4, 0.3]])).tolist()
+    [True, True, False]
+    """
+    predicted: NDArray[np.bool_] = answers.argmax(axis=1) == LABELS.index("entailment")
+    return predicted
 
 
 def run_rounds(
@@ -167,20 +179,20 @@ def run_rounds(
         tried = [
             each
             for request, candidates in zip(requests, rewrite(number, requests), strict=True)
-            for each in _look_at(request, candidates, number, histories, config)
+            for each in _screen(request, candidates, number, histories, config)
         ]
         _judge([each for each in tried if each.reason is None], number, histories, config, judge)
         yield tried
 
 
-def _look_at(
+def _screen(
     request: Request,
     candidates: Sequence[Candidate],
     number: int,
     histories: dict[str, _History],
     config: ParaphraseConfig,
 ) -> Iterator[Tried]:
-    """What can be said of candidates without the NLI model."""
+    """Yield candidates with the reasons that need no NLI model."""
     history = histories[request.hypothesis]
     history.raw += tuple(candidate.text for candidate in candidates)
     copy = normalise(request.hypothesis)
@@ -216,7 +228,7 @@ def _judge(
     config: ParaphraseConfig,
     judge: Callable[[int, list[Pair]], NDArray[np.float64]],
 ) -> None:
-    """Fill in the NLI model's answers for both directions, and what they come to."""
+    """Fill in the NLI model's answers for both directions, and the reasons that follow."""
     there = [(each.hypothesis, each.text) for each in new]
     back = [(text, hypothesis) for hypothesis, text in there]
     answers = judge(number, [*there, *back])

@@ -21,8 +21,8 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
         The table of `merge-nli score`, and where the two files are.
     """
     from merge_metric.models.classifier import Classifier
+    from merge_metric.predict.driver import predict
     from merge_metric.predict.problems import read_problems
-    from merge_metric.predict.run import predict
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
     from merge_metric.score import score_file

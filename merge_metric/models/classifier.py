@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,7 @@ from merge_metric.models.checkpoints import (
     read_config,
 )
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
-
-if TYPE_CHECKING:
-    from merge_metric.predict.problems import Pair
+from merge_metric.models.pair_model import Pair
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768

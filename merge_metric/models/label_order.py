@@ -18,7 +18,8 @@ FAR_BETTER: Final = 0.2
 """Accuracy by which another order must win on the seeds to be suspected the right one."""
 ENOUGH_SEEDS: Final = 30
 """Seeds without which nothing is concluded about an order."""
-
+ASKED_SEEDS: Final = 300
+"""Seeds of each source that are asked about to find out an order."""
 MOST_LABELS: Final = 6
 """With more there are too many orders to try all."""
 

@@ -3,80 +3,61 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
+from numpy.typing import NDArray
 
+from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.label_order import SEEDS, order_from_seeds, parse_order, unknown_order
-from merge_metric.predict.problems import (
-    format_of_problems,
-    pairs_of,
-    require_nli,
-    sample_seeds,
-    seeds_of,
-    sources_of,
-)
+from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
-    from merge_metric.predict.run import PairModel
 
-KINDS: Final = ("classifier", "lm", "remote")
+Kind = Literal["classifier", "lm", "remote"]
 
-_ORDER_SEEDS: Final = 300
-"""Seeds that are asked about to find out an order of labels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
-    """A model and its settings, as a user gives them; what is None or "" is not given."""
-
-    model: str
-    """Directory, Hub id, .gguf file, or what a server calls it."""
-    kind: str | None = None
-    """One of `KINDS`; by default found out."""
-    revision: str | None = None
-    device: str = "auto"
-    dtype: str | None = None
-    """By default float32 for classifiers; for language models bfloat16 on CUDA devices."""
-    batch_tokens: int | None = None
-    label_order: str | None = None
-    """Classifiers: `e,n,c`, or `seeds` to find it out where nothing says it."""
-    shots: str = "exc"
-    prompt_start: str = ""
-    chat_template: bool = False
-    prefix_cache: bool = True
-    gguf_file: str | None = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    concurrency: int = 8
-    missing_letters: str = "error"
+LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
+"""Pairs, and the position of each one's gold label among the labels."""
 
 
-def open_model(request: ModelRequest, problems: pa.Table) -> PairModel:
+def open_model(
+    request: ModelRequest,
+    *,
+    problem_format: ProblemFormat = NLI,
+    sources: Sequence[str] = (),
+    seeds: Callable[[], LabelledPairs] | None = None,
+) -> PairModel:
     """Load a model, or get ready to ask one.
 
     Args:
         request: Which.
-        problems: What it will be asked about; few-shot examples depend on where they are
-            from, and `label_order` "seeds" asks about some.
+        problem_format: Fields and labels of the problems that it will be asked about.
+        sources: Names of the sources they are from; few-shot examples depend on them.
+        seeds: Reads some with gold labels; called where `label_order` is "seeds" and nothing
+            else says what a classifier's classes mean.
 
     Raises:
         ValueError: it cannot be used; the message says why.
     """
     kind = request.kind or find_kind(request)
     if kind == "classifier":
-        return _classifier(request, problems)
-    require_nli(problems, f"{request.model}: the prompts of a model of the kind {kind}")
-    _refuse_label_order(request, kind)
-    return _remote(request, problems) if kind == "remote" else _language_model(request, problems)
+        return _open_classifier(request, problem_format.labels, seeds)
+    require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
+    if request.label_order:
+        raise ValueError(
+            f"label order: expected for classifiers only, got {request.label_order!r} for a "
+            f"model of the kind {kind}, which is asked for letters"
+        )
+    if kind == "remote":
+        return _open_remote(request, sources)
+    return _open_language_model(request, sources)
 
 
-def find_kind(request: ModelRequest) -> str:
-    """The kind of model, from what is asked for and from its configuration.
+def find_kind(request: ModelRequest) -> Kind:
+    """Find the kind of a model from what is asked for and from its configuration.
 
     Raises:
         ValueError: there is no such model, or it is of neither kind.
@@ -99,7 +80,24 @@ def find_kind(request: ModelRequest) -> str:
     )
 
 
+def require_nli(problem_format: ProblemFormat, what: str) -> None:
+    """Raise where problems are not of NLI.
+
+    Args:
+        problem_format: Of the problems.
+        what: What can do with none else, for the message.
+
+    Raises:
+        ValueError: they are of another format.
+    """
+    if problem_format != NLI:
+        raise ValueError(
+            f"{what}: expected problems of NLI, got some with the {problem_format.described}"
+        )
+
+
 def _read_config(model: str, revision: str | None) -> dict[str, Any]:
+    """Read a configuration as it lies there; transformers, which takes seconds, is not needed."""
     path = Path(model)
     if not path.is_dir():
         from huggingface_hub import hf_hub_download
@@ -121,46 +119,40 @@ def _source(request: ModelRequest) -> str:
     return f"{request.model}@{request.revision}" if request.revision else request.model
 
 
-def _classifier(request: ModelRequest, problems: pa.Table) -> Classifier:
+def _open_classifier(
+    request: ModelRequest, labels: tuple[str, ...], seeds: Callable[[], LabelledPairs] | None
+) -> Classifier:
     from merge_metric.models.classifier import Classifier
 
-    by_seeds, known = request.label_order == SEEDS, format_of_problems(problems).labels
+    by_seeds, unknown = request.label_order == SEEDS, unknown_order(labels)
     order = None
     if request.label_order and not by_seeds:
-        order = parse_order(request.label_order, known)
-    unknown = unknown_order(known)
+        order = parse_order(request.label_order, labels)
     model = Classifier.load(
         _source(request),
         label_order=order,
         otherwise=unknown if by_seeds else None,
-        labels=known,
+        labels=labels,
         device=request.device,
         dtype=request.dtype or "float32",
         batch_tokens=request.batch_tokens,
     )
-    if model.label_order == unknown:
-        asked = sample_seeds(seeds_of(problems), _ORDER_SEEDS)
-        model.label_order = order_from_seeds(
-            _predictions(model, asked), asked["label"].to_numpy(), unknown
-        )
+    if model.label_order == unknown and seeds is not None:
+        pairs, gold = seeds()
+        predictions = np.empty(len(pairs), np.int64)
+        for positions, probabilities in model.probabilities(pairs):
+            predictions[positions] = probabilities.argmax(axis=1)
+        model.label_order = order_from_seeds(predictions, gold, unknown)
     return model
 
 
-def _predictions(model: PairModel, problems: pa.Table) -> Any:
-    pairs = list(pairs_of(problems))
-    found = np.empty(len(pairs), np.int64)
-    for positions, probabilities in model.probabilities(pairs):
-        found[positions] = probabilities.argmax(axis=1)
-    return found
-
-
-def _language_model(request: ModelRequest, problems: pa.Table) -> PairModel:
+def _open_language_model(request: ModelRequest, sources: Sequence[str]) -> PairModel:
     from merge_metric.models.language_model import LanguageModel
     from merge_metric.models.prompts import read_prompt
 
     return LanguageModel.load(
         _source(request),
-        prompt=read_prompt(request.shots, sources=sources_of(problems), start=request.prompt_start),
+        prompt=read_prompt(request.shots, sources=sources, start=request.prompt_start),
         gguf_file=request.gguf_file,
         device=request.device,
         dtype=request.dtype or "auto",
@@ -170,30 +162,22 @@ def _language_model(request: ModelRequest, problems: pa.Table) -> PairModel:
     )
 
 
-def _remote(request: ModelRequest, problems: pa.Table) -> PairModel:
+def _open_remote(request: ModelRequest, sources: Sequence[str]) -> PairModel:
     from merge_metric.models.prompts import read_prompt
-    from merge_metric.models.remote import RemoteModel
+    from merge_metric.models.remote import Missing, RemoteModel
 
     if not request.base_url:
         raise ValueError("a remote model: expected --base-url, such as http://localhost:8000/v1")
-    if request.missing_letters not in {"error", "uniform"}:
+    if request.missing_letters not in get_args(Missing):
         raise ValueError(
             f"missing letters: expected error or uniform, got {request.missing_letters!r}"
         )
     return RemoteModel(
         request.base_url,
         request.model,
-        prompt=read_prompt(request.shots, sources=sources_of(problems), start=request.prompt_start),
+        prompt=read_prompt(request.shots, sources=sources, start=request.prompt_start),
         chat=request.chat_template,
         api_key_env=request.api_key_env,
         concurrency=request.concurrency,
-        missing="uniform" if request.missing_letters == "uniform" else "error",
+        missing=request.missing_letters,
     )
-
-
-def _refuse_label_order(request: ModelRequest, kind: str) -> None:
-    if request.label_order:
-        raise ValueError(
-            f"label order: expected for classifiers only, got {request.label_order!r} for a "
-            f"model of the kind {kind}, which is asked for letters"
-        )

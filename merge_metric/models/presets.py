@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Preset:
     """Hub id."""
     group: str
     """What it was trained on: `S`, `M`, `SMFA`; or `LLM`."""
-    kind: str = "classifier"
+    kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
     """What its classes 0, 1, 2 mean, where that is documented: `c,e,n`."""
 

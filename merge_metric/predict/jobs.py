@@ -1,4 +1,4 @@
-"""Which models are run on which problems, into which files."""
+"""Open models for a dataset's problems and run them, one or a list, a file for each source."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.models.opening import ModelRequest, find_kind, open_model
+from merge_metric.models.label_order import ASKED_SEEDS
+from merge_metric.models.opening import LabelledPairs, find_kind, open_model
+from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import read_presets
-from merge_metric.predict.problems import description_of, part_of_source, sources_of
-from merge_metric.predict.run import Outcome, PairModel, run
+from merge_metric.predict.driver import Outcome, predict
+from merge_metric.predict.problems import (
+    description_of,
+    format_of_problems,
+    pairs_of,
+    part_of_source,
+    sample_seeds,
+    seeds_of,
+    sources_of,
+)
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of the predictions files that no name is given for."""
@@ -23,7 +34,31 @@ PREDICTIONS: Final = Path("predictions")
 log = logging.getLogger(__name__)
 
 
-def run_preset(
+def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
+    """Open a model for the problems that it will be asked about.
+
+    Args:
+        request: Which.
+        problems: From `read_problems`. Few-shot examples depend on their sources; with
+            `label_order` "seeds" some of their seeds may be asked about.
+
+    Raises:
+        ValueError: it cannot be used; the message says why.
+    """
+    return open_model(
+        request,
+        problem_format=format_of_problems(problems),
+        sources=sources_of(problems),
+        seeds=partial(_labelled_seeds, problems),
+    )
+
+
+def _labelled_seeds(problems: pa.Table) -> LabelledPairs:
+    seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
+    return list(pairs_of(seeds)), seeds["label"].to_numpy()
+
+
+def predict_preset(
     request: ModelRequest,
     preset: str,
     only: Sequence[str],
@@ -55,7 +90,7 @@ def run_preset(
         chosen = replace(request, model=entry.model, kind=entry.kind, label_order=order)
         extra = {"preset": preset, "short_name": entry.name, "group": entry.group}
         try:
-            for outcome in run_request(chosen, problems, folder=folder, extra=extra):
+            for outcome in predict_request(chosen, problems, folder=folder, extra=extra):
                 outcomes.append(outcome)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             failed.append(f"{entry.name} ({entry.model}): {error}")
@@ -63,7 +98,7 @@ def run_preset(
     return outcomes, failed
 
 
-def run_request(
+def predict_request(
     request: ModelRequest,
     problems: pa.Table,
     *,
@@ -86,16 +121,16 @@ def run_request(
     kind = request.kind or find_kind(request)
     request = replace(request, kind=kind)
     if kind == "classifier" or out is not None:
-        with _closing(open_model(request, problems)) as model:
-            yield from run_model(model, problems, out=out, folder=folder, extra=extra)
+        with _closing(open_for(request, problems)) as model:
+            yield from predict_by_source(model, problems, out=out, folder=folder, extra=extra)
         return
     # The few-shot examples are those of the source.
     for part in _by_source(problems):
-        with _closing(open_model(request, part)) as model:
-            yield from run_model(model, part, folder=folder, extra=extra)
+        with _closing(open_for(request, part)) as model:
+            yield from predict_by_source(model, part, folder=folder, extra=extra)
 
 
-def run_model(
+def predict_by_source(
     model: PairModel,
     problems: pa.Table,
     *,
@@ -103,19 +138,19 @@ def run_model(
     folder: Path | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Iterator[Outcome]:
-    """Run a model that is open; as `run_request`."""
+    """Run a model that is open; see `predict_request`."""
     if out is not None:
-        yield run(model, problems, out, extra=extra)
+        yield predict(model, problems, out, extra=extra)
         return
     for part in _by_source(problems):
         name = file_name(model.describe(), part, (extra or {}).get("short_name"))
-        yield run(model, part, (folder or PREDICTIONS) / name, extra=extra)
+        yield predict(model, part, (folder or PREDICTIONS) / name, extra=extra)
 
 
 def file_name(
     description: Mapping[str, Any], problems: pa.Table, short_name: str | None = None
 ) -> str:
-    """Name of the predictions file of a model, as it describes itself, for problems.
+    """Name the predictions file of a model, as it describes itself, for problems.
 
     Models, few-shot examples, configurations and samples of seeds have files of their own.
 
@@ -144,5 +179,5 @@ def _by_source(problems: pa.Table) -> Iterator[pa.Table]:
 
 
 def _closing(model: PairModel) -> AbstractContextManager[Any]:
-    """A context that closes the model, if it is of those that want it."""
+    """Return a context that closes the model, if it is one that wants to be closed."""
     return model if isinstance(model, AbstractContextManager) else nullcontext(model)

@@ -24,16 +24,15 @@ from merge_dataset.schema import (
     format_of,
     parse_config_name,
 )
+from merge_metric.models.pair_model import Pair
 from merge_metric.runs.predictions import metadata_of, with_metadata
-
-Pair = tuple[str, str]
 
 _FORMAT: Final = "format"
 """In the description of problems that are not of NLI: their fields and labels."""
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Of a table of problems.
+    """Return the columns of a table of problems.
 
     Of a seed, `variant_id` is `seed_id`; `label` is a position among the format's labels. A
     table's metadata say under `merge_nli` where the problems are from, and of what format.
@@ -46,7 +45,7 @@ def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
 def read_problems(
     dataset: str, configs: Sequence[str] = (), *, revision: str | None = None
 ) -> pa.Table:
-    """The seeds and variants of some configurations of a dataset, each once.
+    """Read the seeds and variants of some configurations of a dataset, each once.
 
     Args:
         dataset: A dataset folder; or the Parquet file of a run's problems, all of which
@@ -95,7 +94,7 @@ def read_problems(
 
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
-    """The format that `read_problems` found."""
+    """Return the format that `read_problems` found."""
     recorded = description_of(problems).get(_FORMAT)
     if recorded is None:
         return NLI
@@ -103,29 +102,13 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
 
 
 def pairs_of(problems: pa.Table) -> Iterator[Pair]:
-    """What a classifier of pairs reads of each problem: its first text, and the others.
+    """Yield each problem as a pair of texts: the first one, and the others.
 
-    Of NLI that is premise and hypothesis; three texts or more are put together by a space from
+    Premise and hypothesis of NLI; three texts or more are put together by a space from
     the second on.
     """
     first, *others = (problems[name].to_pylist() for name in format_of_problems(problems).fields)
     yield from zip(first, map(" ".join, zip(*others, strict=True)), strict=True)
-
-
-def require_nli(problems: pa.Table, what: str) -> None:
-    """Raise where problems are not of NLI.
-
-    Args:
-        problems: From `read_problems`.
-        what: What can do with none else, for the message.
-
-    Raises:
-        ValueError: they are of another format.
-    """
-    if (problem_format := format_of_problems(problems)) != NLI:
-        raise ValueError(
-            f"{what}: expected problems of NLI, got some with the {problem_format.described}"
-        )
 
 
 def _described(problem_format: ProblemFormat) -> dict[str, Any]:
@@ -133,7 +116,7 @@ def _described(problem_format: ProblemFormat) -> dict[str, Any]:
 
 
 def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFormat:
-    """The format of all configurations."""
+    """Return the format that all configurations have."""
     found = dict.fromkeys(formats.values())
     if len(found) > 1:
         parts = "; ".join(
@@ -148,7 +131,7 @@ def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFo
 
 
 def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The configurations asked for, each once; by default all word classes and paraphrases.
+    """List the configurations asked for, each once; by default all classes and paraphrases.
 
     Raises:
         ValueError: the dataset does not have one that is asked for.
@@ -168,23 +151,23 @@ def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[s
 
 
 def sources_of(problems: pa.Table) -> list[str]:
-    """Names of the sources that problems are from, sorted; none where that is not known."""
+    """List the sources that problems are from, sorted; none where that is not known."""
     configs = description_of(problems).get("configs", [])
     return sorted({parse_config_name(config)[0] for config in configs})
 
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
-    """Where problems are from."""
+    """Return what metadata say about where problems are from."""
     return metadata_of(problems.schema)
 
 
 def seeds_of(problems: pa.Table) -> pa.Table:
-    """The problems that are seeds."""
+    """Return the problems that are seeds."""
     return problems.filter(pc.equal(problems["variant_id"], problems["seed_id"]))
 
 
 def part_of_source(problems: pa.Table, source: str) -> pa.Table:
-    """The problems of one source, whose name their ids begin with."""
+    """Return the problems of one source, whose name their ids begin with."""
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
@@ -192,7 +175,7 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
-    """The problems of a random sample of each source's seeds, every one with all its variants.
+    """Draw seeds of each source at random, and return them with all their variants.
 
     Seeds are ranked by a hash of their id, so a sample does not depend on what else is
     there, and a smaller one lies within a larger one.
@@ -213,7 +196,7 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 
 
 def _distinct(table: pa.Table, dataset: str) -> pa.Table:
-    """Each problem once: a seed stands in the files of all its classes."""
+    """Keep each problem once: a seed stands in the files of all its classes."""
     codes = table["variant_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
     for name in table.column_names:
@@ -242,7 +225,7 @@ def _read_split(folder: Path, config: str, split: str, problem_format: ProblemFo
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
-    """All labelled problems of a source, as `merge-nli suggest` leaves them."""
+    """Read all labelled problems of a source, as `merge-nli suggest` leaves them."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     if configs:
@@ -282,7 +265,7 @@ def _columns(file: pq.ParquetFile, where: str, problem_format: ProblemFormat) ->
 
 
 def _checked(table: pa.Table, where: str, problem_format: ProblemFormat) -> pa.Table:
-    """The columns in their types, with a value in every row."""
+    """Cast the columns to their types, and check that each row has a known value."""
     schema, labels = problem_schema(problem_format), problem_format.labels
     try:
         table = table.cast(schema)
@@ -322,7 +305,7 @@ def _configurations_on_hub(name: str, revision: str | None) -> list[str]:
 def _load_split(
     name: str, config: str, split: str, revision: str | None
 ) -> tuple[ProblemFormat, pa.Table]:
-    """The format of a split, as its columns and label names show it, and its problems."""
+    """Load a split's problems, and tell their format from columns and label names."""
     import datasets
 
     where = f"{name}: {config}/{split}"

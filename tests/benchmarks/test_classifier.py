@@ -19,8 +19,8 @@ import merge_metric
 from generation import Config, build, suggest
 from merge_dataset.export import export_dataset
 from merge_metric.models.classifier import Classifier
+from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-from merge_metric.predict.run import predict
 
 pytestmark = pytest.mark.benchmark
 

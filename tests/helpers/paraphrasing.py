@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from generation.paraphrases.candidates import Candidate, Request
 from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.rewriting import Candidate, Request
 
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 

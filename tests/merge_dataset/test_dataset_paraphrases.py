@@ -27,7 +27,7 @@ from helpers.paraphrasing import (
     write_problems,
 )
 
-from generation.paraphrases.pipeline import paraphrase
+from generation.paraphrases.paraphrase_run import paraphrase
 from merge_dataset import export as export_module
 from merge_dataset import layout
 from merge_dataset.card import render as card

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.commands import paraphrase as cli
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.summary import render_funnel
+from generation.paraphrases.outcome import render_funnel
 from merge_dataset.files import digest_of_file
 
 PROBLEMS: list[Problem] = [

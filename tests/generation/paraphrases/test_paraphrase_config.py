@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.paraphrases.candidates import Decoding
 from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.rewriting import Decoding
 from merge_dataset.schema import LABELS
 
 

@@ -13,13 +13,14 @@ from helpers.paraphrasing import INSTRUCTION, candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.paraphrases.candidates import Candidate, Request
 from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.rewriting import Candidate, Request
 from generation.paraphrases.rounds import (
     KEPT,
     REASONS,
     Tried,
     echoes,
+    entails,
     normalise,
     run_rounds,
     temperature_of,
@@ -310,3 +311,12 @@ def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None
     """Four words of one part of the instruction, or all of its longest part."""
     whole = prompt if "{hypothesis}" in prompt else prompt + "{hypothesis}"
     assert echoes(text, hypothesis, whole) is expected
+
+
+def test_entailment_is_the_most_probable_label_the_first_at_a_tie() -> None:
+    """Against the obvious loop, on rows with and without ties."""
+    rows = [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.4, 0.4, 0.2],
+            [0.4, 0.2, 0.4], [0.2, 0.4, 0.4], [1 / 3] * 3, [0.0, 0.0, 1.0]]  # fmt: skip
+    expected = [all(row[0] >= other for other in row[1:]) for row in rows]
+    assert entails(np.array(rows)).tolist() == expected
+    assert expected == [True, False, False, True, True, False, True, False]

@@ -17,8 +17,12 @@ import pytest
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.predict.baselines import HypothesisOnly, Majority
-from merge_metric.predict.training import TrainingData, read_training_data
+from merge_metric.predict.baselines import (
+    HypothesisOnly,
+    Majority,
+    TrainingData,
+    read_training_data,
+)
 
 WORDS = {0: "outside", 1: "tall", 2: "sleeping"}
 """What gives each label away."""

@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.schema import LABELS
-from merge_metric.models import opening as models
 from merge_metric.models import presets
-from merge_metric.models.opening import ModelRequest, find_kind
+from merge_metric.models.opening import find_kind
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
+from merge_metric.predict.problems import sources_of
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -285,7 +286,7 @@ def test_settings_reach_the_models(
         seen.append(request)
         raise ValueError("seen")
 
-    monkeypatch.setattr("merge_metric.predict.jobs.open_model", refuse)
+    monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
     assert predict("--preset", "mine", *options).exit_code == 1
     first, second = seen[0], seen[-1]
@@ -315,11 +316,11 @@ def test_language_models_run_source_by_source(
         def probabilities(self, pairs: list[Any]) -> Any:
             yield list(range(len(pairs))), np.tile([0.5, 0.3, 0.2], (len(pairs), 1))
 
-    def open_model(request: ModelRequest, problems: Any) -> Fake:
-        opened.append(models.sources_of(problems))
+    def open_for(request: ModelRequest, problems: Any) -> Fake:
+        opened.append(sources_of(problems))
         return Fake(opened[-1])
 
-    monkeypatch.setattr("merge_metric.predict.jobs.open_model", open_model)
+    monkeypatch.setattr("merge_metric.predict.jobs.open_for", open_for)
     assert predict("--model", "some/llm", "--kind", "lm").exit_code == 0
     assert opened == [["demo"], ["snli"]]
     assert sorted(path.name for path in Path("predictions").iterdir()) == [

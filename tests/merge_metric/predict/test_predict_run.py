@@ -23,9 +23,10 @@ from helpers.tiny_classifiers import tiny_classifier
 from numpy.typing import NDArray
 
 from merge_metric.models.classifier import Classifier
+from merge_metric.models.pair_model import Pair
+from merge_metric.predict.driver import predict
 from merge_metric.predict.journal import open_journal
-from merge_metric.predict.problems import Pair, read_problems, seeds_of
-from merge_metric.predict.run import predict, run
+from merge_metric.predict.problems import read_problems, seeds_of
 from merge_metric.runs.predictions import METADATA_KEY, read_metadata, read_predictions
 
 ROOT = Path(__file__).parents[3]
@@ -92,7 +93,7 @@ def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None
     pairs = pairs_of(repeated)
     assert len(set(pairs)) < len(pairs)
     model = Fake()
-    outcome = run(model, repeated, out, progress=False)
+    outcome = predict(model, repeated, out, progress=False)
     assert sorted(model.asked) == sorted(set(pairs))
     assert (outcome.problems, outcome.pairs, outcome.inferred) == (
         len(pairs), len(set(pairs)), len(set(pairs)))  # fmt: skip
@@ -100,7 +101,7 @@ def test_each_distinct_pair_is_asked_once(problems: pa.Table, out: Path) -> None
 
 def test_the_file(problems: pa.Table, out: Path) -> None:
     """Rows in the order of the problems; every answer at its own pair."""
-    assert predict(Fake(), problems, out, progress=False) == out
+    assert predict(Fake(), problems, out, progress=False).path == out
     rows = read_predictions(out).to_pylist()
     assert len(rows) == len(problems)
     for row, problem in zip(rows, problems.to_pylist(), strict=True):
@@ -115,7 +116,7 @@ def test_the_file(problems: pa.Table, out: Path) -> None:
 
 def test_the_metadata(problems: pa.Table, out: Path) -> None:
     """The model's description at the top, and what is known of the run beside it."""
-    outcome = run(Fake(), problems, out, progress=False, extra={"group": "S"})
+    outcome = predict(Fake(), problems, out, progress=False, extra={"group": "S"})
     metadata = json.loads(pq.read_schema(out).metadata[METADATA_KEY])
     assert metadata.items() >= Fake().describe().items()
     assert metadata["group"] == "S"
@@ -133,7 +134,7 @@ def test_notes_of_a_model(problems: pa.Table, out: Path) -> None:
         def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
             return {"longest": max(len(premise) for premise, _ in pairs)}
 
-    metadata = run(Noting(), problems, out, progress=False).metadata
+    metadata = predict(Noting(), problems, out, progress=False).metadata
     assert metadata["longest"] == max(len(premise) for premise, _ in pairs_of(problems))
 
 
@@ -149,7 +150,7 @@ def test_progress_is_on_stderr(
     problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing on stdout; the bar names the model and counts distinct pairs."""
-    pairs = run(Fake(), problems, out).pairs
+    pairs = predict(Fake(), problems, out).pairs
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "fake: 100%" in shown.err
@@ -163,14 +164,14 @@ def test_an_interrupted_run_goes_on(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was answered is not asked again, and the file is the same, byte by byte."""
-    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False)
+    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     first, second = Fake(stop_after=3), Fake(batch=11)
     with pytest.raises(KeyboardInterrupt):
         predict(first, problems, out, progress=False)
     assert not out.exists()
     assert len(journals(out)) == 1
     with caplog.at_level(logging.INFO):
-        outcome = run(second, problems, out, progress=False)
+        outcome = predict(second, problems, out, progress=False)
     assert len(first.asked) == 21
     assert not set(first.asked) & set(second.asked)
     assert len(first.asked) + len(second.asked) == outcome.pairs
@@ -190,7 +191,7 @@ def test_a_batch_half_written_is_asked_again(problems: pa.Table, out: Path, cut:
     assert len(content) == 2 * (8 + 7 * 32)
     journal.write_bytes(content[: len(content) // 2 + min(cut, len(content) // 2 - 1)])
     again = Fake()
-    outcome = run(again, problems, out, progress=False)
+    outcome = predict(again, problems, out, progress=False)
     assert len(again.asked) == outcome.pairs - 7
 
 
@@ -203,7 +204,7 @@ def test_a_damaged_batch_and_what_follows_are_asked_again(problems: pa.Table, ou
     content[8 + 7 * 32 + 50] ^= 1
     journal.write_bytes(content)
     again = Fake()
-    outcome = run(again, problems, out, progress=False)
+    outcome = predict(again, problems, out, progress=False)
     assert len(again.asked) == outcome.pairs - 7
 
 
@@ -220,11 +221,11 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
     else:
         flipped = pa.array([2 - label for label in problems["label"].to_pylist()])
         changed = problems.set_column(4, "label", flipped)
-    outcome = run(model, changed, out, progress=False)
+    outcome = predict(model, changed, out, progress=False)
     assert len(model.asked) == outcome.pairs
     assert len(journals(out)) == 1
     back = Fake()
-    outcome = run(back, problems, out, progress=False)
+    outcome = predict(back, problems, out, progress=False)
     assert len(back.asked) == outcome.pairs - 21
 
 
@@ -232,12 +233,12 @@ def test_what_is_finished_is_not_run_again(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same call again asks nothing; with other problems the file is replaced."""
-    first = run(Fake(), problems, out, progress=False)
+    first = predict(Fake(), problems, out, progress=False)
     model = Fake()
     with caplog.at_level(logging.INFO):
-        again = run(model, problems, out, progress=False)
+        again = predict(model, problems, out, progress=False)
         assert model.asked == []
-        run(model, problems.slice(5), out, progress=False)
+        predict(model, problems.slice(5), out, progress=False)
     assert (again.inferred, again.metadata["fingerprint"]) == (0, first.metadata["fingerprint"])
     assert "complete already" in caplog.text
     assert len(read_predictions(out)) == len(problems) - 5
@@ -279,9 +280,9 @@ def test_killed_and_gone_on_with(tmp_path: Path) -> None:
 
     problems = read_problems(str(folder))
     classifier = Classifier.load(model, batch_tokens=60)
-    resumed = run(classifier, problems, out, progress=False)
+    resumed = predict(classifier, problems, out, progress=False)
     assert 0 < resumed.inferred < resumed.pairs
-    whole = predict(classifier, problems, tmp_path / "whole.parquet", progress=False)
+    whole = predict(classifier, problems, tmp_path / "whole.parquet", progress=False).path
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -299,9 +300,9 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         predict(Fake(stop_after=2), problems, out, progress=False)
-    outcome = run(Resuming(batch=5), problems, out)
+    outcome = predict(Resuming(batch=5), problems, out)
     assert outcome.inferred == outcome.pairs - 14
-    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False)
+    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     assert out.read_bytes() == whole.read_bytes()
 
 
@@ -369,7 +370,7 @@ def test_a_wrong_order_is_noticed(
     seeds = seeds_of(problems)
     model = Turned()
     model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
-    metadata = run(model, seeds, out, progress=False).metadata
+    metadata = predict(model, seeds, out, progress=False).metadata
     assert metadata["label_order_check"]["accuracy"] < 0.2
     assert "is right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
     assert "its classes are taken for c,e,n: try --label-order n,c,e" in caplog.text
@@ -381,5 +382,5 @@ def test_few_seeds_say_nothing(
     """No warning on 29 seeds."""
     model = Turned()
     model.gold = dict(zip(pairs_of(problems), problems["label"].to_pylist(), strict=True))
-    run(model, seeds_of(problems).slice(1), out, progress=False)
+    predict(model, seeds_of(problems).slice(1), out, progress=False)
     assert "order" not in caplog.text

@@ -11,23 +11,13 @@ import numpy as np
 import pytest
 from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict, rng_of
 
-from generation.paraphrases import entailment as module
-from generation.paraphrases.entailment import Verdicts, ask, ask_in_parts, entails
-
-Pair = tuple[str, str]
+from generation.paraphrases import answers as module
+from generation.paraphrases.answers import Verdicts, ask, ask_in_parts
+from merge_metric.models.pair_model import Pair
 
 
 def pairs_of(count: int) -> list[Pair]:
     return [(f"Premise {n}.", f"Hypothesis {n * n}.") for n in range(count)]
-
-
-def test_entailment_is_the_most_probable_label_the_first_at_a_tie() -> None:
-    """Against the obvious loop, on rows with and without ties."""
-    rows = [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.4, 0.4, 0.2],
-            [0.4, 0.2, 0.4], [0.2, 0.4, 0.4], [1 / 3] * 3, [0.0, 0.0, 1.0]]  # fmt: skip
-    expected = [all(row[0] >= other for other in row[1:]) for row in rows]
-    assert entails(np.array(rows)).tolist() == expected
-    assert expected == [True, False, False, True, True, False, True, False]
 
 
 def test_answers_come_in_the_order_of_the_pairs() -> None:

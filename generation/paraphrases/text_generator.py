@@ -1,19 +1,32 @@
-"""Text generators from a folder, a GGUF file or the Hub: encoder-decoders and causal LMs.
+"""Text generators: encoder-decoders and causal LMs of transformers that rewrite hypotheses.
 
-No code of a repository is run, and nothing of a model's own settings for generation is used
-but the tokens that begin and end a text.
+Nothing of a model's own settings for generation is used but the tokens that begin and end a text.
+Prompts are read once per request, and beams share what came of it: keys and values of a prompt,
+or a text's encoding, are copied to the rows that go on from it.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from generation.paraphrases.beams import search
-from generation.paraphrases.candidates import Candidate, Decoding, Request
-from generation.paraphrases.prompts import INSTRUCTION, ask, check_prompt
+import numpy as np
+import torch
+import transformers
+from transformers.modeling_outputs import BaseModelOutput
+
+from generation.paraphrases.beam_search import Following, Ints, search
+from generation.paraphrases.rewriting import (
+    INSTRUCTION,
+    Candidate,
+    Decoding,
+    Request,
+    check_prompt,
+    fill_prompt,
+)
 from merge_metric.models.checkpoints import TEXT_GENERATOR, find_checkpoint, load
 
 _ROWS: Final = {"cpu": 160}
@@ -27,7 +40,7 @@ class Generator:
     """A `TextGenerator` that runs a model of transformers."""
 
     batch_size: int
-    """How many requests suit the device at a time."""
+    """Number of requests that suit the device at a time."""
 
     def __init__(
         self,
@@ -58,8 +71,6 @@ class Generator:
         Raises:
             ValueError: a model or a prompt that cannot be used; the message says why.
         """
-        from generation.paraphrases.stepping import SpecialTokens
-
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
                 f"{name}: expected a model that takes past_key_values, so that beams can share "
@@ -126,10 +137,7 @@ class Generator:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What, with prompt and decoding, determines the candidates."""
-        import torch
-        import transformers
-
+        """Describe what, with prompt and decoding, determines the candidates."""
         return {
             "name": self.name,
             "revision": self.revision,
@@ -142,11 +150,11 @@ class Generator:
         }
 
     def length(self, hypothesis: str) -> int:
-        """Tokens of a hypothesis' prompt."""
+        """Count the tokens of a hypothesis' prompt."""
         return len(self._encode([hypothesis])[0])
 
     def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
-        """The candidates for each request of one batch.
+        """Find the candidates for each request of one batch.
 
         Args:
             requests: Padded to one length, so similar lengths make a fast batch.
@@ -158,10 +166,6 @@ class Generator:
         Raises:
             ValueError: a prompt that does not fit the model's context.
         """
-        import torch
-
-        from generation.paraphrases.stepping import Stepper
-
         if not requests:
             return []
         prompts = self._encode([request.hypothesis for request in requests])
@@ -179,7 +183,7 @@ class Generator:
         ]
 
     def _encode(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        texts = [ask(self._prompt, hypothesis) for hypothesis in hypotheses]
+        texts = [fill_prompt(self._prompt, hypothesis) for hypothesis in hypotheses]
         if self._chat:
             texts = self._turns(texts)
         elif not self._encodes:
@@ -192,7 +196,7 @@ class Generator:
         return prompts
 
     def _turns(self, texts: Sequence[str]) -> list[str]:
-        """Each text as a user's turn in the chat template, up to where the answer begins."""
+        """Make each text a user's turn in the chat template, up to where the answer begins."""
         template = self._tokenizer.get_chat_template()
         rendered: list[str] = self._tokenizer.apply_chat_template(
             [[{"role": "user", "content": text}] for text in texts],
@@ -225,7 +229,7 @@ class Generator:
             )
 
     def _answers(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens that texts may have been generated as."""
+        """Return the tokens that texts may have been generated as."""
         return self._ids(texts, special=False) if texts else []
 
     def _texts(self, rows: Iterable[Sequence[int]]) -> list[str]:
@@ -237,7 +241,7 @@ class Generator:
         return texts
 
     def _ends_and_never(self) -> tuple[set[int], set[int]]:
-        """Tokens that end an answer, and those that are never part of one.
+        """Find the tokens that end an answer, and those that are never part of one.
 
         Special tokens are no text. A causal model that comes to one has said what it had to
         say: chat models have one for the end of a turn, whatever they call it. A decoder's
@@ -260,6 +264,125 @@ class Generator:
         return {i for i, text in zip(known, texts, strict=True) if "\n" in text}
 
 
+# --- A batch in the middle of the search ---
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The token ids that are not text."""
+
+    start: tuple[int, ...]
+    """What a decoder begins with; empty where the prompt itself is read on."""
+    ends: tuple[int, ...]
+    """Tokens that end a text, at least one."""
+    never: tuple[int, ...]
+    """Tokens that are not chosen, the ends among them."""
+
+
+class Stepper:
+    """The `NextTokens` of one batch of prompts, to be used in inference mode."""
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        temperatures: Sequence[float],
+        special: SpecialTokens,
+    ) -> None:
+        """Pad the prompts: on the left what is read on, on the right what is encoded.
+
+        Args:
+            model: An encoder-decoder or causal model of transformers with a cache.
+            prompts: Token ids of each request.
+            temperatures: What each request's logits are divided by.
+            special: What ends a text, and so on.
+        """
+        self._model, self._special = model, special
+        self._encodes: bool = model.config.is_encoder_decoder
+        self._parameters = inspect.signature(model.forward).parameters
+        left = not self._encodes
+        self._ids = self._tensor(_padded(prompts, left=left))
+        self._mask = self._tensor(_padded([[1] * len(ids) for ids in prompts], left=left))
+        self._ends, self._never = self._tensor(special.ends), self._tensor(special.never)
+        self._temperatures = self._tensor(temperatures)[:, None]
+        self._requests: Ints = np.arange(len(prompts))
+        """The request of each row."""
+        self._encoded: torch.Tensor | None = None
+        self._cache: Any = None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens there are."""
+        return int(self._model.config.get_text_config().vocab_size)
+
+    def start(self, k: int) -> Following:
+        """Read the prompts; see `NextTokens`."""
+        if not self._encodes:
+            return self._read(self._ids, k)
+        encoder = self._model.get_encoder()
+        self._encoded = encoder(input_ids=self._ids, attention_mask=self._mask).last_hidden_state
+        return self._read(self._tensor([self._special.start] * len(self._ids)), k)
+
+    def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
+        """Go on with some rows; see `NextTokens`."""
+        index, requests = self._tensor(rows), self._requests[rows]
+        same = np.array_equal(requests, self._requests)
+        if self._encodes:
+            self._cache.self_attention_cache.reorder_cache(index)
+            if not same and self._encoded is not None:
+                self._cache.cross_attention_cache.reorder_cache(index)
+                self._encoded = self._encoded[index]
+        else:
+            self._cache.reorder_cache(index)
+        if not same:
+            self._mask = self._mask[index]
+        self._requests = requests
+        if not self._encodes:
+            self._mask = torch.cat([self._mask, self._mask.new_ones(len(index), 1)], dim=-1)
+        return self._read(self._tensor(tokens)[:, None], k)
+
+    def _read(self, ids: torch.Tensor, k: int) -> Following:
+        """Run the model over new tokens of all rows."""
+        arguments: dict[str, Any] = {
+            "attention_mask": self._mask,
+            "past_key_values": self._cache,
+            "use_cache": True,
+        }
+        if self._encodes:
+            arguments["decoder_input_ids"] = ids
+            arguments["encoder_outputs"] = BaseModelOutput(last_hidden_state=self._encoded)
+        else:
+            arguments["input_ids"] = ids
+            if "position_ids" in self._parameters:
+                positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
+                arguments["position_ids"] = positions[:, -ids.shape[1] :]
+            if "logits_to_keep" in self._parameters:
+                arguments["logits_to_keep"] = 1
+        output = self._model(**arguments)
+        self._cache = output.past_key_values
+        return self._following(output.logits[:, -1], k)
+
+    def _following(self, logits: torch.Tensor, k: int) -> Following:
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        scaled = logits.to(precise) / self._temperatures[self._tensor(self._requests)].to(precise)
+        normaliser = scaled.logsumexp(-1, keepdim=True)
+        ends = scaled[:, self._ends].max(-1)
+        scaled.index_fill_(1, self._never, -torch.inf)
+        best = scaled.topk(min(k, scaled.shape[-1] - len(self._never)))
+        return Following(
+            tokens=best.indices.cpu().numpy(),
+            log_probs=(best.values - normaliser).double().cpu().numpy(),
+            ends=self._ends[ends.indices].cpu().numpy(),
+            end_log_probs=(ends.values - normaliser[:, 0]).double().cpu().numpy(),
+        )
+
+    def _tensor(self, numbers: Any) -> torch.Tensor:
+        return torch.as_tensor(numbers, device=self._model.device)
+
+
+# --- Tokens ---
+
+
 def _eos(model: Any, tokenizer: Any) -> set[int]:
     declared = getattr(model.generation_config, "eos_token_id", None)
     ids = declared if isinstance(declared, list) else [declared]
@@ -267,7 +390,7 @@ def _eos(model: Any, tokenizer: Any) -> set[int]:
 
 
 def _decoder_start(model: Any, name: str) -> tuple[int, ...]:
-    """What a decoder begins with, the language or start token that some force after it too."""
+    """Find the tokens a decoder begins with, the one that some force after the first too."""
     configs = (model.generation_config, model.config)
     start, forced = (
         next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
@@ -282,8 +405,19 @@ def _decoder_start(model: Any, name: str) -> tuple[int, ...]:
 
 
 def _without_end(ids: list[int], ends: set[int]) -> list[int]:
-    """Some tokenizers end every text; nothing would follow."""
+    """Drop the end that some tokenizers give every text; nothing would follow it."""
     end = len(ids)
     while end > 1 and ids[end - 1] in ends:
         end -= 1
     return ids[:end]
+
+
+def _padded(rows: Sequence[Sequence[int]], *, left: bool) -> list[list[int]]:
+    """Fill rows up with zeros to one length.
+
+    >>> _padded([[1, 2], [3]], left=True)
+    [[1, 2], [0, 3]]
+    """
+    width = max(len(row) for row in rows)
+    filled = [(list(row), [0] * (width - len(row))) for row in rows]
+    return [fill + row if left else row + fill for row, fill in filled]

@@ -1,4 +1,4 @@
-"""Problems in, paraphrases out: the order of the steps.
+"""The run of the second system, from problems to paraphrases: the order of the steps.
 
 The NLI model answers the problems; hypotheses of those answered right are rewritten; what it
 finds to be entailed in both directions is kept. Everything asked lies in the run folder, under
@@ -19,25 +19,31 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from generation.paraphrases.candidates import Candidate, Request, TextGenerator
+from generation.paraphrases.answers import (
+    LazyModel,
+    ModelChangedError,
+    Verdicts,
+    ask_in_parts,
+    file_stamps,
+    rewrite_in_parts,
+)
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.entailment import Judge, Pair, Verdicts, ask_in_parts
-from generation.paraphrases.opening import ModelChangedError, Opened, stamp
-from generation.paraphrases.rewriting import rewrite_in_parts
-from generation.paraphrases.rounds import KEPT, REASONS, run_rounds
-from generation.paraphrases.summary import render_funnel
-from generation.paraphrases.tables import (
+from generation.paraphrases.outcome import (
     PARAPHRASES,
     answer_table,
     excluded,
     kept_texts,
     paraphrase_table,
+    render_funnel,
     sorted_paraphrases,
     variant_rows,
 )
+from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
+from generation.paraphrases.rounds import KEPT, REASONS, run_rounds
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems
 from generation.records import Exclusion, Seed, exclusion_table
@@ -50,13 +56,16 @@ from merge_dataset.files import (
     digest_of,
     digest_of_file,
     digests,
+    draw_rank,
     read_row_groups,
     write_json,
     write_table,
     write_text,
 )
-from merge_dataset.schema import PARAPHRASE, arrow_schema
+from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
 from merge_dataset.settings import parse_toml
+from merge_metric.models.label_order import ASKED_SEEDS
+from merge_metric.models.pair_model import Pair, PairModel
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +79,7 @@ def paraphrase(
     config: ParaphraseConfig,
     *,
     generator: Callable[[], TextGenerator],
-    judge: Callable[[Path], Judge],
+    judge: Callable[[Path], PairModel],
 ) -> RunFolder:
     """Paraphrase the hypotheses of the problems that an NLI model answers right.
 
@@ -126,29 +135,29 @@ def _require_ours(run: RunFolder) -> None:
 
 def _generator(
     run: RunFolder, config: ParaphraseConfig, generator: Callable[[], TextGenerator]
-) -> Opened[TextGenerator]:
+) -> LazyModel[TextGenerator]:
     names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
-    return Opened(
+    return LazyModel(
         generator,
         lambda model: {**model.describe(), "batch_size": model.batch_size},
         asked={
             **{name: getattr(config, name) for name in names},
-            "files": stamp(config.generator),
+            "files": file_stamps(config.generator),
         },
         record=run.path / "generator.json",
     )
 
 
 def _judge(
-    run: RunFolder, config: ParaphraseConfig, judge: Callable[[Path], Judge]
-) -> Opened[Judge]:
+    run: RunFolder, config: ParaphraseConfig, judge: Callable[[Path], PairModel]
+) -> LazyModel[PairModel]:
     names = ("model", "model_kind", "model_revision", "label_order", "device")
-    return Opened(
+    return LazyModel(
         lambda: judge(run.problems),
         lambda model: model.describe(),
         asked={
             **{name: getattr(config, name) for name in names},
-            "files": stamp(config.model),
+            "files": file_stamps(config.model),
             # An order of labels may have been found out from them.
             "problems": digest_of_file(run.problems),
         },
@@ -158,14 +167,14 @@ def _judge(
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What the NLI model says about the problems."""
+    """Answers of the NLI model to the problems."""
 
     right: frozenset[str]
     """Ids of the problems it answers right."""
     hypotheses: list[str]
     """Theirs, distinct and sorted."""
     known: dict[Pair, NDArray[np.float64]]
-    """Each distinct problem's probabilities."""
+    """Probabilities of each distinct problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +184,11 @@ class _Work:
     run: RunFolder
     config: ParaphraseConfig
     problems: Problems
-    generator: Opened[TextGenerator]
-    judge: Opened[Judge]
+    generator: LazyModel[TextGenerator]
+    judge: LazyModel[PairModel]
 
     def do(self) -> RunFolder:
-        """All steps."""
+        """Take all steps."""
         answers = self._answer_problems()
         funnel = self._search(answers)
         eligible, variants = self._write_outcome(answers.right)
@@ -199,11 +208,11 @@ class _Work:
         table = pq.ParquetFile(self.run.problems).read(columns=list(names))
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
         places: dict[Pair, int] = {}
-        of_problem = [
+        pair_of_problem = [
             places.setdefault(pair, len(places)) for pair in zip(premises, hypotheses, strict=True)
         ]
         answers = self._ask("problems", list(places))
-        table = answer_table(seed_ids, answers[of_problem])
+        table = answer_table(seed_ids, answers[pair_of_problem])
         write_table(_answers_path(self.run), table)
         right = [p == g for p, g in zip(table["prediction"].to_pylist(), gold, strict=True)]
         if not any(right):
@@ -218,7 +227,7 @@ class _Work:
         )
 
     def _search(self, answers: _Answers) -> list[dict[str, int]]:
-        """Rewrite, ask and select, block by block of hypotheses; the funnel."""
+        """Rewrite, ask and select, block by block of hypotheses; return the funnel."""
         verdicts = Verdicts(self._ask, frozenset(answers.hypotheses), answers.known)
         counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         blocks = range(0, len(answers.hypotheses), BLOCK)
@@ -278,7 +287,7 @@ class _Work:
         )
 
     def _write_outcome(self, right: frozenset[str]) -> tuple[int, int]:
-        """Write seeds, variants and exclusions; how many of the first two."""
+        """Write seeds, variants and exclusions; count the first two."""
         run, kept = self.run, kept_texts(read_row_groups(_paraphrases_path(self.run)))
         excluded_rows = [exclusion_table(unlabelled(self.problems.unlabelled, self.config.source))]
         with (
@@ -301,7 +310,7 @@ class _Work:
     def _manifest(
         self, answers: _Answers, funnel: list[dict[str, int]], made: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What was made, from what, with which counts."""
+        """Collect what was made, from what, with which counts."""
         run, config, problems = self.run, self.config, self.problems
         made_from = {
             "config": config.output_settings(),
@@ -331,13 +340,30 @@ class _Work:
         }
 
 
+def sample_of_problems(problems: Path) -> tuple[list[Pair], NDArray[np.int64]]:
+    """Draw problems by whose gold labels an NLI model's classes may be told.
+
+    Args:
+        problems: The file of a run's problems.
+
+    Returns:
+        Premises and hypotheses, and positions of the gold labels in `LABELS`.
+    """
+    table = pq.ParquetFile(problems).read(columns=["seed_id", "premise", "hypothesis", "label"])
+    drawn = sorted(table["seed_id"].to_pylist(), key=partial(draw_rank, 0))[:ASKED_SEEDS]
+    table = table.filter(pc.is_in(table["seed_id"], value_set=pa.array(drawn, pa.string())))
+    gold = pc.index_in(table["label"], value_set=pa.array(LABELS)).to_numpy()
+    pairs = zip(table["premise"].to_pylist(), table["hypothesis"].to_pylist(), strict=True)
+    return list(pairs), gold.astype(np.int64)
+
+
 def _answers_path(run: RunFolder) -> Path:
-    """What the NLI model says about each problem."""
+    """Name the file of the NLI model's answers to the problems."""
     return run.path / "answers.parquet"
 
 
 def _paraphrases_path(run: RunFolder) -> Path:
-    """Every candidate and what became of it."""
+    """Name the file of all candidates and their reasons."""
     return run.path / "paraphrases.parquet"
 
 
@@ -350,7 +376,7 @@ def _verdicts_of(
 def _excluded(
     seeds: Iterable[Seed], right: frozenset[str], kept: Mapping[str, object]
 ) -> Iterator[Exclusion]:
-    """Of labelled problems, those without a variant."""
+    """Yield the labelled problems without a variant."""
     for seed in seeds:
         if seed.seed_id not in right:
             yield excluded(seed, "answered_wrong")

@@ -31,11 +31,10 @@ from helpers.paraphrasing import (
 )
 
 from generation.config import Config
-from generation.paraphrases import entailment, pipeline
-from generation.paraphrases.candidates import Candidate, Request
+from generation.paraphrases import answers, paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.pipeline import paraphrase
-from generation.paraphrases.prompts import clean
+from generation.paraphrases.paraphrase_run import paraphrase
+from generation.paraphrases.rewriting import Candidate, Request, clean
 from generation.paraphrases.rounds import REASONS, temperature_of
 from generation.run_folder import RunFolder
 from merge_dataset.schema import LABELS, arrow_schema
@@ -260,8 +259,8 @@ class World:
 @pytest.mark.parametrize("seed", range(12))
 def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept sets, reasons, rows and funnel; blocks and parts cut wherever; no pair asked twice."""
-    monkeypatch.setattr(pipeline, "BLOCK", (1, 2, 3, 100)[seed % 4])
-    monkeypatch.setattr(entailment, "PART", (2, 5, 8192)[seed % 3])
+    monkeypatch.setattr(paraphrase_run, "BLOCK", (1, 2, 3, 100)[seed % 4])
+    monkeypatch.setattr(answers, "PART", (2, 5, 8192)[seed % 3])
     world = World.of(seed)
     changes: dict[str, Any] = {"k": 1 + seed % 4, "max_rounds": 1 + seed % 5, "rng_seed": seed}
     run, _, judge = world.run(tmp_path / "run", **changes)
@@ -294,8 +293,8 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
     world = World.of(3)
     run, generator, _ = world.run(tmp_path / "one")
     assert max(map(len, generator.batches)) == 4
-    monkeypatch.setattr(pipeline, "BLOCK", 2)
-    monkeypatch.setattr(entailment, "PART", 3)
+    monkeypatch.setattr(paraphrase_run, "BLOCK", 2)
+    monkeypatch.setattr(answers, "PART", 3)
     backwards = World(world.problems[::-1], world.write, world.verdict)
     other, generator, _ = backwards.run(tmp_path / "two", generator_batches=1)
     assert {len(batch) for batch in generator.batches} == {1}
@@ -350,8 +349,8 @@ def test_interrupted_calls_leave_the_same_bytes(
     every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that ends at each n-th call of a model gets to the same end, asking little twice."""
-    monkeypatch.setattr(pipeline, "BLOCK", 4)
-    monkeypatch.setattr(entailment, "PART", 3)  # a call of the judge is a part
+    monkeypatch.setattr(paraphrase_run, "BLOCK", 4)
+    monkeypatch.setattr(answers, "PART", 3)  # a call of the judge is a part
     world = World.of(5, 16)
     reference, *_ = world.run(tmp_path / "whole", k=2)
     data = tmp_path / "whole.jsonl"
@@ -382,7 +381,7 @@ def test_interrupted_writes_leave_the_same_bytes(
     writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever file was the last to be written, the same command goes on from there."""
-    monkeypatch.setattr(entailment, "PART", 20)
+    monkeypatch.setattr(answers, "PART", 20)
     world = World.of(5, 16)
     reference, *_ = world.run(tmp_path / "whole", k=2)
     with monkeypatch.context() as patch:

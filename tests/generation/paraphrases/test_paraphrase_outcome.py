@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 from helpers.paraphrase_run import seed_row, variant_row
 
-from generation.paraphrases.rounds import Tried
-from generation.paraphrases.tables import (
+from generation.paraphrases.outcome import (
     PARAPHRASES,
     answer_table,
     excluded,
@@ -17,6 +16,7 @@ from generation.paraphrases.tables import (
     sorted_paraphrases,
     variant_rows,
 )
+from generation.paraphrases.rounds import Tried
 from generation.records import Seed
 from merge_dataset.schema import arrow_schema
 

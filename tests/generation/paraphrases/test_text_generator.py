@@ -33,9 +33,8 @@ from transformers import (
     T5Tokenizer,
 )
 
-from generation.paraphrases.candidates import Candidate, Decoding, Request
-from generation.paraphrases.generators import Generator
-from generation.paraphrases.prompts import INSTRUCTION, clean
+from generation.paraphrases.rewriting import INSTRUCTION, Candidate, Decoding, Request, clean
+from generation.paraphrases.text_generator import Generator
 
 HYPOTHESES = [
     "A girl runs.",

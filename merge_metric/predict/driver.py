@@ -1,4 +1,4 @@
-"""The driver: a model is asked about each distinct pair, and its answers become a file."""
+"""Ask a model about each distinct pair of some problems, and make a file of its answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,11 @@ from tqdm import tqdm
 
 from merge_dataset.schema import LABELS
 from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
+from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.journal import Journal, open_journal
-from merge_metric.predict.problems import Pair, format_of_problems, pairs_of
+from merge_metric.predict.problems import description_of, format_of_problems, pairs_of
 from merge_metric.runs.predictions import (
     labelled,
-    metadata_of,
     read_metadata,
     suffix_of,
     with_metadata,
@@ -33,33 +33,9 @@ from merge_metric.runs.predictions import (
 log = logging.getLogger(__name__)
 
 
-class PairModel(Protocol):
-    """A model that gives label probabilities for pairs of texts: premise and hypothesis."""
-
-    def describe(self) -> dict[str, Any]:
-        """Everything that determines its answers; JSON-able.
-
-        `kind`, `name` and `revision` at least. Goes into the predictions file and decides
-        whether a partial run may be gone on with.
-        """
-
-    def probabilities(
-        self, pairs: Sequence[Pair]
-    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
-
-        Each position once, in whatever order is fastest.
-
-        A model may have two methods more. `notes(pairs) -> dict`: what metadata should tell
-        about the pairs, such as how many it had to shorten. `resume(pairs, known)`: as
-        `probabilities`, without batches whose positions are all in `known`; batches are those
-        of a run that knows nothing, so that an interrupted run repeats them to the bit.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did."""
+    """A predictions file that is done, and what it took."""
 
     path: Path
     problems: int
@@ -72,12 +48,7 @@ class Outcome:
     metadata: dict[str, Any]
 
 
-def predict(model: PairModel, problems: pa.Table, out: Path, *, progress: bool = True) -> Path:
-    """As `run`, for callers that want the file only."""
-    return run(model, problems, out, progress=progress).path
-
-
-def run(
+def predict(
     model: PairModel,
     problems: pa.Table,
     out: Path,
@@ -128,7 +99,7 @@ def run(
         metadata = {
             **description,
             **(extra or {}),
-            "problems": _description_of(problems),
+            "problems": description_of(problems),
             "rows": len(problems),
             "distinct_pairs": len(pairs),
             **_notes(model, pairs),
@@ -141,7 +112,7 @@ def run(
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
-    """The distinct pairs of `pairs_of` in order of appearance, and each row's place there."""
+    """Return the distinct pairs in order of appearance, and each row's place among them."""
     places: dict[Pair, int] = {}
     of_row = np.fromiter(
         (places.setdefault(pair, len(places)) for pair in pairs_of(problems)),
@@ -193,7 +164,7 @@ def _ask(
 def _answers(
     model: PairModel, pairs: Sequence[Pair], missing: list[int]
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-    """Batches of positions in `pairs` and answers."""
+    """Yield batches of positions in `pairs` and answers."""
     if resume := getattr(model, "resume", None):
         yield from resume(pairs, frozenset(range(len(pairs))).difference(missing))
         return
@@ -248,10 +219,6 @@ def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def _description_of(problems: pa.Table) -> Any:
-    return metadata_of(problems.schema)
-
-
 def _notes(model: PairModel, pairs: Sequence[Pair]) -> dict[str, Any]:
     notes = getattr(model, "notes", None)
     return notes(pairs) if notes else {}
@@ -261,7 +228,7 @@ def _notes(model: PairModel, pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _check_labels(problems: pa.Table, probabilities: NDArray[np.float64]) -> OrderCheck | None:
-    """Whether the seeds' gold labels agree with the order of labels; None without seeds."""
+    """Compare the order of labels with the seeds' gold labels; None without seeds."""
     seeds = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
     if not seeds.any():
         return None

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from generation.paraphrases.candidates import Decoding, Request
-from generation.paraphrases.prompts import INSTRUCTION, ask, check_prompt, clean
+from generation.paraphrases.rewriting import (
+    INSTRUCTION,
+    Decoding,
+    Request,
+    check_prompt,
+    clean,
+    fill_prompt,
+)
 
 H = "A girl jumps high."
 
@@ -60,10 +66,10 @@ def test_what_the_hypothesis_has_itself_stays(text: str, hypothesis: str, expect
 
 def test_prompts() -> None:
     """The paper's, with whatever braces in the hypothesis; one without a place is refused."""
-    assert ask(INSTRUCTION, "{a} {hypothesis} %s") == (
+    assert fill_prompt(INSTRUCTION, "{a} {hypothesis} %s") == (
         "Rephrase the following sentence while preserving its original meaning: {a} {hypothesis} %s"
     )
-    assert ask('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
+    assert fill_prompt('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
     assert check_prompt(INSTRUCTION) == INSTRUCTION
     with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*got 'Say it'"):
         check_prompt("Say it")

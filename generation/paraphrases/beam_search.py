@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from generation.paraphrases.candidates import Decoding
+from generation.paraphrases.rewriting import Decoding
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,0 +1,326 @@
+"""Answers of the text generator and the NLI model, kept so that each question is asked once.
+
+Answers lie in the run folder, under a digest of the question and of the model: an interrupted
+run goes on from there, and one with other settings asks only what they change. A model is opened
+only where an answer is missing, and told from others by an earlier run's record.
+
+An NLI model's answer is a row of three probabilities, over `LABELS`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
+from generation.part_store import part_paths, read_or_make
+from merge_dataset.files import digest_of, read_json, write_json
+from merge_dataset.schema import LABELS
+from merge_metric.models.pair_model import Pair, PairModel
+
+PART: Final = 8192
+"""Pairs whose answers are saved together: what a killed run loses at most."""
+
+_CANDIDATES = pa.schema(
+    [
+        ("request", pa.int32()),
+        ("text", pa.string()),
+        ("finished", pa.bool_()),
+        ("score", pa.float64()),
+    ]
+)
+"""Columns of a part: a row per candidate, those of a request in order; `request` is its place."""
+_BATCHES = pa.schema([("batch", pa.int32()), ("request", pa.int32())])
+
+log = logging.getLogger(__name__)
+
+Model = TypeVar("Model")
+
+
+# --- Models that are opened when they are needed ---
+
+
+class ModelChangedError(Exception):
+    """A model is not the one that an earlier run was told of by the same settings."""
+
+
+class LazyModel(Generic[Model]):
+    """A model that is opened at the first question, and described by an earlier run's record."""
+
+    def __init__(
+        self,
+        open_model: Callable[[], Model],
+        describe: Callable[[Model], dict[str, Any]],
+        *,
+        asked: Mapping[str, Any],
+        record: Path,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            open_model: Loads it.
+            describe: What tells it from other models; JSON-able.
+            asked: The settings that say which model it is.
+            record: File with what these settings came to.
+        """
+        self._open, self._describe = open_model, describe
+        self._asked, self._record = json.loads(json.dumps(asked)), record
+        self._model: Model | None = None
+        self._description: dict[str, Any] | None = None
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What tells the model from others; it is opened where no record says it."""
+        if self._description is None:
+            there = self._recorded()
+            if there.get("asked") == self._asked:
+                self._description = there["description"]
+            else:
+                self()
+        assert self._description is not None
+        return self._description
+
+    def _recorded(self) -> dict[str, Any]:
+        """Read what an earlier run wrote down; nothing where it did not, or the file is damaged."""
+        try:
+            there: dict[str, Any] = read_json(self._record)
+        except (FileNotFoundError, ValueError):
+            return {}
+        return there
+
+    def __call__(self) -> Model:
+        """Open the model, unless it is open.
+
+        Raises:
+            ModelChangedError: its description was another one so far. From now on it is right.
+        """
+        if self._model is None:
+            self._model = self._open()
+            before = self._description
+            self._description = json.loads(json.dumps(self._describe(self._model)))
+            write_json(self._record, {"asked": self._asked, "description": self._description})
+            if before not in (None, self._description):
+                log.info("%s: another model than in the run so far", self._record.stem)
+                raise ModelChangedError(self._record.stem)
+        return self._model
+
+
+def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
+    """List names, sizes and times of a local model's files; where they changed, it is opened anew.
+
+    Empty for a model on the Hub.
+    """
+    path = Path(model or "")
+    files = [path] if path.is_file() else sorted(path.rglob("*")) if model and path.is_dir() else []
+    return [
+        (file.name, file.stat().st_size, file.stat().st_mtime_ns)
+        for file in files
+        if file.is_file()
+    ]
+
+
+# --- The text generator ---
+
+
+def rewrite_in_parts(
+    generator: Callable[[], TextGenerator],
+    requests: Sequence[Request],
+    *,
+    batch_size: int,
+    identity: Any,
+    folder: Path,
+    what: str,
+    kept: int,
+) -> list[list[Candidate]]:
+    """Return the candidates for each request; batches that are saved are not asked for again.
+
+    Args:
+        generator: Opens the model; called only where something is missing.
+        requests: Of one round, distinct ones.
+        batch_size: Requests of a batch.
+        identity: What tells the generator and its search from others.
+        folder: Where the parts lie, in a folder named after generator and requests.
+        what: What the progress bar says.
+        kept: Paraphrases so far, for the progress bar.
+
+    Raises:
+        ValueError: the generator gave candidates for more or fewer requests than it was asked.
+    """
+    asked = [asdict(request) for request in requests]
+    mine = folder / digest_of([identity, batch_size, asked])[:16]
+    found: list[list[Candidate]] = [[] for _ in requests]
+    batches = _batches(generator, requests, batch_size, mine)
+    names = [f"{number:06}" for number in range(len(batches))]
+    saved = {path.name.partition(".")[0] for path in part_paths(mine)}
+    there = sum(len(b) for b, name in zip(batches, names, strict=True) if name in saved)
+    with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
+        bar.set_postfix(kept=f"{kept:,}")
+        for batch, name in zip(batches, names, strict=True):
+            table = read_or_make(mine, name, partial(_ask, generator, requests, batch))
+            for row in table.to_pylist():
+                found[row.pop("request")].append(Candidate(**row))
+            bar.update(0 if name in saved else len(batch))
+    return found
+
+
+def _batches(
+    generator: Callable[[], TextGenerator],
+    requests: Sequence[Request],
+    batch_size: int,
+    folder: Path,
+) -> list[list[int]]:
+    """Deal the places of requests to batches whose prompts are of similar lengths.
+
+    The longest come first: what does not fit into memory shows at once. The others come in
+    random order, so that the speed seen so far is an honest estimate of the speed to come.
+    """
+    table = read_or_make(folder, "batches", partial(_deal, generator, requests, batch_size))
+    batches: list[list[int]] = [[] for _ in table["batch"].unique()]
+    for batch, request in zip(*(table[name].to_pylist() for name in _BATCHES.names), strict=True):
+        batches[batch].append(request)
+    return batches
+
+
+def _deal(
+    generator: Callable[[], TextGenerator], requests: Sequence[Request], batch_size: int
+) -> pa.Table:
+    lengths = [generator().length(request.hypothesis) for request in requests]
+    order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
+    first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
+    random.Random(0).shuffle(others)
+    rows = [
+        {"batch": number, "request": request}
+        for number, batch in enumerate([first, *others])
+        for request in batch
+    ]
+    return pa.Table.from_pylist(rows, schema=_BATCHES)
+
+
+def _ask(
+    generator: Callable[[], TextGenerator], requests: Sequence[Request], places: Sequence[int]
+) -> pa.Table:
+    """Ask for the candidates of the requests at some places, which are a batch."""
+    found = generator().candidates([requests[place] for place in places])
+    if len(found) != len(places):
+        raise ValueError(
+            f"expected candidates of the generator for each of {len(places)} hypotheses, got "
+            f"them for {len(found)}"
+        )
+    rows = [
+        {"request": place, **asdict(candidate)}
+        for place, candidates in zip(places, found, strict=True)
+        for candidate in candidates
+    ]
+    return pa.Table.from_pylist(rows, schema=_CANDIDATES)
+
+
+# --- The NLI model ---
+
+
+def ask(judge: PairModel, pairs: Sequence[Pair], on_progress: Callable[[int], object]) -> Any:
+    """Ask for a row of probabilities for each pair, (n, 3).
+
+    Args:
+        judge: The model.
+        pairs: Distinct ones.
+        on_progress: Called with the number of pairs done, as they are done.
+
+    Raises:
+        ValueError: the model gave something else than probabilities for each.
+    """
+    answers = np.full((len(pairs), len(LABELS)), np.nan)
+    done = np.zeros(len(pairs), bool)
+    for positions, rows in judge.probabilities(pairs):
+        if np.shape(rows) != (len(positions), len(LABELS)):
+            raise ValueError(
+                f"expected probabilities of shape {(len(positions), len(LABELS))} from the NLI "
+                f"model, got {np.shape(rows)}"
+            )
+        answers[positions], done[positions] = rows, True
+        on_progress(len(positions))
+    if not done.all():
+        raise ValueError(
+            f"expected an answer of the NLI model for each of {len(pairs):,} pairs, got "
+            f"{done.sum():,}"
+        )
+    if not (good := np.isfinite(answers).all(axis=1)).all():
+        premise, hypothesis = pairs[int((~good).argmax())]
+        raise ValueError(
+            f"expected probabilities from the NLI model, got {answers[~good][0].tolist()} for "
+            f"the premise {premise!r} and hypothesis {hypothesis!r}"
+        )
+    return answers
+
+
+def ask_in_parts(
+    judge: Callable[[], PairModel],
+    pairs: Sequence[Pair],
+    *,
+    identity: Any,
+    folder: Path,
+    what: str,
+) -> NDArray[np.float64]:
+    """Ask as `ask` does, but save the answers part by part; what is saved is not asked again.
+
+    Args:
+        judge: Opens the model; called only where answers are missing.
+        pairs: Distinct ones.
+        identity: What tells the model from others.
+        folder: Where the parts lie, in a folder named after model and pairs.
+        what: What the progress bar says.
+    """
+    mine = folder / digest_of([identity, PART, pairs])[:16]
+    parts = []
+    with tqdm(total=len(pairs), desc=what, unit="pair") as bar:
+        for number, start in enumerate(range(0, len(pairs), PART)):
+            piece = pairs[start : start + PART]
+            make = partial(_answer_table, judge, piece, bar.update)
+            table = read_or_make(mine, f"{number:05}", make)
+            bar.update(start + len(piece) - bar.n)
+            parts.append(np.stack([table[label].to_numpy() for label in LABELS], axis=1))
+    return np.concatenate(parts) if parts else np.empty((0, len(LABELS)))
+
+
+def _answer_table(
+    judge: Callable[[], PairModel], pairs: Sequence[Pair], on_progress: Callable[[int], object]
+) -> pa.Table:
+    answers = ask(judge(), pairs, on_progress)
+    return pa.table({label: answers[:, i] for i, label in enumerate(LABELS)})
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Answers to the pairs of rounds after rounds; no pair is asked about twice."""
+
+    ask: Callable[[str, list[Pair]], NDArray[np.float64]]
+    """A text for the progress bar and distinct pairs in, (n, 3) probabilities out."""
+    hypotheses: frozenset[str]
+    """Of the whole run: only pairs of two of them can come up again, as one is paraphrased
+    and the other its paraphrase. The other pairs are forgotten."""
+    known: dict[Pair, NDArray[np.float64]] = field(default_factory=dict)
+
+    def of(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+        """Return probabilities for pairs, (n, 3).
+
+        Args:
+            what: What the progress bar says.
+            pairs: Not necessarily distinct ones.
+        """
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
+        found: Mapping[Pair, NDArray[np.float64]] = dict(
+            zip(new, self.ask(what, new) if new else (), strict=True)
+        )
+        rows = [found[pair] if pair in found else self.known[pair] for pair in pairs]
+        self.known |= {pair: row for pair, row in found.items() if self.hypotheses.issuperset(pair)}
+        return np.array(rows).reshape(-1, len(LABELS))

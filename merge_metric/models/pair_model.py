@@ -1,0 +1,83 @@
+"""Models that are asked about pairs of texts: what each can do, and the settings that name one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from merge_dataset.settings import Value, setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Pair = tuple[str, str]
+"""Premise and hypothesis; of other formats than NLI, the first text and the others."""
+
+_LM, _SERVER, _MACHINE = "Language models", "Models on a server", "Machine"
+"""Headings of the help."""
+
+
+class PairModel(Protocol):
+    """A model that gives label probabilities for pairs of texts."""
+
+    def describe(self) -> dict[str, Any]:
+        """Describe everything that determines its answers; JSON-able.
+
+        `kind`, `name` and `revision` at least. Goes into the predictions file and decides
+        whether a partial run may be gone on with.
+        """
+
+    def probabilities(
+        self, pairs: Sequence[Pair]
+    ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
+
+        Each position once, in whatever order is fastest.
+
+        A model may have two methods more. `notes(pairs) -> dict`: what metadata should tell
+        about the pairs, such as how many it had to shorten. `resume(pairs, known)`: as
+        `probabilities`, without batches whose positions are all in `known`; batches are those
+        of a run that knows nothing, so that an interrupted run repeats them to the bit.
+        """
+
+
+def _option(default: Value, help: str, panel: str | None = None, **more: Any) -> Value:
+    return setting(default, help, commands="predict", panel=panel, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """A model and its settings, as a user gives them; what is None or "" is not given."""
+
+    model: str
+    """Directory, Hub id, .gguf file, or what a server calls it."""
+    kind: Literal["classifier", "lm", "remote"] | None = _option(None, "Default: found out.")
+    revision: str | None = _option(None, "Of the model, on the Hub.")
+    label_order: str | None = _option(
+        None,
+        "What a classifier's classes 0, 1, 2 mean, e.g. c,e,n; or seeds: "
+        "find it out from gold labels where nothing says it.",
+    )
+    shots: str = _option("exc", "exc, mix, none, snli, mnli, or a .toml or .jsonl file.", _LM)
+    prompt_start: str = _option("", "Text before the prompt, e.g. <|endoftext|>.", _LM)
+    chat_template: bool = _option(
+        False, "Ask in the model's chat template.", _LM, option="--chat-template"
+    )
+    prefix_cache: bool = _option(True, "Run the examples once, not per pair.", _LM)
+    gguf_file: str | None = _option(None, "A GGUF file in the folder.", _LM)
+    base_url: str | None = _option(
+        None, "OpenAI-compatible, e.g. http://localhost:8000/v1.", _SERVER
+    )
+    api_key_env: str | None = _option(None, "Environment variable with the key.", _SERVER)
+    concurrency: int = _option(8, "Requests at a time.", _SERVER, minimum=1)
+    missing_letters: Literal["error", "uniform"] = _option(
+        "error", "What an answer without letters means.", _SERVER
+    )
+    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", _MACHINE)
+    dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
+        None, "Default: float32; bfloat16 for language models on CUDA.", _MACHINE
+    )
+    """Of the weights."""
+    batch_tokens: int | None = _option(None, "Tokens in a forward pass.", _MACHINE, minimum=1)
