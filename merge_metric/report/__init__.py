@@ -6,15 +6,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from typing import Literal
 
 __all__ = ["ReportFormat"]
 
-
-class ReportFormat(StrEnum):
-    """Formats that a report is written in."""
-
-    html = "html"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
+ReportFormat = Literal["html", "markdown", "latex", "json"]

@@ -34,12 +34,12 @@ MAX_BYTES: Final = 15_000_000
 
 PICTURE_FORMATS: Final = (".png", ".svg")
 
-SUFFIXES: Final = {
-    ".html": ReportFormat.html,
-    ".htm": ReportFormat.html,
-    ".md": ReportFormat.markdown,
-    ".tex": ReportFormat.latex,
-    ".json": ReportFormat.json,
+SUFFIXES: Final[dict[str, ReportFormat]] = {
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".json": "json",
 }
 
 
@@ -49,7 +49,7 @@ def format_of(path: Path) -> ReportFormat:
     Raises:
         ValueError: it says none.
 
-    >>> format_of(Path("report.md")).value
+    >>> format_of(Path("report.md"))
     'markdown'
     """
     try:
@@ -82,13 +82,13 @@ def write_report(
     output = output or format_of(path)
     sources = read_seeds(evidence)
     match output:
-        case ReportFormat.html:
+        case "html":
             text = render_html(evidence, sources, max_variants=max_variants)
-        case ReportFormat.markdown:
+        case "markdown":
             text = render_markdown(evidence, sources)
-        case ReportFormat.latex:
+        case "latex":
             text = render_latex(evidence, sources)
-        case ReportFormat.json:
+        case "json":
             text = render_json(evidence, sources)
     write_text(path, text)
 

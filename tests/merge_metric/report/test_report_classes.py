@@ -19,7 +19,7 @@ from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
-from merge_metric.report.write import ReportFormat, render_html, write_report
+from merge_metric.report.write import render_html, write_report
 from merge_metric.runs.join import join
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -265,7 +265,7 @@ def test_documents_have_the_classes(mixed: Any, tmp_path: Path) -> None:
     text = {}
     for output in ("markdown", "latex", "json"):
         path = tmp_path / output
-        write_report(evidence, path, ReportFormat(output))
+        write_report(evidence, path, output)
         text[output] = path.read_text()
     assert classes.table.to_markdown() in text["markdown"]
     assert "**snli: classes of variants**" in text["markdown"]
