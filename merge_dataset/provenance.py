@@ -22,7 +22,7 @@ NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
 
 _Types = dict[str, type | tuple[type, ...]]
 
-_OF_REPLACEMENTS: Final[_Types] = {
+_REPLACEMENT_KEYS: Final[_Types] = {
     "source": str,
     "config": dict,
     "mlms": list,
@@ -36,7 +36,7 @@ _OF_REPLACEMENTS: Final[_Types] = {
     "ablation": (str, type(None)),
 }
 
-_OF_PARAPHRASES: Final[_Types] = {
+_PARAPHRASE_KEYS: Final[_Types] = {
     "kind": str,
     "source": str,
     "config": dict,
@@ -51,7 +51,7 @@ _OF_PARAPHRASES: Final[_Types] = {
     "eligible": dict,
 }
 
-_KEYS: Final = {REPLACEMENTS: _OF_REPLACEMENTS, PARAPHRASES: _OF_PARAPHRASES}
+_KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
 _SIGNALS: Final = "signals"
@@ -154,7 +154,7 @@ def collection_of(made: dict[str, Any]) -> str:
 def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     """Keep the parts of a manifest that say how the data was made, without local paths.
 
-    >>> manifest = dict.fromkeys(_OF_REPLACEMENTS) | {"finished": "today"}
+    >>> manifest = dict.fromkeys(_REPLACEMENT_KEYS) | {"finished": "today"}
     >>> describe(manifest | {"config": {"data": "/home/me/dev.jsonl", "run": "a"}})["config"]
     {'data': 'dev.jsonl'}
     """

@@ -80,23 +80,23 @@ def answers_path(session: Path, annotator: str) -> Path:
 
 
 @overload
-def good(total: int, annotators: int = 1) -> bool: ...
+def is_good(total: int, annotators: int = 1) -> bool: ...
 
 
 @overload
-def good(
+def is_good(
     total: NDArray[np.integer[Any]], annotators: NDArray[np.integer[Any]] | int = 1
 ) -> NDArray[np.bool_]: ...
 
 
-def good(total: Any, annotators: Any = 1) -> Any:
+def is_good(total: Any, annotators: Any = 1) -> Any:
     """Judge variants: good if F + R ≥ `ENOUGH`, F and R being means over annotators.
 
     Args:
         total: Sum of F and R of all of them: in whole numbers, as thirds would not add up.
         annotators: How many they are.
 
-    >>> good(4 + 5), good(4 + 4), good((4 + 4) + (5 + 5), annotators=2)
+    >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)
     """
     return total >= ENOUGH * annotators

@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any, Final
 
 from merge_dataset.annotation.desk import Desk, OutdatedPage
-from merge_dataset.annotation.session import Session, alone
+from merge_dataset.annotation.session import Session, locked_answers
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -66,7 +66,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
         OSError: the port is taken.
         ValueError: the name or the file of answers is malformed.
     """
-    with alone(session, annotator) as path:
+    with locked_answers(session, annotator) as path:
         desk = Desk(session, annotator, path)
         remembered = path.with_name(f".{annotator}.address.json")
         old_port, token = _remembered(remembered)

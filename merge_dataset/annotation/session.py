@@ -101,7 +101,7 @@ def read_session(folder: Path) -> Session:
 
 
 @contextmanager
-def alone(session: Session, annotator: str) -> Iterator[Path]:
+def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
     """Yield an annotator's file, which no other process writes meanwhile.
 
     Raises:

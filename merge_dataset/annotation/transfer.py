@@ -21,7 +21,7 @@ from merge_dataset.annotation.answers import (
 )
 from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.sample import Item
-from merge_dataset.annotation.session import Session, alone
+from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.files import write_text
 
 SCHEMA: Final = pa.schema(
@@ -60,7 +60,7 @@ FORMATS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ImportCounts:
     """Numbers of an annotator's answers in a file that was taken in."""
 
     annotator: str
@@ -104,7 +104,7 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
 
 def import_answers(
     session: Session, path: Path, annotator: str | None = None, *, overwrite: bool = False
-) -> list[Taken]:
+) -> list[ImportCounts]:
     """Take answers into the session: all that a file has or, where something is wrong, none.
 
     Where the disk fills up in between, those of some annotators are in and those of others are not;
@@ -131,7 +131,7 @@ def import_answers(
             )
         given.setdefault(name, []).append(answer)
     with ExitStack() as stack:
-        files = {name: stack.enter_context(alone(session, name)) for name in sorted(given)}
+        files = {name: stack.enter_context(locked_answers(session, name)) for name in sorted(given)}
         before = {name: current(read_standing(file)) for name, file in files.items()}
         for name in () if overwrite else files:
             _require_no_others(path, name, before[name], given[name])
@@ -142,7 +142,7 @@ def import_answers(
                 append(file, news)
             changed = sum(answer.variant_id in before[name] for answer in news)
             known = len(given[name]) - len(news)
-            taken.append(Taken(name, len(news) - changed, changed, known))
+            taken.append(ImportCounts(name, len(news) - changed, changed, known))
     return taken
 
 

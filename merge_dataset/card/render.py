@@ -37,7 +37,7 @@ STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
 _TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs")
-_OF_NLI, _OF_OTHERS = "natural-language-inference", "multi-input-text-classification"
+_NLI_TASK, _OTHER_TASK = "natural-language-inference", "multi-input-text-classification"
 
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
@@ -65,8 +65,8 @@ def render(folder: Path) -> str:
         licence_section(names),
         card_text.limits(
             kinds,
-            relatives_stay=any(_leaves(each, "families", "ignore") for each in made),
-            pieces_stay=any(_leaves(each, "max_pieces", 1) for each in made),
+            relatives_stay=any(_has_default(each, "families", "ignore") for each in made),
+            pieces_stay=any(_has_default(each, "max_pieces", 1) for each in made),
         ),
         citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
@@ -81,7 +81,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     formats = [format_in(folder, name) for name in collections(folder)]
-    task_ids = {_OF_NLI if each == NLI else _OF_OTHERS for each in formats}
+    task_ids = {_NLI_TASK if each == NLI else _OTHER_TASK for each in formats}
     variants = sum(
         split_size(folder, split_files(folder, name)["variants"]).num_examples
         for name in collections(folder)
@@ -289,7 +289,7 @@ def _options(config: dict[str, Any]) -> list[str]:
     return [f"{text}\n"] if text else []
 
 
-def _leaves(made: dict[str, Any], setting: str, default: object) -> bool:
+def _has_default(made: dict[str, Any], setting: str, default: object) -> bool:
     """Tell whether a run of replacements has a setting's default, and so a limit of it."""
     if provenance.kind_of(made) != REPLACEMENTS:
         return False

@@ -23,7 +23,7 @@ def introduction(kinds: Kinds, formats: Formats) -> str:
     if PARAPHRASES not in kinds:
         text = _INTRODUCTION
     elif REPLACEMENTS not in kinds:
-        text = _OF_PARAPHRASES + _SCORED
+        text = _PARAPHRASE_INTRODUCTION + _SCORED
     else:
         text = _INTRODUCTION + _PARAPHRASES_TOO
     return text + _other_formats(formats)
@@ -156,7 +156,7 @@ _PARAPHRASE: Final = """\
 | variant | A girl jumps in the air. | **There is a girl who jumps high.** | neutral |
 """
 
-_OF_PARAPHRASES: Final = f"""\
+_PARAPHRASE_INTRODUCTION: Final = f"""\
 # MERGE-NLI
 
 These data test whether a model that solves a natural language inference problem also solves it

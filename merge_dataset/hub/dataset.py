@@ -115,7 +115,7 @@ def plan_dataset(
             ),
         ),
         head=None if state is None else state.head,
-        removable=_goes_from(target),
+        removable=_removable_files(target),
         tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
         load_back=lambda revision: (
             _load_back(folder, target, revision, tag)
@@ -275,7 +275,7 @@ def _is_data(path: str) -> bool:
     return path.endswith((".parquet", f"/{PROVENANCE}"))
 
 
-def _goes_from(target: Repository) -> Callable[[str], bool]:
+def _removable_files(target: Repository) -> Callable[[str], bool]:
     """Make a test for files that leave the repository when the folder has them no more.
 
     On `main` also a script of the repository's name, with which datasets 4 and later refuse it.
@@ -313,7 +313,7 @@ def _differences(
     """Find out what commits to `main` and to `script` would do."""
     if state is None:
         return compare(files, {}), compare(script_files, {})
-    removable = _goes_from(target)
+    removable = _removable_files(target)
     main = compare(files, hub.files(target, state.head), removable)
     begun = state.branches.get(SCRIPT_REVISION)
     there = {} if begun is None else hub.files(target, begun)

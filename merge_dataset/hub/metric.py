@@ -54,7 +54,7 @@ def plan_metric(folder: Path, repository: str, example: Example, *, private: boo
         )
     files = tuple(_files(folder))
     hub, account, state = look_at(target, private=private)
-    main = compare(files, {} if state is None else hub.files(target, state.head), _goes)
+    main = compare(files, {} if state is None else hub.files(target, state.head), _is_removable)
     return Plan(
         repository=target,
         account=account,
@@ -63,7 +63,7 @@ def plan_metric(folder: Path, repository: str, example: Example, *, private: boo
         heading=repository_line(target, state, private=private),
         facts={},
         branches=(Branch(files=files, difference=main, message="The metric of merge-nli"),),
-        removable=_goes,
+        removable=_is_removable,
         sdk=_SDK,
         load_back=lambda _: _load_back(target, example),
         is_done=state is not None and not main,
@@ -90,6 +90,6 @@ def _files(folder: Path) -> Iterator[File]:
             yield make_file(path.name, path)
 
 
-def _goes(path: str) -> bool:
+def _is_removable(path: str) -> bool:
     """Tell whether a file is a module of an earlier version, which nothing would miss."""
     return "/" not in path and path.endswith(".py")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import good
+from merge_dataset.annotation.answers import is_good
 from merge_dataset.annotation.sample import Item as Sampled
 from merge_dataset.annotation.session import SESSION, Session, read_session
 from merge_dataset.annotation.transfer import read_answers
@@ -118,7 +118,7 @@ class Judgements:
         for name, column in scores.items():
             codes[name][rows, columns] = answers[column].to_numpy()
         total = codes[FLUENCY] + codes[REASONING]
-        codes[GOOD][:] = np.where(total > 0, 1 + good(total), 0)
+        codes[GOOD][:] = np.where(total > 0, 1 + is_good(total), 0)
         if items is None:
             return cls(annotators, variants, codes)
         if unknown := [name for name in variants if name not in items]:
@@ -216,7 +216,7 @@ class Judgements:
         fluency, reasoning = (
             self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING)
         )
-        return good(fluency + reasoning, self.n_annotators)
+        return is_good(fluency + reasoning, self.n_annotators)
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:

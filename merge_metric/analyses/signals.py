@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import ENOUGH, Answer, good
+from merge_dataset.annotation.answers import ENOUGH, Answer, is_good
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.layout import split_files
 from merge_metric.analyses.contrasts import seed_weights
@@ -119,7 +119,7 @@ def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
         variant: Judgement(
             fluency=float(np.mean([answer.fluency for answer in mine])),
             reasoning=float(np.mean([answer.reasoning for answer in mine])),
-            good=float(good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
+            good=float(is_good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
         )
         for variant, mine in answers.items()
     }

@@ -18,7 +18,7 @@ from merge_dataset.annotation.answers import (
     append,
     check_annotator,
     current,
-    good,
+    is_good,
     parse_event,
     read_events,
     read_standing,
@@ -41,14 +41,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_good_is_nine_or_more() -> None:
     """MERGE paper, section 4."""
-    scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if good(f + r)]
+    scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if is_good(f + r)]
     assert scores == [(4, 5), (5, 4), (5, 5)]
 
 
 def test_annotators_are_averaged_before_it_is_decided() -> None:
     """10 and 8 make 9, 10 and 7 do not; 10, 9 and 8 are 27 thirds."""
-    assert [good(10 + 8, 2), good(10 + 7, 2), good(10 + 9 + 8, 3)] == [True, False, True]
-    assert good(np.array([18, 17, 27]), np.array([2, 2, 3])).tolist() == [True, False, True]
+    assert [is_good(10 + 8, 2), is_good(10 + 7, 2), is_good(10 + 9 + 8, 3)] == [True, False, True]
+    assert is_good(np.array([18, 17, 27]), np.array([2, 2, 3])).tolist() == [True, False, True]
 
 
 def test_the_last_answer_counts_and_undoing_brings_back_the_one_before() -> None:

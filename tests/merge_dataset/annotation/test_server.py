@@ -18,7 +18,7 @@ from merge_dataset.annotation import desk as desk_module
 from merge_dataset.annotation.answers import Answer, answers_path, append, read_events
 from merge_dataset.annotation.desk import Desk, shuffled
 from merge_dataset.annotation.server import serving
-from merge_dataset.annotation.session import Session, alone
+from merge_dataset.annotation.session import Session, locked_answers
 
 CAT = "snli:1/noun/dog/cat"
 ANSWER = {"variant_id": CAT, "fluency": 4, "reasoning": 5, "comment": "ok"}
@@ -210,7 +210,7 @@ def test_long_bodies_are_refused(client: Client) -> None:
 def test_answers_to_variants_of_no_item_do_not_count(session: Session, saved: Path) -> None:
     """A file that was copied from elsewhere."""
     append(saved, [Answer("snli:77", 1, 1)])
-    with alone(session, "ann") as path:
+    with locked_answers(session, "ann") as path:
         desk = Desk(session, "ann", path)
     assert desk.progress() == (0, 11)
     assert desk.state()["standing"] == []

@@ -12,7 +12,7 @@ import pytest
 
 from merge_dataset.annotation.answers import answers_path
 from merge_dataset.annotation.sample import draw
-from merge_dataset.annotation.session import Session, alone, open_session, read_session
+from merge_dataset.annotation.session import Session, locked_answers, open_session, read_session
 
 
 def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
@@ -164,14 +164,14 @@ def test_separators_in_texts_end_no_line(session: Session) -> None:
 
 def test_an_annotator_annotates_in_one_place(session: Session) -> None:
     """Others are not hindered; afterwards it is free again."""
-    with alone(session, "ann") as path, alone(session, "bo"):
+    with locked_answers(session, "ann") as path, locked_answers(session, "bo"):
         assert path == answers_path(session.folder, "ann")
         with (
             pytest.raises(BlockingIOError, match="expected ann to annotate in one place at a time"),
-            alone(session, "ann"),
+            locked_answers(session, "ann"),
         ):
             pass
-    with alone(session, "ann"):
+    with locked_answers(session, "ann"):
         pass
 
 

@@ -25,8 +25,13 @@ from merge_dataset.annotation.answers import (
     read_standing,
 )
 from merge_dataset.annotation.desk import shuffled
-from merge_dataset.annotation.session import Session, alone
-from merge_dataset.annotation.transfer import Taken, export_items, import_answers, read_answers
+from merge_dataset.annotation.session import Session, locked_answers
+from merge_dataset.annotation.transfer import (
+    ImportCounts,
+    export_items,
+    import_answers,
+    read_answers,
+)
 
 CAT, WOMAN = "snli:1/noun/dog/cat", "snli:1/noun/girl/woman"
 
@@ -88,9 +93,9 @@ def test_a_filled_in_table_is_taken_in(session: Session, tmp_path: Path) -> None
 
     first, second = Answer(CAT, 5, 4, "so, so"), Answer(WOMAN, 1, 2)
     fill(first)
-    assert import_answers(session, path, "ann") == [Taken("ann", 1, 0, 0)]
+    assert import_answers(session, path, "ann") == [ImportCounts("ann", 1, 0, 0)]
     fill(second)
-    assert import_answers(session, path, "ann") == [Taken("ann", 1, 0, 1)]
+    assert import_answers(session, path, "ann") == [ImportCounts("ann", 1, 0, 1)]
     assert saved(session, "ann") == {CAT: first, WOMAN: second}
     assert read_answers([session.folder]).num_rows == 2
 
@@ -187,8 +192,8 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
         ],
     )
     assert import_answers(session, path) == [
-        Taken("bo@example.org", 1, 0, 0),
-        Taken("label-studio-1", 2, 0, 0),
+        ImportCounts("bo@example.org", 1, 0, 0),
+        ImportCounts("label-studio-1", 2, 0, 0),
     ]
     assert saved(session, "label-studio-1") == {
         CAT: Answer(CAT, 5, 4, "a\nb"),
@@ -225,7 +230,7 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
             | minimal,
         ],
     )
-    assert import_answers(session, path) == [Taken("label-studio-7", 2, 0, 0)]
+    assert import_answers(session, path) == [ImportCounts("label-studio-7", 2, 0, 0)]
     assert saved(session, "label-studio-7") == {
         CAT: Answer(CAT, 4, 5, "x"),
         WOMAN: Answer(WOMAN, 2, 3, "one\ntwo"),
@@ -301,7 +306,7 @@ def test_other_answers_are_not_overwritten_in_silence(
     assert saved(session, "ann") == {}
     assert saved(session, "bo") == {CAT: Answer(CAT, 5, 5)}
     taken = import_answers(session, path, overwrite=True)
-    assert taken == [Taken("ann", 1, 0, 0), Taken("bo", 1, 1, 0)]
+    assert taken == [ImportCounts("ann", 1, 0, 0), ImportCounts("bo", 1, 1, 0)]
     assert saved(session, "bo") == {CAT: Answer(CAT, 1, 1), WOMAN: Answer(WOMAN, 1, 1)}
     events = read_events(answers_path(session.folder, "bo"))
     assert events == [Answer(CAT, 5, 5), Answer(WOMAN, 1, 1), Answer(CAT, 1, 1)]
@@ -310,7 +315,7 @@ def test_other_answers_are_not_overwritten_in_silence(
 def test_the_same_file_twice_changes_nothing(session: Session, table: Callable[..., Path]) -> None:
     path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 1, 1))
     import_answers(session, path)
-    assert import_answers(session, path) == [Taken("ann", 0, 0, 2)]
+    assert import_answers(session, path) == [ImportCounts("ann", 0, 0, 2)]
     assert len(read_events(answers_path(session.folder, "ann"))) == 2
 
 
@@ -330,13 +335,19 @@ def test_what_a_full_disk_left_out_is_added_by_importing_again(
         with pytest.raises(OSError, match="No space left"):
             import_answers(session, path)
     assert (len(saved(session, "ann")), len(saved(session, "bo"))) == (2, 0)
-    assert import_answers(session, path) == [Taken("ann", 0, 0, 2), Taken("bo", 1, 0, 0)]
+    assert import_answers(session, path) == [
+        ImportCounts("ann", 0, 0, 2),
+        ImportCounts("bo", 1, 0, 0),
+    ]
 
 
 def test_nobody_is_interfered_with(session: Session, table: Callable[..., Path]) -> None:
     """Answers of one who annotates just now are not touched, nor anybody else's then."""
     path = table(("ann", WOMAN, 1, 1), ("bo", WOMAN, 1, 1))
-    with alone(session, "bo"), pytest.raises(BlockingIOError, match="expected bo to annotate in"):
+    with (
+        locked_answers(session, "bo"),
+        pytest.raises(BlockingIOError, match="expected bo to annotate in"),
+    ):
         import_answers(session, path)
     assert saved(session, "ann") == {}
 
@@ -345,8 +356,8 @@ def test_answers_of_another_session_are_taken_in(session: Session, tmp_path: Pat
     """An annotator's file, sent from another machine: what counts of it."""
     sent = answers_path(tmp_path / "elsewhere", "cy")
     append(sent, [Answer(CAT, 1, 1), Answer(CAT, 4, 4), Answer(WOMAN, 2, 2), Undo(WOMAN)])
-    assert import_answers(session, sent) == [Taken("cy", 1, 0, 0)]
-    assert import_answers(session, sent, "dan") == [Taken("dan", 1, 0, 0)]
+    assert import_answers(session, sent) == [ImportCounts("cy", 1, 0, 0)]
+    assert import_answers(session, sent, "dan") == [ImportCounts("dan", 1, 0, 0)]
     assert saved(session, "cy") == saved(session, "dan") == {CAT: Answer(CAT, 4, 4)}
 
 
