@@ -19,11 +19,8 @@ PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs,xlt
 _LONG: Final = 20
 """Characters of a text from which its column is wrapped."""
 
-_ROOM: Final = 10
-"""Width of a page in numbers such as 87.5; a text takes two."""
-
-_INTERVAL: Final = 0.6
-"""What an interval takes beyond its number, in such numbers."""
+_LINE: Final = 80
+"""Characters of a line of `article` at \\footnotesize, by which columns are shared out."""
 
 
 def to_latex(
@@ -55,14 +52,20 @@ def _side_by_side(columns: Sequence[Column], rows: Sequence[Row]) -> list[list[C
     """Share numbers out to as many tables as it takes, each of which has all texts."""
     texts = [column for column in columns if column.is_text]
     numbers = [column for column in columns if not column.is_text]
-    room = _ROOM - 2 * sum(column.kind == "text" for column in texts)
-    with_intervals = sum(any(map(column.show_interval, rows)) for column in numbers)
-    needed = len(numbers) + _INTERVAL * with_intervals
     if not numbers:
         return [texts]
+    shown = [column for column in texts if column.kind != "passage"]
+    room = _LINE - sum(min(_longest(column, rows), _LONG) for column in shown)
+    needed = sum(_longest(column, rows) for column in numbers)
     n_parts = min(len(numbers), math.ceil(needed / max(room, 1)))
     size = math.ceil(len(numbers) / n_parts)
     return [[*texts, *numbers[at : at + size]] for at in range(0, len(numbers), size)]
+
+
+def _longest(column: Column, rows: Sequence[Row]) -> float:
+    """Count the characters of the longest text in a column, and its gap; intervals are smaller."""
+    texts = [len(column.heading), *(len(column.show(row)) for row in rows)]
+    return 1.5 + max([*texts, *(0.88 * len(column.show_interval(row)) for row in rows)])
 
 
 def _longtable(
@@ -100,7 +103,7 @@ def _longtable(
 
 
 def _is_long(column: Column, rows: Sequence[Row]) -> bool:
-    return column.is_text and any(len(column.show(row)) > _LONG for row in rows)
+    return column.kind == "text" and any(len(column.show(row)) > _LONG for row in rows)
 
 
 def _row(
