@@ -25,13 +25,14 @@ from merge_dataset.settings import (
     parse_pairs,
     parse_toml,
     setting,
+    setting_of,
     to_mapping,
 )
+from merge_metric.models.pair_model import MACHINE, ModelRequest
 
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 """Name of the masked LM that comes with this package."""
 
-MACHINE: Final = "Machine"
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
 _BEYOND = "Beyond the paper's limits"
 _SIGNALS = "Replacements by their signals: all below the limits are left out"
@@ -290,14 +291,14 @@ class Config(ProblemSettings):
     rng_seed: int = setting(0, "Of the subsamples.", commands="build")
 
     # Machine, and where things lie
-    device: str = _machine_setting(
-        "auto", "auto, cpu, cuda, cuda:1, mps.", commands="suggest signals"
+    device: str = setting_of(
+        ModelRequest, "device", commands="suggest signals", affects_output=False
     )
     dtype: Literal["float32", "bfloat16", "float16"] = _machine_setting(
         "float32", "float32 is the reference.", commands="suggest signals"
     )
-    batch_tokens: int | None = _machine_setting(
-        None, "Tokens in a forward pass.", commands="suggest signals", minimum=1
+    batch_tokens: int | None = setting_of(
+        ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False
     )
     """By default what suits the device."""
     workers: int = _machine_setting(

@@ -75,6 +75,21 @@ def setting(default: Value, help: str, **declared: Any) -> Value:
     return field  # type: ignore[no-any-return]  # for type checkers it is the default
 
 
+def setting_of(cls: type, name: str, **changes: Any) -> Any:
+    """Declare a field as another settings class declares it, with its default.
+
+    Args:
+        cls: The other class.
+        name: Name of its field.
+        changes: Fields of `Setting` that differ.
+    """
+    field, declared = next((f, s) for f, s in declared_settings(cls).items() if f.name == name)
+    metadata = {_KEY: dataclasses.replace(declared, **changes)}
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
+    return dataclasses.field(default=field.default, metadata=metadata)
+
+
 def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
     """Fields of a settings class and what is declared of each, in their order."""
     return {f: f.metadata[_KEY] for f in dataclasses.fields(cls) if _KEY in f.metadata}

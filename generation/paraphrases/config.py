@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from generation.config import MACHINE, ProblemSettings, check_problem_settings
+from generation.config import ProblemSettings, check_problem_settings
 from generation.paraphrases.rewriting import INSTRUCTION, Decoding, check_prompt
 from merge_dataset.schema import NLI
-from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting
+from merge_dataset.settings import REQUIRED, Value, check_ranges, check_types, setting, setting_of
+from merge_metric.models.pair_model import MACHINE, ModelRequest
 
 GENERATOR: Final = "google/flan-t5-xl"
 """The generator of Arakelyan et al. (2024), section 4.1."""
@@ -56,11 +57,8 @@ class ParaphraseConfig(ProblemSettings):
     model_revision: str | None = _paraphrase_setting(
         None, "On the Hub.", _MODEL, affects_output=False
     )
-    label_order: str | None = _paraphrase_setting(
-        None,
-        "What a classifier's classes 0, 1, 2 mean, e.g. c,e,n; or seeds.",
-        _MODEL,
-        affects_output=False,
+    label_order: str | None = setting_of(
+        ModelRequest, "label_order", commands="paraphrase", panel=_MODEL, affects_output=False
     )
 
     k: int = _paraphrase_setting(10, "Paraphrases wanted of a hypothesis.", _SEARCH, minimum=1)
@@ -102,9 +100,7 @@ class ParaphraseConfig(ProblemSettings):
     )
     """By default what suits the device. Their company decides by rounding only, but may so
     decide between two words."""
-    device: str = _paraphrase_setting(
-        "auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE, affects_output=False
-    )
+    device: str = setting_of(ModelRequest, "device", commands="paraphrase", affects_output=False)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase_setting(
         "auto",
         "Of the generator; auto is bfloat16 on CUDA, else float32.",

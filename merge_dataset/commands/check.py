@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from merge_dataset.commands.command_line import DatasetArgument, Format, write_result
-from merge_dataset.commands.command_line import user_errors as user_errors
 from merge_dataset.schema import DATASET_NAME
-
-
-class OutputFormat(StrEnum):
-    """How a command writes its result."""
-
-    text = "text"
-    json = "json"
 
 
 def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format = "text") -> None:

@@ -60,6 +60,11 @@ DatasetArgument = Annotated[
 ]
 Configs = Annotated[list[str] | None, config_option()]
 AllowMissing = Annotated[bool, option("Leave out seeds that lack a prediction.", "--allow-missing")]
+LimitSeeds = Annotated[
+    int | None,
+    option("Only so many seeds of each source, drawn at random.", "--limit-seeds", min=1),
+]
+SampleSeed = Annotated[int, option("Of that sample.", "--rng-seed", min=0)]
 BootstrapSeed = Annotated[int, option("Of the bootstrap.", "--rng-seed", min=0)]
 
 

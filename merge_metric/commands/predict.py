@@ -13,7 +13,10 @@ import typer
 from merge_dataset.commands.command_line import (
     Format,
     Given,
+    LimitSeeds,
     OutputFormat,
+    SampleSeed,
+    config_option,
     option,
     options_of,
     user_errors,
@@ -39,13 +42,7 @@ Dataset = Annotated[
     str,
     option("Dataset folder, name for load_dataset, or a run's problems.parquet."),
 ]
-Configs = Annotated[
-    list[str] | None,
-    option(
-        "Configuration, e.g. snli_nouns; may be repeated. Default: all classes, and paraphrases.",
-        "--config",
-    ),
-]
+Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 Out = Annotated[
     Path | None,
     option(
@@ -53,10 +50,6 @@ Out = Annotated[
         "Default: one file per source, in predictions."
     ),
 ]
-LimitSeeds = Annotated[
-    int | None, option("Only so many seeds of each source, drawn at random.", min=1)
-]
-RngSeed = Annotated[int, option("Of that sample.", min=0)]
 HypothesisColumn = Annotated[str | None, option("Default: hypothesis or sentence2.")]
 LabelColumn = Annotated[str | None, option("Default: label or gold_label.")]
 
@@ -76,7 +69,7 @@ def predict_command(
     config: Configs = None,
     out: Out = None,
     limit_seeds: LimitSeeds = None,
-    rng_seed: RngSeed = 0,
+    rng_seed: SampleSeed = 0,
     dataset_revision: Annotated[str | None, option("Of the dataset, on the Hub.")] = None,
     given: Annotated[Given, options_of(ModelRequest, "predict", defaults=True)],
     output: Format = "text",
@@ -132,7 +125,7 @@ def hypothesis_only_command(
     config: Configs = None,
     out: Out = None,
     limit_seeds: LimitSeeds = None,
-    rng_seed: RngSeed = 0,
+    rng_seed: SampleSeed = 0,
     hypothesis_column: HypothesisColumn = None,
     label_column: LabelColumn = None,
     output: Format = "text",
@@ -165,7 +158,7 @@ def majority_command(
     config: Configs = None,
     out: Out = None,
     limit_seeds: LimitSeeds = None,
-    rng_seed: RngSeed = 0,
+    rng_seed: SampleSeed = 0,
     label_column: LabelColumn = None,
     output: Format = "text",
 ) -> None:

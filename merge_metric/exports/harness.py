@@ -12,11 +12,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import option
+from merge_dataset.commands.command_line import option, option_of
 from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 
@@ -28,8 +29,8 @@ SETTINGS: Final = "merge_nli.json"
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: those after a space, or also those without."""
 
-Shots = Annotated[str, option("exc, mix, none, snli, mnli, or a .toml or .jsonl file.")]
-PromptStart = Annotated[str, option("Text before the prompt, e.g. <|endoftext|>.")]
+Shots = Annotated[str, option_of(ModelRequest, "shots", panel=None)]
+PromptStart = Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)]
 LettersOption = Annotated[
     Letters,
     option(

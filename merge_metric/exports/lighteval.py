@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from merge_dataset.commands.command_line import option
+from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.folders import read_split
 from merge_metric.exports.harness import (
@@ -81,10 +81,8 @@ def export_lighteval(
     prompt_start: PromptStart = "",
     letters: LettersOption = "spaced",
     ct: Thresholds = None,
-    limit_seeds: Annotated[
-        int | None, option("Only so many seeds of each source, drawn at random.", min=1)
-    ] = None,
-    rng_seed: Annotated[int, option("Of that sample.", min=0)] = 0,
+    limit_seeds: LimitSeeds = None,
+    rng_seed: SampleSeed = 0,
     overwrite: Overwrite = False,
 ) -> Exported:
     """Tasks for lighteval (0.13.0).

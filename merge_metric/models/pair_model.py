@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 """Premise and hypothesis; of other formats than NLI, the first text and the others."""
 
-_LM, _SERVER, _MACHINE = "Language models", "Models on a server", "Machine"
+_LM, _SERVER, MACHINE = "Language models", "Models on a server", "Machine"
 """Headings of the help."""
 
 
@@ -75,9 +75,9 @@ class ModelRequest:
     missing_letters: Literal["error", "uniform"] = _option(
         "error", "What an answer without letters means.", _SERVER
     )
-    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", _MACHINE)
+    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", MACHINE)
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
-        None, "Default: float32; bfloat16 for language models on CUDA.", _MACHINE
+        None, "Default: float32; bfloat16 for language models on CUDA.", MACHINE
     )
     """Of the weights."""
-    batch_tokens: int | None = _option(None, "Tokens in a forward pass.", _MACHINE, minimum=1)
+    batch_tokens: int | None = _option(None, "Tokens in a forward pass.", MACHINE, minimum=1)

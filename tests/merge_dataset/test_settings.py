@@ -30,6 +30,7 @@ from merge_dataset.settings import (
     from_mapping,
     parse_pairs,
     setting,
+    setting_of,
     to_mapping,
 )
 
@@ -193,6 +194,25 @@ def test_settings_as_they_are_written() -> None:
 def test_a_dict_is_copied() -> None:
     """Two objects do not share their default."""
     assert Drawing(title="t").names is not Drawing(title="t").names
+
+
+def test_a_setting_of_another_class() -> None:
+    """Default, check and option are those of the other class, but for what is changed."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Poster:
+        width: int = setting_of(Drawing, "width", commands="hang", help="Metres.")
+        names: Mapping[str, str] = setting_of(Drawing, "names", omit_if_default=False)
+
+        __post_init__ = check_settings
+
+    assert to_mapping(Poster()) == {"width": 80, "names": {}}
+    with pytest.raises(ValueError, match="width: expected at least 10, got 9"):
+        Poster(width=9)
+    app = app_of(Annotated[Given, options_of(Poster, "hang")])
+    shown = " ".join(runner.invoke(app, ["--help"]).stdout.split())
+    assert "--width <int range> [x>=10] Metres." in shown
+    assert "--name" not in shown
 
 
 @pytest.mark.parametrize(
