@@ -18,7 +18,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo test test-slow test-all lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
+.PHONY: demo test test-slow test-all test-faults lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -31,6 +31,9 @@ test-slow: $(READY)  ## What `make test` leaves out, and more examples of each p
 
 test-all: $(READY) lint  ## Both
 	$(PYTEST) $(WORKERS) --hypothesis-profile full -m 'not ($(ELSEWHERE))'
+
+test-faults: $(READY)  ## Whether a test catches each deliberate fault of tests/faults
+	$(TEST_ENV) $(BIN)/python tests/faults/run.py $(FAULTS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from helpers.dataset_files import write_predictions, write_source
 from helpers.metric_oracle import LABELS, Row, columns
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema
+from merge_dataset.schema import arrow_schema
 from merge_metric.runs.run import Run, make_run
 
 MLMS = ("bert", "bert-large", "roberta", "albert")
@@ -72,16 +71,18 @@ def text_of(seed: str) -> dict[str, Any]:
     }
 
 
+def seed_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows of the split `seeds` for such rows, by id."""
+    gold = {row.seed_id: LABELS.index(row.gold) for row in rows}
+    return [
+        {"variant_id": seed, "seed_id": seed, "label": label, **text_of(seed)}
+        for seed, label in sorted(gold.items())
+    ]
+
+
 def seeds_table(rows: Sequence[Row]) -> pa.Table:
     """The split `seeds` of such rows."""
-    gold = {row.seed_id: LABELS.index(row.gold) for row in rows}
-    return pa.Table.from_pylist(
-        [
-            {"variant_id": seed, "seed_id": seed, "label": label, **text_of(seed)}
-            for seed, label in sorted(gold.items())
-        ],
-        schema=arrow_schema(),
-    )
+    return pa.Table.from_pylist(seed_rows(rows), schema=arrow_schema())
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -103,41 +104,22 @@ def signals_of(name: str, row: Row) -> dict[str, Any]:
 
 def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
     """A dataset folder of one source, whose seeds are called `source:…`."""
-    (folder / source).mkdir(parents=True)
-    (folder / source / "provenance.json").write_text("{}")
-    seeds = seeds_table(rows)
-    pq.write_table(seeds, folder / source / "seeds.parquet")
-    for word_class, ending in CONFIG_SUFFIXES.items():
-        mine = [
-            (name, row)
-            for name, row in zip(_names(rows), rows, strict=True)
-            if dict(row.groups)["word"] == (word_class,)
-        ]
-        if not mine:
-            continue
-        variants = [
-            {
-                "variant_id": name,
-                "seed_id": row.seed_id,
-                "label": LABELS.index(row.gold),
-                "word_class": word_class,
-                "mlms": list(dict(row.groups)["mlm"]),
-                **signals_of(name, row),
-                "subsamples": list(row.subsamples),
-            }
-            for name, row in mine
-        ]
-        there = pa.array([row.seed_id for _, row in mine])
-        (folder / source / ending).mkdir()
-        for split, table in (
-            ("seeds", seeds.filter(pa.compute.is_in(seeds["seed_id"], value_set=there))),
-            ("variants", pa.Table.from_pylist(variants, schema=arrow_schema())),
-        ):
-            pq.write_table(table, folder / source / ending / f"{split}.parquet")
-    return folder
+    variants = [
+        {
+            "variant_id": name,
+            "seed_id": row.seed_id,
+            "label": LABELS.index(row.gold),
+            "word_class": dict(row.groups)["word"][0],
+            "mlms": list(dict(row.groups)["mlm"]),
+            **signals_of(name, row),
+            "subsamples": list(row.subsamples),
+        }
+        for name, row in zip(_names(rows), rows, strict=True)
+    ]
+    return write_source(folder, seed_rows(rows), variants)
 
 
-def write_predictions(path: Path, rows: Sequence[Row], name: str | None = None) -> Path:
+def write_answers(path: Path, rows: Sequence[Row], name: str | None = None) -> Path:
     """The predictions file of such rows, which says what the model is called, if given."""
     answers = [
         {"variant_id": id_, "seed_id": row.seed_id, "label": row.gold, "prediction": row.prediction}
@@ -145,9 +127,4 @@ def write_predictions(path: Path, rows: Sequence[Row], name: str | None = None) 
     ]
     for seed, (gold, own) in {row.seed_id: (row.gold, row.own) for row in rows}.items():
         answers.append({"variant_id": seed, "seed_id": seed, "label": gold, "prediction": own})
-    table = pa.Table.from_pylist(answers)
-    if name is not None:
-        table = table.replace_schema_metadata({b"merge_nli": json.dumps({"name": name}).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
-    return path
+    return write_predictions(path, answers, None if name is None else {"name": name})

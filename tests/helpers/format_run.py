@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from helpers.dataset_files import write_rows
 from merge_dataset.schema import ProblemFormat, arrow_schema, variant_id
 
 PAIRS: Final = ProblemFormat(("first", "second"), ("other", "same"))
@@ -57,10 +57,8 @@ def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any],
 def write_run(run: Path, problem_format: ProblemFormat, *, source: str = "") -> Path:
     """A run folder with just what an export reads."""
     source = source or ("pairs" if problem_format == PAIRS else "reading")
-    run.mkdir(parents=True)
     for split, row in zip(("seeds", "variants"), rows_of(problem_format, source), strict=True):
-        table = pa.Table.from_pylist([row], schema=arrow_schema(problem_format))
-        pq.write_table(table, run / f"{split}.parquet")
+        write_rows(run / f"{split}.parquet", [row], arrow_schema(problem_format))
     config: dict[str, Any] = {
         "fields": problem_format.fields, "labels": problem_format.labels, "subsamples": 1
     }  # fmt: skip

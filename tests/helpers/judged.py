@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from helpers.dataset_files import write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session
-from merge_dataset.schema import CONFIG_SUFFIXES, arrow_schema, variant_id
+from merge_dataset.schema import arrow_schema, variant_id
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
@@ -36,30 +36,16 @@ def write_dataset(folder: Path, **config: Any) -> Path:
         config: Settings of the run, for the provenance.
     """
     rng = random.Random(1)
-    (folder / "snli").mkdir(parents=True)
-    (folder / "snli" / "provenance.json").write_text(json.dumps({"config": config}), "utf-8")
-    every = []
+    seeds, variants = [], []
     for word_class, n in SEEDS.items():
-        seeds = [_row(f"snli:{word_class}{number}") for number in range(n)]
-        variants = [
+        own = [_row(f"snli:{word_class}{number}") for number in range(n)]
+        seeds += own
+        variants += [
             _variant(seed["seed_id"], word_class, letter, rng)
-            for seed in seeds
+            for seed in own
             for letter in "abcdefghijkl"
         ]
-        path = folder / "snli" / CONFIG_SUFFIXES[word_class]
-        path.mkdir()
-        write_rows(path / "seeds.parquet", seeds)
-        write_rows(path / "variants.parquet", variants)
-        every += seeds
-    write_rows(folder / "snli" / "seeds.parquet", every)
-    return folder
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """In the columns of a dataset, those that a row lacks empty."""
-    schema = arrow_schema()
-    empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
-    pq.write_table(pa.Table.from_pylist([empty | {**row} for row in rows], schema=schema), path)
+    return write_source(folder, seeds, variants, provenance={"config": config})
 
 
 def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Session:
@@ -96,8 +82,10 @@ def run_with(folder: Path, rows: Iterable[tuple[str, list[str], list[str]]]) -> 
 
 
 def _row(seed_id: str) -> dict[str, Any]:
+    empty = {field.name: [] for field in arrow_schema() if pa.types.is_list(field.type)}
     texts = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
-    return {"variant_id": seed_id, "seed_id": seed_id, "source": "snli", "label": 0, **texts}
+    ids = {"variant_id": seed_id, "seed_id": seed_id, "source": "snli"}
+    return {**empty, **ids, "label": 0, **texts}
 
 
 def _variant(seed_id: str, word_class: str, word: str, rng: random.Random) -> dict[str, Any]:

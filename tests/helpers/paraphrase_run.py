@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, arrow_schema, variant_id
+from helpers.dataset_files import write_rows
+from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, variant_id
 
 Row = dict[str, Any]
 
@@ -168,14 +166,8 @@ def write_paraphrase_run(
         problems: What they are.
         **changes: Other values of the manifest, such as `nli_model`.
     """
-    folder.mkdir(parents=True)
     seeds, variants = rows_of(source, problems)
     write_rows(folder / "seeds.parquet", seeds)
     write_rows(folder / "variants.parquet", variants)
     (folder / "manifest.json").write_text(json.dumps(manifest(source, problems, **changes)))
     return folder
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows in the columns of the dataset."""
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema()), path)

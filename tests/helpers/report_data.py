@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from helpers.dataset_files import write_source
 from helpers.paraphrase_run import manifest, variant_row
 from merge_dataset.provenance import describe
-from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, WORD_CLASSES, arrow_schema, variant_id
+from merge_dataset.schema import arrow_schema, variant_id
 
 Row = dict[str, Any]
 
@@ -101,34 +98,17 @@ class Problems:
 
     def write(self, folder: Path, provenance: Mapping[str, Any] = PROVENANCE) -> Path:
         """Write the source into a dataset folder: replacements, paraphrases or both."""
-        classes_of: dict[str, set[str]] = {row["seed_id"]: set() for row in self.seeds}
-        for row in self.variants:
-            classes_of[row["seed_id"]].add(row["word_class"])
-        place = folder / self.source
-        if whole := [i for i, classes in classes_of.items() if classes != {PARAPHRASE}]:
-            place.mkdir(parents=True)
-            text = json.dumps({**provenance, "source": self.source})
-            (place / "provenance.json").write_text(text)
-            write_rows(place / "seeds.parquet", self._seeds(whole))
-        for word_class in WORD_CLASSES:
-            self._write_class(place / CONFIG_SUFFIXES[word_class], word_class, classes_of)
-        place = folder / f"{self.source}_paraphrases"
-        if self._write_class(place, PARAPHRASE, classes_of):
-            text = json.dumps(describe(manifest(self.source)))
-            (place / "provenance.json").write_text(text)
-        return folder
-
-    def _write_class(self, place: Path, name: str, classes_of: Mapping[str, set[str]]) -> bool:
-        """The files of a class, if it has variants."""
-        if mine := [row for row in self.variants if row["word_class"] == name]:
-            place.mkdir(parents=True)
-            eligible = [i for i, classes in classes_of.items() if name in classes]
-            write_rows(place / "seeds.parquet", self._seeds(eligible))
-            write_rows(place / "variants.parquet", mine)
-        return bool(mine)
-
-    def _seeds(self, ids: Sequence[str]) -> list[Row]:
-        return [row for row in self.seeds if row["seed_id"] in ids]
+        seeds, variants = (
+            sorted(rows, key=lambda row: str(row["variant_id"]))
+            for rows in (self.seeds, self.variants)
+        )
+        return write_source(
+            folder,
+            seeds,
+            variants,
+            provenance={**provenance, "source": self.source},
+            paraphrase_provenance=describe(manifest(self.source)),
+        )
 
     def predictions(self, ability: float, key: str) -> list[Row]:
         """Rows of a predictions file: right more often the higher the ability, 0 to 1."""
@@ -177,21 +157,6 @@ def paraphrased(made: Problems) -> Problems:
                 texts[0] = f"{said}, {', '.join(['which is long and 😀 winding'] * 12)}{EVIL}."
             made.paraphrase(seed["seed_id"].removeprefix(f"{made.source}:"), *texts)
     return made
-
-
-def write_predictions(path: Path, rows: Iterable[Row], description: Any = None) -> Path:
-    """Write a predictions file that says, if given, what its model is."""
-    table = pa.Table.from_pylist(list(rows))
-    if description is not None:
-        table = table.replace_schema_metadata({b"merge_nli": json.dumps(description).encode()})
-    pq.write_table(table, path)
-    return path
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows in the columns of the dataset."""
-    table = pa.Table.from_pylist(sorted(rows, key=lambda r: r["variant_id"]), schema=arrow_schema())
-    pq.write_table(table, path)
 
 
 def _row(shared: Row, variant_id: str, premise: str, hypothesis: str) -> Row:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from merge_dataset.schema import CONFIG_SUFFIXES, LABELS, arrow_schema
+from helpers.dataset_files import write_source
+from merge_dataset.schema import LABELS
 
 E, N, C = range(3)
 
@@ -41,24 +39,12 @@ def seed_of(problem: str) -> str:
 def write_folder(folder: Path) -> Path:
     """Write the dataset folder: sources `snli` (nouns, verbs) and `demo` (nouns)."""
     for source in ("snli", "demo"):
-        (folder / source).mkdir(parents=True)
-        (folder / source / "provenance.json").write_text("{}")
-        seeds = [seed for seed in SEEDS if seed.startswith(source)]
-        write_rows(folder / source / "seeds.parquet", map(problem_row, seeds))
-        for word_class in ("noun", "verb"):
-            names = [v for v in VARIANTS if v.startswith(source) and f"/{word_class}/" in v]
-            if names:
-                class_folder = folder / source / CONFIG_SUFFIXES[word_class]
-                class_folder.mkdir()
-                eligible = dict.fromkeys(map(seed_of, names))
-                write_rows(class_folder / "seeds.parquet", map(problem_row, eligible))
-                write_rows(class_folder / "variants.parquet", map(problem_row, names))
+        seeds, variants = (
+            [problem_row(name) for name in names if name.startswith(source)]
+            for names in (SEEDS, VARIANTS)
+        )
+        write_source(folder, seeds, variants)
     return folder
-
-
-def write_rows(path: Path, rows: Any) -> None:
-    """Write rows in the columns of the dataset."""
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema()), path)
 
 
 def problem_row(problem: str) -> dict[str, Any]:

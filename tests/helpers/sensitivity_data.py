@@ -6,17 +6,14 @@ answered entailment, and has three variants, the last of which is answered contr
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from helpers.dataset_files import write_source
 from helpers.metric_oracle import Row
-from merge_dataset.schema import CONFIG_SUFFIXES, PARAPHRASE, arrow_schema
+from merge_dataset.schema import PARAPHRASE
 from merge_metric.runs.run import Run, make_run
 
 LETTERS = "ENC"
@@ -47,26 +44,14 @@ def text_rows(source: str, lines: Sequence[str], variant_class: str) -> list[dic
     return rows
 
 
-def write_source(
+def write_lines(
     folder: Path, source: str, lines: Sequence[str], variant_class: str = PARAPHRASE
 ) -> Path:
     """Write a source's paraphrases, or replacements of one word class, into a dataset folder."""
     rows = text_rows(source, lines, variant_class)
-    splits = {
-        "seeds": [row for row in rows if row["variant_id"] == row["seed_id"]],
-        "variants": [row for row in rows if row["variant_id"] != row["seed_id"]],
-    }
-    ending = CONFIG_SUFFIXES[variant_class]
-    whole = folder / (f"{source}_{ending}" if variant_class == PARAPHRASE else source)
-    places = [whole] if variant_class == PARAPHRASE else [whole, whole / ending]
-    for place in places:
-        place.mkdir(parents=True)
-        for split, own in splits.items():
-            if split == "seeds" or place == places[-1]:
-                table = pa.Table.from_pylist(own, schema=arrow_schema())
-                pq.write_table(table, place / f"{split}.parquet")
-    (whole / "provenance.json").write_text("{}")
-    return folder
+    seeds, variants = ([row for row in rows if ("word_class" in row) == changed]
+                       for changed in (False, True))  # fmt: skip
+    return write_source(folder, seeds, variants)
 
 
 def answer_rows(
@@ -96,18 +81,6 @@ def distribution(answer: int, key: str) -> list[float]:
     rng = random.Random(key)
     weights = [rng.random() + (1.5 if label == answer else 0) for label in range(3)]
     return [weight / sum(weights) for weight in weights]
-
-
-def write_answers(
-    path: Path, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any] | None = None
-) -> Path:
-    """A predictions file that says, if given, what its model is; each problem once."""
-    distinct = {row["variant_id"]: row for row in rows}
-    table = pa.Table.from_pylist(list(distinct.values()))
-    if metadata is not None:
-        table = table.replace_schema_metadata({b"merge_nli": json.dumps(metadata).encode()})
-    pq.write_table(table, path)
-    return path
 
 
 def run_with_probabilities(

@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from helpers.dataset_files import write_rows
 from helpers.tiny_models import sentences
 from merge_dataset.export import export_dataset
-from merge_dataset.schema import arrow_schema
 
 Row = dict[str, Any]
 
@@ -73,7 +70,7 @@ def write_folder(folder: Path, *, source: str = "snli", seeds: int = 8) -> Path:
     run.mkdir(parents=True)
     (run / "manifest.json").write_text(json.dumps({"source": source, **_MANIFEST}))
     for split, rows in (("seeds", of_seeds), ("variants", variants)):
-        pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema()), run / f"{split}.parquet")
+        write_rows(run / f"{split}.parquet", rows)
     export_dataset(run, folder)
     return folder
 

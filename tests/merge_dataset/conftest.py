@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import write_rows
 from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card.render import render
 from merge_dataset.export import export_dataset
-from merge_dataset.schema import LABELS, SIGNALS, arrow_schema, variant_id
+from merge_dataset.schema import LABELS, SIGNALS, variant_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,24 +136,18 @@ def manifest(source: str) -> dict[str, Any]:
 
 def write_run(folder: Path, source: str = "snli", pairs: str = "123") -> Path:
     """Write a run folder as the generation does, with only these pairs."""
-    folder.mkdir(parents=True)
     variants = [
         variant_row(source, pair, word_class, word, number)
         for (pair, word_class, word), words in REPLACEMENTS.items()
         for number in range(len(words))
         if pair in pairs
     ]
-    write_parquet(folder / "seeds.parquet", [seed_row(source, pair) for pair in pairs])
-    write_parquet(
+    write_rows(folder / "seeds.parquet", [seed_row(source, pair) for pair in pairs])
+    write_rows(
         folder / "variants.parquet", sorted(variants, key=lambda row: str(row["variant_id"]))
     )
     (folder / "manifest.json").write_text(json.dumps(manifest(source)))
     return folder
-
-
-def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows in the columns of the contract."""
-    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema()), path)
 
 
 @pytest.fixture
@@ -195,7 +189,7 @@ def edit() -> Callable[..., None]:
     def edit_rows(file: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
         rows = pq.ParquetFile(file).read().to_pylist()
         change(rows)
-        write_parquet(file, rows)
+        write_rows(file, rows)
 
     return edit_rows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, random_dataset, run, write_dataset, write_predictions
+from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
 from helpers.metric_oracle import Row, problems, random_problems
 from statsmodels.stats.multitest import multipletests
 from typer.testing import CliRunner
@@ -41,7 +41,7 @@ def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("compared")
     write_dataset(folder / "merge-nli", models["weak"])
     for name, rows in models.items():
-        write_predictions(folder / f"{name}.parquet", rows)
+        write_answers(folder / f"{name}.parquet", rows)
     return folder
 
 
@@ -190,8 +190,8 @@ def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
     models: dict[str, list[Row]], files: Path, tmp_path: Path
 ) -> None:
     """NAME=FILE goes before the file's own word, which goes before its name."""
-    told = write_predictions(tmp_path / "x.parquet", models["weak"], name="org/told")
-    folder = write_predictions(tmp_path / "y.parquet", models["alike"], name="/home/me/local/")
+    told = write_answers(tmp_path / "x.parquet", models["weak"], name="org/told")
+    folder = write_answers(tmp_path / "y.parquet", models["alike"], name="/home/me/local/")
     sources = [f"mine={files / 'weak.parquet'}", str(told), str(files / "strong.parquet")]
     (found,) = compare_files([*sources, str(folder)], files / "merge-nli", n_bootstrap=20)
     assert {row["model"] for row in found.models.rows} == {"mine", "org/told", "strong", "local"}
@@ -217,7 +217,7 @@ def test_incomplete_predictions_are_compared_on_common_seeds(
     some = [row for row in models["weak"] if not row.seed_id.endswith(("1", "2"))]
     rest = {row.seed_id for row in some}
     # ids are counted over all rows, so variants keep theirs
-    whole = write_predictions(tmp_path / "whole.parquet", models["weak"])
+    whole = write_answers(tmp_path / "whole.parquet", models["weak"])
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -244,7 +244,7 @@ def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_pa
         compare_files([weak], folder)
     with pytest.raises(ValueError, match=r"expected different predictions files, got .* twice"):
         compare_files([weak, f"other={weak}"], folder)
-    copy = write_predictions(tmp_path / "weak.parquet", models["weak"])
+    copy = write_answers(tmp_path / "weak.parquet", models["weak"])
     with pytest.raises(ValueError, match=r"weak: expected every problem once .* NAME=FILE"):
         compare_files([weak, str(copy)], folder)
     with pytest.raises(FileNotFoundError, match="expected a predictions file, as FILE, NAME=FILE"):

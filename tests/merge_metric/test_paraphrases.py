@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.problem_folder import Problem, problem_row, write_folder, write_rows
+from helpers.dataset_files import write_rows
+from helpers.problem_folder import Problem, problem_row, write_folder
 
 from merge_metric.compare import compare_files
 from merge_metric.models.prompts import read_prompt

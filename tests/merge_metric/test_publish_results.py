@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from helpers.dataset_files import write_rows
 from helpers.loopback_hub import Entry, Repo
 from helpers.publishing import STRANGER, TOKEN, Desk, Result, desk_at_a_hub
-from helpers.scored_folder import predicted, without, write_folder, write_rows
+from helpers.scored_folder import predicted, without, write_folder
 
 from merge_metric.runs.predictions import with_metadata
 

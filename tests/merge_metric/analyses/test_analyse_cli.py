@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, random_dataset, write_dataset, write_predictions
+from helpers.analysed import answered, random_dataset, write_answers, write_dataset
 from helpers.metric_oracle import Row
 from typer.testing import CliRunner, Result
 
@@ -36,8 +36,8 @@ def folder(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactor
     for name in ("merge-nli", "merge-nli-union"):
         write_dataset(folder / name, models["a"])
     for name, rows in models.items():
-        write_predictions(folder / f"{name}.parquet", rows)
-        write_predictions(folder / f"{name}-union.parquet", rows, name=name)
+        write_answers(folder / f"{name}.parquet", rows)
+        write_answers(folder / f"{name}-union.parquet", rows, name=name)
         answers = {row.seed_id: (row.gold, row.own) for row in rows}
         answers |= {f"s:other-{n}": ("neutral", "neutral") for n in range(40)}
         table = [

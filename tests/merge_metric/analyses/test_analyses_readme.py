@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from helpers.sensitivity_data import answer_rows, write_answers, write_source
+from helpers.dataset_files import write_predictions
+from helpers.sensitivity_data import answer_rows, write_lines
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -29,11 +30,13 @@ def commands() -> list[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the files that the commands name."""
     monkeypatch.chdir(tmp_path)
-    write_source(tmp_path / "merge-nli", "snli", LINES, "noun")
-    write_answers(tmp_path / "bert-replacements.parquet", answer_rows("snli", LINES, "noun"))
+    write_lines(tmp_path / "merge-nli", "snli", LINES, "noun")
+    write_predictions(tmp_path / "bert-replacements.parquet", answer_rows("snli", LINES, "noun"))
     for name in ("bert", "roberta"):
-        write_source(tmp_path / f"{name}-paraphrases", "snli", LINES)
-        write_answers(tmp_path / f"{name}.parquet", answer_rows("snli", LINES), {"parameters": 9})
+        write_lines(tmp_path / f"{name}-paraphrases", "snli", LINES)
+        write_predictions(
+            tmp_path / f"{name}.parquet", answer_rows("snli", LINES), {"parameters": 9}
+        )
     return tmp_path
 
 

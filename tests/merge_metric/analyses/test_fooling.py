@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run
+from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
-from helpers.sensitivity_data import write_answers
 
 from merge_metric.analyses.fooling import (
     Size,
@@ -295,7 +295,9 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         "mine": None,
     }
     sources = [
-        Source(name, write_answers(tmp_path / f"{name}.parquet", [{"variant_id": "x"}], metadata))
+        Source(
+            name, write_predictions(tmp_path / f"{name}.parquet", [{"variant_id": "x"}], metadata)
+        )
         for name, metadata in described.items()
     ]
     assert read_sizes(sources, {"mine": 7, "xl": 901}) == {

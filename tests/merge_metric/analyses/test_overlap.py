@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.sensitivity_data import answer_rows, sentence, write_answers, write_source
+from helpers.dataset_files import write_predictions
+from helpers.sensitivity_data import answer_rows, sentence, write_lines
 from numpy.typing import NDArray
 
 from merge_metric.analyses import overlap as overlap_module
@@ -102,7 +103,7 @@ def test_fuzzy_matches_against_the_slow_way() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A dataset folder of paraphrases, `merge-nli`."""
-    return write_source(tmp_path / "merge-nli", "snli", LINES)
+    return write_lines(tmp_path / "merge-nli", "snli", LINES)
 
 
 def pairs_by_hand() -> list[tuple[str, str]]:
@@ -197,7 +198,7 @@ def test_histograms_are_compared_bin_by_bin() -> None:
 
 def answers_of(folder: Path, name: str, lines: Sequence[str]) -> Source:
     """A model's predictions for the paraphrases."""
-    path = write_answers(folder.parent / f"{name}.parquet", answer_rows("snli", lines))
+    path = write_predictions(folder.parent / f"{name}.parquet", answer_rows("snli", lines))
     return Source(name, path)
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.analysed import answered, random_dataset, write_dataset, write_predictions
+from helpers.analysed import answered, random_dataset, write_answers, write_dataset
 
 from merge_metric.analyses import ANALYSES, analyse
 from merge_metric.analyses.registry import takers
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = answered(random_dataset(rng, seeds=12), rng, 0.5)
     write_dataset(folder / "merge-nli", rows)
     for name in ("a", "b"):
-        write_predictions(folder / f"{name}.parquet", rows)
+        write_answers(folder / f"{name}.parquet", rows)
     (folder / "my_seeds.py").write_text(MODULE)
     return folder
 

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from helpers.sensitivity_data import answer_rows, write_answers, write_source
+from helpers.dataset_files import write_predictions
+from helpers.sensitivity_data import answer_rows, write_lines
 from matplotlib.image import imread
 from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
@@ -32,9 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Replacements for all, paraphrases for each of two models, and their predictions."""
     folder = tmp_path_factory.mktemp("sensitivity")
     for source in ("snli", "anli-r1", "anli-r2"):
-        write_source(folder / "merge-nli", source, REPLACED, "noun")
+        write_lines(folder / "merge-nli", source, REPLACED, "noun")
         for model, lines in OWN.items():
-            write_source(folder / f"{model}-own", source, lines)
+            write_lines(folder / f"{model}-own", source, lines)
     for number, (model, lines) in enumerate(OWN.items(), start=1):
         metadata = {"name": model, "parameters": number * 10**6, "architecture": "BertModel"}
         rows = {
@@ -42,9 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "own": [row for s in ("snli", "anli-r1", "anli-r2") for row in answer_rows(s, lines)],
         }
         for name, own in rows.items():
-            write_answers(folder / f"{model}-{name}.parquet", own, metadata)
+            write_predictions(folder / f"{model}-{name}.parquet", own, metadata)
         bare = answer_rows("snli", lines, probabilities=False)
-        write_answers(folder / f"{model}-bare.parquet", bare)
+        write_predictions(folder / f"{model}-bare.parquet", bare)
     return folder
 
 
@@ -154,10 +155,10 @@ def test_kinds_are_read_from_one_dataset_and_file(
     analyse: Callable[..., Result], tmp_path: Path
 ) -> None:
     """The configurations of a source, by default both."""
-    folder = write_source(tmp_path / "both", "snli", REPLACED, "noun")
-    write_source(folder, "snli", OWN["a"])
+    folder = write_lines(tmp_path / "both", "snli", REPLACED, "noun")
+    write_lines(folder, "snli", OWN["a"])
     rows = [*answer_rows("snli", REPLACED, "noun"), *answer_rows("snli", OWN["a"])]
-    path = write_answers(tmp_path / "m.parquet", rows)
+    path = write_predictions(tmp_path / "m.parquet", rows)
     found = rows_of(analyse("kinds", str(path), "--dataset", str(folder), "--format", "json"))
     assert [(row["model"], row["group"], row["n_seeds"]) for row in found] == [
         ("m", "replacement", 3),
@@ -176,7 +177,7 @@ def test_accuracy_on_all_test_problems_beside_own_paraphrases(
             {**answers[0], "variant_id": f"snli:x{n}", "seed_id": f"snli:x{n}", "prediction": 2}
             for n in range(1 if model == "a" else 3)
         ]
-        tests += ["--test", f"{model}={write_answers(tmp_path / f'{model}.parquet', answers)}"]
+        tests += ["--test", f"{model}={write_predictions(tmp_path / f'{model}.parquet', answers)}"]
     more = ("--config", "snli_paraphrases", "--format", "json")
     a, b = rows_of(analyse("accuracy", *FILES, *tests, *more))
     assert (a["model"], a["n_test"], a["test_accuracy"]) == ("a", 4, 3 / 4)

@@ -9,7 +9,8 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.problem_folder import Problem, many_problems, problem_row, write_folder, write_rows
+from helpers.dataset_files import write_rows
+from helpers.problem_folder import Problem, many_problems, problem_row, write_folder
 
 from merge_dataset.register import register_dataset
 from merge_metric.predict.problems import (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from helpers.browser import chromium
-from helpers.report_data import EVIL, Problems, problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import EVIL, Problems, problems
 from selenium.webdriver import Chrome
 
 from merge_metric.report.evidence import Evidence, gather_evidence

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from helpers.browser import console_errors, outside, requests
-from helpers.report_data import EVIL, problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import EVIL, problems
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.browser import console_errors, outside, requests
-from helpers.report_data import EVIL, Problems, paraphrased, problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import EVIL, Problems, paraphrased, problems
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_data import write_predictions
+from helpers.dataset_files import write_predictions
 from typer.testing import CliRunner
 
 from generation.cli import app

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.dataset_files import write_predictions
 from helpers.latex import PDFLATEX, compiled
-from helpers.report_data import EVIL, write_predictions
+from helpers.report_data import EVIL
 from typer.testing import CliRunner
 
 from generation.cli import app

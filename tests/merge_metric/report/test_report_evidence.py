@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_data import problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import problems
 
 from merge_metric.report.evidence import Evidence, gather_evidence, joined
 from merge_metric.score import score_file

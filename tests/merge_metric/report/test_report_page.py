@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_data import EVIL, problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import EVIL, problems
 
 from merge_metric.report import write
 from merge_metric.report.evidence import Evidence, gather_evidence

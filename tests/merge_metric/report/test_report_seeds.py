@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.report_data import problems, write_predictions, write_rows
+from helpers.dataset_files import write_predictions, write_rows
+from helpers.report_data import problems
 
 from merge_dataset.schema import LABELS
 from merge_metric.report.evidence import Evidence, gather_evidence

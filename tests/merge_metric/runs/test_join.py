@@ -9,17 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.scored_folder import (
-    C,
-    E,
-    N,
-    Rows,
-    predicted,
-    problem_row,
-    without,
-    write_folder,
-    write_rows,
-)
+from helpers.dataset_files import write_rows
+from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without, write_folder
 
 from merge_metric.runs.join import Joined, cover, join
 from merge_metric.runs.predictions import validate

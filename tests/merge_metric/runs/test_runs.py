@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_data import paraphrased, problems, write_predictions
+from helpers.dataset_files import write_predictions
+from helpers.report_data import paraphrased, problems
 
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files

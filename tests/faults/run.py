@@ -1,0 +1,178 @@
+"""Try deliberate faults: does a test catch each? `make test-faults`, or `run.py WORD…` for some.
+
+Each fault is made in a copy of the tree, where the tests that concern it run until one fails:
+first those of the fast tier, then the slow ones. Libraries are imported once, and every run is
+a fork of this process. What is not caught is listed at the end, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LIST: Final = ROOT / "tests" / "faults" / "faults.toml"
+LIBRARIES: Final = (
+    "hypothesis", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.stats", "torch",
+    "transformers", "transformers.modeling_utils", "spacy", "datasets", "evaluate",
+    "sklearn.metrics", "statsmodels.stats.proportion", "matplotlib.figure", "inflect", "wordfreq", "typer.testing",
+)  # fmt: skip
+ELSEWHERE: Final = (
+    "legacy or benchmark or browser or server or distributed or ray or slurm or harness"
+)
+    "legacy or benchmark or browser or server or distributed or ray or slurm or harness"
+)
+TIERS: Final = {
+    "fast": [],
+    "slow": ["--hypothesis-profile", "full", "-m", f"(slow or hypothesis) and not ({ELSEWHERE})"],
+}
+LONGEST: Final = 900
+"""Seconds for a run of tests; a fault that makes them hang is caught too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A small change that breaks something."""
+
+    package: str
+    breaks: str
+    text: str
+    """Stands once in the modules of the package, wherever these lie."""
+    becomes: str
+    tests: tuple[str, ...]
+    """Paths of tests or modules with examples that concern it."""
+
+    def place(self, root: Path) -> Path:
+        """The module in which the text stands.
+
+        Raises:
+            ValueError: the text stands nowhere, or more than once.
+        """
+        modules = (root / self.package).rglob("*.py")
+        found = {path: path.read_text("utf-8").count(self.text) for path in modules}
+        if sum(found.values()) != 1:
+            raise ValueError(f"expected {self.text!r} once, got it {sum(found.values())} times")
+        return next(path for path, count in found.items() if count)
+
+
+def read_faults() -> list[Fault]:
+    """The list."""
+    entries = tomllib.loads(LIST.read_text("utf-8"))["fault"]
+    return [Fault(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
+
+
+@contextmanager
+def copied_tree() -> Iterator[Path]:
+    """A copy of what git knows, which processes that tests start import too."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        copy = Path(folder) / "tree"
+        for name in filter(None, names.split("\0")):
+            if (ROOT / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, copy / name)
+        yield copy
+
+
+def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
+    """Run tests in a fork of this process until one fails: its name, or None if all pass."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        status = 1
+        with suppress(BaseException):
+            said = _run_pytest(tree, tests, options)
+            os.write(writing, json.dumps(said)[-60_000:].encode())
+            status = 0
+        os._exit(status)
+    os.close(writing)
+    end = time.monotonic() + LONGEST
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        return "(the tests hang)"
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    return "(the process ends)" if not said else json.loads(said)
+
+
+def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
+    os.chdir(tree)
+    os.environ["PYTHONPATH"] = str(tree)
+    sys.path[:] = [str(tree), *(each for each in sys.path if not Path(each).is_relative_to(ROOT)
+                                or ".venv" in each)]  # fmt: skip
+    sys.dont_write_bytecode = True
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = pytest.main(
+            ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *options, *tests]
+        )
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return None
+    if found := re.search(r"^(?:FAILED|ERROR) (\S+)", said.getvalue(), flags=re.MULTILINE):
+        return found[1]
+    return said.getvalue()[-300:].strip() or f"(exit status {code})"
+
+
+def try_fault(fault: Fault, tree: Path) -> tuple[str, str] | None:
+    """The tier and the test that catches a fault, if any does."""
+    path = fault.place(tree)
+    sound = path.read_text("utf-8")
+    path.write_text(sound.replace(fault.text, fault.becomes), "utf-8")
+    try:
+        for tier, options in TIERS.items():
+            if caught := failing_test(tree, fault.tests, options):
+                return tier, caught
+    finally:
+        path.write_text(sound, "utf-8")
+    return None
+
+
+def main(words: Sequence[str]) -> int:
+    """Try all faults, or those in whose lines one of the words stands."""
+    faults = [f for f in read_faults() if not words or any(w in repr(f) for w in words)]
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
+    for library in LIBRARIES:
+        with suppress(ImportError):
+            importlib.import_module(library)
+    caught = dict.fromkeys(TIERS, 0)
+    missed: list[Fault] = []
+    with copied_tree() as tree:
+        for tests in dict.fromkeys(fault.tests for fault in faults):
+            if broken := failing_test(tree, tests, TIERS["fast"]):
+                print(f"without any fault {broken} fails", flush=True)
+                return 2
+        for fault in faults:
+            found = try_fault(fault, tree)
+            if found:
+                caught[found[0]] += 1
+            else:
+                missed.append(fault)
+            print(f"{fault.breaks}: {' '.join(found) if found else 'MISSED'}", flush=True)
+    by_tier = ", ".join(f"{count} {tier}" for tier, count in caught.items())
+    print(f"{len(faults)} faults: {by_tier}, {len(missed)} missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
