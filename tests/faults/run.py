@@ -31,11 +31,10 @@ LIST: Final = ROOT / "tests" / "faults" / "faults.toml"
 LIBRARIES: Final = (
     "hypothesis", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.stats", "torch",
     "transformers", "transformers.modeling_utils", "spacy", "datasets", "evaluate",
-    "sklearn.metrics", "statsmodels.stats.proportion", "matplotlib.figure", "inflect", "wordfreq", "typer.testing",
+    "sklearn.metrics", "statsmodels.stats.proportion", "matplotlib.figure", "inflect",
+    "wordfreq", "typer.testing",
 )  # fmt: skip
 ELSEWHERE: Final = (
-    "legacy or benchmark or browser or server or distributed or ray or slurm or harness"
-)
     "legacy or benchmark or browser or server or distributed or ray or slurm or harness"
 )
 TIERS: Final = {

@@ -18,8 +18,8 @@ from helpers.analysed import (
     answered,
     random_dataset,
     signals_of,
+    write_answers,
     write_dataset,
-    write_predictions,
 )
 from helpers.metric_oracle import Row
 from scipy.stats import rankdata, spearmanr
@@ -189,7 +189,7 @@ def folder(
     folder = tmp_path_factory.mktemp("signals")
     write_dataset(folder / "merge-nli", models["a"])
     for name, rows in models.items():
-        write_predictions(folder / f"{name}.parquet", rows)
+        write_answers(folder / f"{name}.parquet", rows)
     with (folder / "scores.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(("annotator", "variant_id", "fluency", "reasoning", "comment"))
