@@ -241,9 +241,10 @@ def test_public_names_are_there(package: str) -> None:
     """A package offers what `__all__` lists; each name is imported on first use."""
     module = import_module(package)
     assert len(module.__all__) > 2
-    assert sorted(module.__all__) == list(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)  # ruff keeps their order
     for name in module.__all__:
-        assert callable(getattr(module, name)), name
+        value = getattr(module, name)
+        assert callable(value) or name.isupper(), name
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'other'"):
         _ = module.other
 

@@ -1,1 +1,4 @@
-"""The dataset card."""
+"""The dataset card, README.md: a pure function of the folder's files.
+
+`render.render` puts it together from `text`, `statistics` and `licences`.
+"""

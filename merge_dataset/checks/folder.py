@@ -16,7 +16,7 @@ from merge_dataset.card.render import (
     statistics_block,
 )
 from merge_dataset.card.statistics import compute_statistics
-from merge_dataset.checks.registry import Finding, Stage, folder_check
+from merge_dataset.checks.registry import Finding, Stage, check
 from merge_dataset.layout import (
     CARD,
     PROVENANCE,
@@ -37,7 +37,7 @@ from merge_dataset.schema import (
 )
 
 
-@folder_check(
+@check(
     "collections",
     looks_at="whether each collection has a description of its kind, and a file for each split",
     stage=Stage.STRUCTURE,
@@ -65,7 +65,7 @@ def check_collections(folder: Path) -> Iterator[Finding]:
                     yield Finding(collection, expected, f"none for {split}")
 
 
-@folder_check(
+@check(
     "columns",
     looks_at="whether each Parquet file has the columns of the contract, for its problems' format",
     stage=Stage.STRUCTURE,
@@ -113,7 +113,7 @@ def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> 
         yield Finding(file, expected, problem_format.described)
 
 
-@folder_check(
+@check(
     "strays",
     looks_at="leftovers of an interrupted export, and files that belong to no configuration",
     stage=Stage.ALWAYS,
@@ -132,10 +132,9 @@ def check_strays(folder: Path) -> Iterator[Finding]:
         yield Finding(file, "every Parquet file to belong to a configuration", "one of none")
 
 
-@folder_check(
+@check(
     "card",
     looks_at="whether the card's YAML and statistics are those of the data",
-    stage=Stage.CONTENTS,
 )
 def check_card(folder: Path) -> Iterator[Finding]:
     """Find what the card says otherwise than the data."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.checks.registry import Finding, collection_check
+from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
     duplicates,
     seeds_findings,
@@ -27,7 +27,7 @@ _SHARED: Final = ("premise", "hypothesis", "label")
 """Columns in which the same seed is the same in both collections of its source."""
 
 
-@collection_check(
+@check(
     "paraphrases",
     looks_at="ids, values, labels, and that nothing but the hypothesis differs from the seed",
     kind=PARAPHRASES,

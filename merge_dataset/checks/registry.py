@@ -1,7 +1,7 @@
 """Findings, and the registry of checks.
 
-A check is a function with the decorator `folder_check` or `collection_check`, in a module that
-`merge_dataset.checks` names. Nothing else needs to know of it.
+A check is a function with the decorator `check`, in a module that `run` imports. Nothing else
+needs to know of it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 _EXAMPLES: Final = 3
 
@@ -38,10 +37,8 @@ class Stage(IntEnum):
     """Last, if nothing was found in the structure: rows and card."""
 
 
-FolderCheck = Callable[[Path], Iterator[Finding]]
-"""Dataset folder → findings."""
-CollectionCheck = Callable[[Path, str], Iterator[Finding]]
-"""Dataset folder, and name of a collection in it → findings."""
+Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])
+"""Dataset folder → findings; of a check with a kind, folder and name of a collection → findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +50,21 @@ class Check:
     """In a sentence."""
     stage: Stage
     kind: str | None
-    """The kind of collections that it looks at; None where it looks at the whole folder."""
+    """The kind of collections whose rows it looks at, one at a time; None: the whole folder."""
     find: Callable[..., Iterator[Finding]]
-    """`FolderCheck`, or with a kind `CollectionCheck`."""
 
 
 CHECKS: Final[dict[str, Check]] = {}
 """Checks by name, in the order in which they registered."""
 
 
-def folder_check(name: str, *, looks_at: str, stage: Stage) -> Callable[[FolderCheck], FolderCheck]:
-    """Register a check of a whole dataset folder."""
+def check(
+    name: str, *, looks_at: str, stage: Stage = Stage.CONTENTS, kind: str | None = None
+) -> Callable[[Find], Find]:
+    """Register a check; see `Check`."""
 
-    def register(find: FolderCheck) -> FolderCheck:
-        CHECKS[name] = Check(name, looks_at, stage, None, find)
-        return find
-
-    return register
-
-
-def collection_check(
-    name: str, *, looks_at: str, kind: str
-) -> Callable[[CollectionCheck], CollectionCheck]:
-    """Register a check of the rows of each collection of a kind, whose columns are right."""
-
-    def register(find: CollectionCheck) -> CollectionCheck:
-        CHECKS[name] = Check(name, looks_at, Stage.CONTENTS, kind, find)
+    def register(find: Find) -> Find:
+        CHECKS[name] = Check(name, looks_at, stage, kind, find)
         return find
 
     return register

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset import provenance
-from merge_dataset.checks.registry import Finding, collection_check
+from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
     duplicates,
     filled_in_variants,
@@ -33,7 +33,7 @@ from merge_dataset.schema import (
 )
 
 
-@collection_check(
+@check(
     "replacements",
     looks_at="ids, values, labels, and that each substitution can be undone",
     kind=provenance.REPLACEMENTS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_dataset.checks import registry, run
-from merge_dataset.checks.registry import CHECKS, Finding, Stage, folder_check
+from merge_dataset.checks.registry import CHECKS, Finding, check
 from merge_dataset.layout import CARD
 
 ROOT = Path(__file__).parents[3]
@@ -27,12 +27,11 @@ def test_every_check_says_what_it_looks_at() -> None:
 def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As CONTRIBUTING has it: a function with a decorator runs with the others."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(@folder_check.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n(@check.*?)```", text, re.DOTALL)
     mine = dict(CHECKS)
     monkeypatch.setattr(registry, "CHECKS", mine)
     monkeypatch.setattr(run, "CHECKS", mine)
-    names = {"CARD": CARD, "Finding": Finding, "Iterator": Iterator, "Path": Path,
-             "Stage": Stage, "folder_check": folder_check}  # fmt: skip
+    names = {"CARD": CARD, "Finding": Finding, "Iterator": Iterator, "Path": Path, "check": check}
     exec(code, names)
     assert run.check_dataset(dataset) == []
     card = dataset / CARD
