@@ -263,7 +263,7 @@ def build(
 
 
 def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:
-    """What `merge-nli signals` left.
+    """Find the output of `merge-nli signals`.
 
     Raises:
         ValueError: a filter wants it, and there is nothing; or it is of other problems.
@@ -300,7 +300,7 @@ def _overlaid(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]
 def _candidates(
     base: RunFolder, out: RunFolder, config: Config, suggested: Mapping[str, Any]
 ) -> Iterator[dict[str, Candidates]]:
-    """What the stores say about the run's questions, on disk for as long as it is needed."""
+    """Write the candidates of the run's questions to disk, for as long as they are needed."""
     questions, folder = Questions(base.questions), out.path / ".candidates"
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -319,7 +319,7 @@ def _candidates(
 
 @dataclass(slots=True)
 class _Total:
-    """What a build comes to over all blocks."""
+    """Counts of a build over all blocks."""
 
     funnel: Funnel = field(default_factory=Funnel)
     changes: Counter[Fate] = field(default_factory=Counter)
@@ -392,7 +392,7 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
 def _used_mlms(
     records: Sequence[Mapping[str, Any]], without: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """What `suggest` says of the masked LMs that a build uses.
+    """Return the records of `suggest` about the masked LMs that a build uses.
 
     Raises:
         ValueError: there is none that is to be left out, or no other.

@@ -15,7 +15,7 @@ _BITS: Final = 32
 
 
 def pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[n] One key for two numbers, ordered by the first, then by the second.
+    """Return [n] one key for two numbers, ordered by the first, then by the second.
 
     >>> split(pairs(np.array([3, 1]), np.array([4, 5])))
     (array([3, 1]), array([4, 5]))
@@ -25,12 +25,12 @@ def pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int
 
 
 def split(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The inverse of `pairs`."""
+    """Take keys of `pairs` apart."""
     return keys >> _BITS, keys & ((1 << _BITS) - 1)
 
 
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[n + 1] Where rows of these sizes begin, laid end to end.
+    """Return [n + 1] where rows of these sizes begin, laid end to end.
 
     >>> starts_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
@@ -41,7 +41,7 @@ def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[sizes.sum()] `start, start + 1, …` for each start, as many as its size says.
+    """Return [sizes.sum()] `start, start + 1, …` for each start, as many as its size says.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -53,7 +53,7 @@ def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.in
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
-    """[n] The same number for rows that agree in some columns.
+    """Return [n] group numbers, the same for rows that agree in some columns.
 
     >>> groups_of(pa.table({"a": ["x", "y", "x"], "b": ["s", "s", "s"]}), ("a", "b")).tolist()
     [0, 1, 0]
@@ -66,7 +66,7 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def lists_of(names: pa.Array, members: NDArray[np.bool_]) -> pa.ListArray:
-    """[n] For each row the names of its members, in order.
+    """Return [n] for each row the names of its members, in order.
 
     Args:
         names: [m]

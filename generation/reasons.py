@@ -26,7 +26,7 @@ class RejectionReason(StrEnum):
     step: str
     """The step that gives the reason."""
     sentence: str
-    """What is true of what is dropped."""
+    """The reason in words, true of whatever is dropped."""
     number: int
     """Place in the list, from 0, for columns of reasons."""
 
@@ -44,7 +44,7 @@ class RejectionReason(StrEnum):
 
 
 class Reason(RejectionReason):
-    """Why suggestions, words and problems yield no variants, in the order of the steps."""
+    """Reasons for suggestions, words and problems to yield no variants, in the order of steps."""
 
     UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
     NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"

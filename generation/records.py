@@ -34,12 +34,12 @@ class Seed:
 
     @property
     def premise(self) -> str:
-        """Of an NLI problem."""
+        """The first text, the premise of an NLI problem."""
         return self.texts[0]
 
     @property
     def hypothesis(self) -> str:
-        """Of an NLI problem."""
+        """The second text, the hypothesis of an NLI problem."""
         return self.texts[1]
 
 
@@ -95,7 +95,7 @@ class MaskedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a masked LM says about n queries; row i answers query i.
+    """A masked LM's answers to n queries; row i answers query i.
 
     `k` is the number of suggestions, at most the size of the model's output. Where words may
     have up to m > 1 pieces, a word is m ids, the last ones −1 if it has fewer, and takes a
@@ -118,7 +118,7 @@ class Scores:
 
     @classmethod
     def empty(cls, n: int, k: int, *, max_pieces: int = 1) -> Self:
-        """Room for `n` queries, all of them marked as not in the vocabulary."""
+        """Make room for `n` queries, all of them marked as not in the vocabulary."""
         nan = np.float32(np.nan)
         word = (max_pieces,) if max_pieces > 1 else ()
         return cls(
@@ -138,7 +138,7 @@ class Scores:
 
     @classmethod
     def concatenate(cls, pieces: Sequence[Self]) -> Self:
-        """All rows, one after the other."""
+        """Join pieces, all rows one after the other."""
         return cls(
             **{
                 field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
@@ -147,7 +147,7 @@ class Scores:
         )
 
     def take(self, rows: Sequence[int] | slice) -> Self:
-        """Some of the rows, in the order given."""
+        """Select rows, in the order given."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
         return type(self)(**columns)
 
@@ -162,7 +162,7 @@ class Exclusion:
     word_class: str | None
     reason: str
     replacements: int | None = None
-    """How many replacements it had, where that decided."""
+    """Number of its replacements, where that decided."""
 
 
 _NAMES = pa.list_(pa.string())
@@ -182,7 +182,7 @@ EXCLUSIONS = pa.schema(
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Columns of `problems.parquet`."""
+    """Return the columns of `problems.parquet`."""
     columns = [
         ("seed_id", pa.string()),
         ("source", pa.string()),
@@ -194,7 +194,7 @@ def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
 
 
 def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Columns of `replacements.parquet`."""
+    """Return the columns of `replacements.parquet`."""
     of_variants = arrow_schema(problem_format)
     columns = [
         ("seed_id", pa.string()),
@@ -210,7 +210,7 @@ def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
 
 
 def problem_table(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
-    """One row per problem, in the order given."""
+    """Return one row per problem, in the order given."""
     rows = list(seeds)
     columns = {
         name: [getattr(row, name) for row in rows]
@@ -220,7 +220,7 @@ def problem_table(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) ->
 
 
 def seeds_in(problems: pa.Table) -> list[Seed]:
-    """The inverse of `problem_table`."""
+    """Read seeds from a table of `problem_table`."""
     fields = format_of(problems.schema).fields
     return [
         Seed(
@@ -233,14 +233,14 @@ def seeds_in(problems: pa.Table) -> list[Seed]:
 
 
 def sorted_replacements(table: pa.Table) -> pa.Table:
-    """Replacements in one piece, sorted by seed, class, word and replacement."""
+    """Sort replacements by seed, class, word and replacement, in one piece."""
     order = [(name, "ascending") for name in REPLACEMENT_KEY]
     # One chunk per column, as the bytes of a Parquet file depend on the chunks.
     return table.sort_by(order).combine_chunks()
 
 
 def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:
-    """One row per exclusion, sorted by seed, class and word."""
+    """Return one row per exclusion, sorted by seed, class and word."""
     ordered = sorted(
         exclusions, key=lambda e: (e.seed_id, e.word_class or "", e.word or "", e.reason)
     )

@@ -1,4 +1,4 @@
-"""What a run made, and what one build has that another has not, for people and for programs.
+"""The summary of a run, and two builds compared, for people and for programs.
 
 To see what a setting, an option or a masked LM changes: build with and without, then compare.
 """

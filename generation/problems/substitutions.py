@@ -69,11 +69,11 @@ class Substitutions:
     """[n] Number of the form that is put there."""
 
     def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Substitutions:
-        """Some of them, by number or by mask."""
+        """Select substitutions, by number or by mask."""
         return Substitutions(self.places, self.forms, self.place[which], self.form[which])
 
     def compact(self) -> Substitutions:
-        """The same without the places in which nothing is put."""
+        """Drop the places in which nothing is put."""
         used, place = np.unique(self.place, return_inverse=True)
         places = [self.places[number] for number in used.tolist()]
         return Substitutions(places, self.forms, place, self.form)
@@ -86,7 +86,7 @@ class Substitutions:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The chunks of some places."""
+    """Chunks of some places."""
 
     bounds: list[list[tuple[int, int]]]
     """[places] Half-open ranges of tokens, in order."""
@@ -98,7 +98,7 @@ class Chunks:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Chunks:
-        """Find them."""
+        """Find the chunks around the positions of places."""
         bounds = [_bounds(place) for place in places]
         numbers: dict[Pattern, int] = {}
         pattern = [
@@ -112,7 +112,7 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the tokeniser makes of chunks with words in them."""
+    """Chunks with words in them, tokenised."""
 
     starts: NDArray[np.int64]
     """[n + 1] Where each substitution's chunks begin in `outcome`."""
@@ -143,7 +143,7 @@ class Filled:
         return cls(starts_of(sizes), outcome, words, [space for (_, space), _ in filled])
 
     def take(self, which: NDArray[np.bool_]) -> Filled:
-        """Those of some of the substitutions."""
+        """Select the chunks of some of the substitutions."""
         sizes = np.diff(self.starts)[which]
         outcome = self.outcome[ranges(self.starts[:-1][which], sizes)]
         return Filled(starts_of(sizes), outcome, self.words, self.space_after)
@@ -159,7 +159,7 @@ class Filled:
 
 
 def spaces_after(sentence: Sentence) -> tuple[bool, ...]:
-    """Whether a space follows each token."""
+    """Return for each token whether a space follows."""
     starts = [token.start for token in sentence.tokens[1:]] + [len(sentence.text)]
     return tuple(t.span[1] < start for t, start in zip(sentence.tokens, starts, strict=True))
 
@@ -176,7 +176,7 @@ def _fill(
 
 
 def _bounds(place: Place) -> list[tuple[int, int]]:
-    """Ranges of tokens around the positions with no white space between them."""
+    """Return ranges of tokens around the positions with no white space between them."""
     tokens = place.sentence.tokens
     bounds: list[tuple[int, int]] = []
     for position in place.positions:
@@ -225,7 +225,7 @@ class Windows:
         sentence_ids: Callable[[Place], NDArray[np.int32]],
         half_width: int,
     ) -> Windows:
-        """Cut them out.
+        """Cut the windows out.
 
         Args:
             places: Where words are put.
@@ -256,7 +256,7 @@ class Windows:
         filled: Filled,
         token_id: Callable[[TokenKey], int],
     ) -> NDArray[np.int32]:
-        """[Σ positions, width] The windows with words put in.
+        """Return the [Σ positions, width] windows with words put in.
 
         Args:
             substitutions: What is put where; all of them sound.
@@ -275,7 +275,7 @@ class Windows:
 
 
 def _cells(start: int, width: int, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """The cells of the window of tokens that begins at `start`."""
+    """Return the cells of the window of tokens that begins at `start`."""
     return [
         (i - start, chunk, i - first)
         for chunk, (first, last) in enumerate(bounds)
@@ -286,7 +286,7 @@ def _cells(start: int, width: int, bounds: Sequence[tuple[int, int]]) -> list[tu
 def _ids_of(
     filled: Filled, token_id: Callable[[TokenKey], int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Ids of the tokens of all outcomes, laid end to end, and where each begins."""
+    """Return ids of the tokens of all outcomes, laid end to end, and where each begins."""
     ids: list[int] = []
     sizes: list[int] = []
     for words, space in zip(filled.words, filled.space_after, strict=True):

@@ -17,14 +17,14 @@ _AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
 _VOWELS: Final = frozenset("aeiouy")
 
 _LETTERS_SPELLED: Final = 3
-"""What has so many letters, all capitals, is taken for an abbreviation ("FBI", not "SKY")."""
+"""At most so many letters, all capitals, are taken for an abbreviation ("FBI", not "SKY")."""
 
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
-"""What the rule gets wrong: abbreviations that could be read as a word, a word cut short."""
+"""Words that the rule gets wrong: abbreviations that read as a word, a word cut short."""
 
 
 def article_before(text: str, start: int) -> Span | None:
-    """Where "a" or "an" stands directly before a word, with nothing but white space between.
+    """Find "a" or "an" directly before a word, with nothing but white space between.
 
     Args:
         text: A sentence.
@@ -39,7 +39,7 @@ def article_before(text: str, start: int) -> Span | None:
 
 
 def article_position(sentence: Sentence, position: int) -> int | None:
-    """The number of the token that is the "a" or "an" directly before another; None without one.
+    """Return the number of the token "a" or "an" directly before another; None without one.
 
     It is tagged as an article, which the A of "vitamin A tablets" is not.
 
@@ -56,7 +56,7 @@ def article_position(sentence: Sentence, position: int) -> int | None:
 
 @lru_cache(maxsize=100_000)
 def fitting_article(word: str) -> str:
-    """The article of a word, as far as spelling tells how it sounds: the rule of `inflect`.
+    """Return the article of a word, as far as spelling tells its sound: the rule of `inflect`.
 
     The rule reads capitals as an abbreviation, letter by letter, which words are not that stand
     in capitals for emphasis. Those are longer, and have vowels.

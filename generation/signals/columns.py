@@ -49,7 +49,7 @@ AGREEMENT: Final = ("number_changed", "tense_changed", "article_fits")
 """Columns that say whether a replacement agrees with its surroundings as the original did."""
 
 PLL_CHANGE: Final = "_pll_change"
-"""What the columns of pseudo-log-likelihoods end in."""
+"""Ending of the names of columns with changes of pseudo-log-likelihood."""
 
 
 def forms_changed(
@@ -59,7 +59,7 @@ def forms_changed(
     occurrence: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """[n, 2] Whether the number of a noun, the form of a verb changes at any occurrence.
+    """Return [n, 2] whether a noun's number, a verb's form changes at any occurrence.
 
     Args:
         before: Penn tags of all occurrences of originals.
@@ -88,7 +88,7 @@ def forms_changed(
 
 
 def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
-    """For each place the articles, "a" or "an", that stand right before the word there."""
+    """Return for each place the articles, "a" or "an", right before the word there."""
     return [
         frozenset(
             place.sentence.tokens[article].text.lower()
@@ -102,7 +102,7 @@ def articles_of(places: Sequence[Place]) -> list[frozenset[str]]:
 def answers_about_articles(
     articles: Sequence[frozenset[str]], places: NDArray[np.int64], texts: Sequence[str]
 ) -> NDArray[np.int64]:
-    """[n] Whether every article before a replacement is the one that it wants.
+    """Return [n] whether every article before a replacement is the one that it wants.
 
     Args:
         articles: Of `articles_of`.
@@ -122,12 +122,12 @@ def answers_about_articles(
 
 
 def answers_of(values: NDArray[np.int64]) -> pa.BooleanArray:
-    """`YES`, `NO` and `UNKNOWN` as true, false and null."""
+    """Return `YES`, `NO` and `UNKNOWN` as true, false and null."""
     return pa.array(values == YES, mask=values == UNKNOWN)
 
 
 def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """log10 of each word's occurrences in a billion words of English; 0 for unknown words."""
+    """Return log10 of words' occurrences in a billion words of English; 0 for unknown words."""
     column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     encoded = column.dictionary_encode()
     values = [zipf_frequency(text) for text in encoded.dictionary.to_pylist()]
@@ -136,7 +136,7 @@ def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=200_000)
 def zipf_frequency(text: str) -> float:
-    """The same of one replacement; of several words it is that of the rarest."""
+    """Return the frequency of one replacement, of several words that of the rarest."""
     from wordfreq import zipf_frequency
 
     return min(zipf_frequency(word, "en") for word in text.split())
@@ -208,24 +208,24 @@ def _pll_changes_in(replacements: pa.Table) -> list[str]:
 
 
 def signal_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Its columns: a replacement's key, and for each text the change in nats."""
+    """Return the columns of `signals.parquet`: keys, and for each text the change in nats."""
     keys = [(name, pa.string()) for name in REPLACEMENT_KEY]
     return pa.schema([*keys, *((name, pa.float32()) for name in problem_format.pll_changes)])
 
 
 @dataclass(frozen=True, slots=True)
 class PllChanges:
-    """The changes of pseudo-log-likelihood that are there. Can be sent to other processes."""
+    """Changes of pseudo-log-likelihood in a file. Can be sent to other processes."""
 
     path: Path
     made_by: dict[str, Any]
     """The model and how it was asked, for the manifest."""
     cure: str
-    """What to do where some are missing."""
+    """Commands to run where some are missing."""
 
     @classmethod
     def of(cls, build: RunFolder, base: RunFolder) -> Self | None:
-        """Those for a build, else those for the run it belongs to; None where there are none.
+        """Open those of a build, else those of the run it belongs to; None where there are none.
 
         Raises:
             ValueError: they are of other problems than the run's.
@@ -243,7 +243,7 @@ class PllChanges:
         return None
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
-        """Replacements with the changes; null where there are none.
+        """Join the changes to replacements; null where there are none.
 
         Args:
             replacements: Of some seeds.
@@ -273,7 +273,7 @@ class PllChanges:
 
 
 def cure(build: RunFolder, base: RunFolder) -> str:
-    """How to find out the changes of all replacements of a build, for a limit on them.
+    """Say which commands find the changes of all replacements of a build, for a limit on them.
 
     Args:
         build: The folder of the build.

@@ -46,7 +46,7 @@ _IDS_AT_ONCE_ACCELERATOR: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Likelihoods:
-    """Of n sentences."""
+    """Pseudo-log-likelihoods of n sentences."""
 
     pll: NDArray[np.float64]
     """[n] In nats."""
@@ -54,7 +54,7 @@ class Likelihoods:
     """[n] Whether tokens were scored within windows, as the sentence is too long for the model."""
 
     def take(self, rows: slice) -> Likelihoods:
-        """Some of them."""
+        """Select some of the sentences."""
         return Likelihoods(self.pll[rows], self.windowed[rows])
 
 
@@ -97,7 +97,7 @@ def pseudo_log_likelihoods(
 def _masked(
     sentence: str, encoding: Any, mlm: MaskedLM
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """For each token: ids with it and the rest of its word masked, its place, and the token."""
+    """Yield for each token ids with it and the rest of its word masked, its place, and itself."""
     ends = word_ends(sentence, encoding)
     for i, token in enumerate(encoding.ids):
         if encoding.special_tokens_mask[i]:
@@ -109,7 +109,7 @@ def _masked(
 
 
 def word_ends(sentence: str, encoding: Any) -> list[int]:
-    """For each token the place after the last token of its word.
+    """Return for each token the place after the last token of its word.
 
     Words are those of the tokenizer, cut where letters and digits meet other marks, as some
     tokenizers only split at white space ("air."). Special tokens stand alone.
@@ -135,7 +135,7 @@ def _is_word(text: str) -> bool:
 
 
 def _groups(lengths: Sequence[int], at_once: int) -> Iterator[list[int]]:
-    """Numbers of sentences by length, so many at a time that their inputs fit into memory."""
+    """Yield numbers of sentences by length, as many at a time as fit into memory."""
     group: list[int] = []
     size = 0
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):

@@ -64,7 +64,7 @@ class BlockResult:
     variants: pa.Table
     funnel: Funnel
     changes: Counter[Fate]
-    """What became of whatever edits more than one word."""
+    """Fates of whatever edits more than one word."""
     eligible: dict[str, int]
     """Word class → seeds."""
     tagger: str
@@ -73,7 +73,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class Builder:
-    """All that a block needs beside its problems. Can be sent to other processes."""
+    """Everything that a block needs beside its problems. Can be sent to other processes."""
 
     problems: Path
     candidates: Mapping[str, Candidates]

@@ -43,7 +43,7 @@ _WORDS: Final = "words.json"
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """What the cheap filters leave of the suggestions at n occurrences.
+    """Suggestions at n occurrences that the cheap filters leave.
 
     Row i's survivors lie at `starts[i]:starts[i + 1]`, most probable first.
     """
@@ -113,11 +113,11 @@ class Candidates:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """What the tokens read as, and the words of several pieces after them."""
+        """The vocabulary, and the words of several pieces after its tokens."""
         return self.store.vocabulary().with_words(read_json(self.folder / _WORDS))
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        """The candidates at some occurrences, in their order.
+        """Return the candidates at some occurrences, in their order.
 
         Raises:
             ValueError: some are none of the run's questions.
@@ -189,7 +189,7 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
 
 
 def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
-    """Each word of several pieces as one number past the vocabulary's, and what these read as.
+    """Number each word of several pieces past the vocabulary's tokens, and add what they read as.
 
     Args:
         scores: Where no word may have several, they stay as they are.
@@ -215,14 +215,14 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
 
 
 def _no_text(vocabulary: Vocabulary) -> int:
-    """An id that stands for no text."""
+    """Return an id that stands for no text."""
     return int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
 
 
 def _renumbered(
     tokens: NDArray[np.int32], known: Vocabulary, size: int, words: dict[str, int]
 ) -> NDArray[np.int32]:
-    """Words of several pieces by numbers that are theirs in all shards.
+    """Give words of several pieces numbers that are theirs in all shards.
 
     Only what the filters leave is numbered, a small part of the words in a store.
 
@@ -246,7 +246,7 @@ def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
 
 
 def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32]:
-    """Ids past the tokenizer's vocabulary (padding of the output layer) → a special id."""
+    """Replace ids past the tokenizer's vocabulary (padding of the output layer) by a special id."""
     special = int(np.flatnonzero(vocabulary.kinds == 0)[0])
     return np.where((tokens >= 0) & (tokens < len(vocabulary.texts)), tokens, special)
 
@@ -254,7 +254,7 @@ def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.in
 def _first_of_each_word(
     tokens: NDArray[np.int32], alive: NDArray[np.bool_], vocabulary: Vocabulary
 ) -> NDArray[np.bool_]:
-    """Of the living suggestions in a row that differ in case alone, the first."""
+    """Keep the first of the living suggestions in a row that differ in case alone."""
     words = vocabulary.word_numbers[_bounded(tokens, vocabulary)].astype(np.int64)
     rows = np.arange(len(tokens))[:, None]
     keys = (rows * (len(vocabulary.texts) + 1) + words)[alive]

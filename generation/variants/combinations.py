@@ -45,14 +45,14 @@ _DIGEST_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Combinations:
-    """All ways to take one member each of k of some sets."""
+    """The ways to take one member each of k of some sets."""
 
     sizes: Sequence[int]
     k: int
 
     @property
     def total(self) -> int:
-        """How many there are: the k-th elementary symmetric polynomial of the sizes.
+        """Their number: the k-th elementary symmetric polynomial of the sizes.
 
         >>> Combinations((2, 3, 4), 2).total  # 2·3 + 2·4 + 3·4
         26

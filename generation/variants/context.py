@@ -25,10 +25,10 @@ class ContextTagger(Protocol):
         """Penn tags by number."""
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Tags in context, as `Tagger.tags_after` has them."""
+        """Tag in context, as `Tagger.tags_after` does."""
 
     def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
-        """Whether the tokenisation stays, as `Tagger.keeps_tokens` has it."""
+        """Tell whether the tokenisation stays, as `Tagger.keeps_tokens` does."""
 
 
 def comparable(tag: str, *, tag_match: str) -> str:

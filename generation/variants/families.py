@@ -26,7 +26,7 @@ _NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 
 
 def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
-    """Other forms of a word in its problem: of the same class, and with a lemma in common.
+    """Find other forms of a word in its problem: of the same class, with a lemma in common.
 
     A form of another class is none: not the noun "sleep", nor "sleeping" where it is tagged as
     a noun ("a sleeping bag"). "Boy" and "boy" are two forms.
@@ -58,7 +58,7 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
 
 
 def is_in_compound(sentence: Sentence, position: int) -> bool:
-    """Whether a noun is the first part of a nominal compound: whether a noun comes next.
+    """Tell whether a noun is the first part of a nominal compound: whether a noun comes next.
 
     What it means there need not be what it means elsewhere: "leaf blowers" may be "air blowers",
     but leaves are no airs. This is what the paper warns of.
@@ -68,7 +68,7 @@ def is_in_compound(sentence: Sentence, position: int) -> bool:
 
 
 def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
-    """Whether a verb is a form of "be", "have" or "do".
+    """Tell whether a verb is a form of "be", "have" or "do".
 
     These help other verbs, which what a masked LM puts for one form of them cannot do in the
     others: "is waiting" is not "looks waiting" where he "was tall" and now "looked tall".
@@ -79,7 +79,7 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
 
 
 def inflected(word: str, tag: str, wanted: str) -> str | None:
-    """The form of a lower-case word that has another Penn tag.
+    """Return the form of a lower-case word that has another Penn tag.
 
     Only forms in lemminflect's dictionary: its rules would make "beautifuler". Where a form has
     several spellings, the first. Of "be" none, as number and person decide between them. Where
@@ -111,9 +111,9 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
 
 @lru_cache(maxsize=100_000)
 def lemmas(word: str, tag: str) -> tuple[str, ...]:
-    """The lemmas that a lower-case word can have with a Penn tag, the likeliest first.
+    """Return the lemmas of a lower-case word with a Penn tag, the likeliest first.
 
-    Of a tag outside the four classes the word itself.
+    With a tag outside the four classes it is the word itself.
     """
     upos = _UPOS.get(coarse_class(tag))
     if upos is None:

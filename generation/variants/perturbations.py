@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORD, FAMILY, ARTICLE = range(3)
-"""What an edit is of: the shared word itself, another form of it, the article before one."""
+"""Parts of a perturbation: the shared word itself, other forms of it, articles before these."""
 
 FURTHER_EDITS: Final = "further_edits"
 """The column of edits besides those of the word; it is not written."""
@@ -43,7 +43,7 @@ Key = tuple[str, str, str, str]
 """Seed, class, word, replacement."""
 
 TextEdits = tuple[Sequence[Span], str | Sequence[str]]
-"""What changes in a text, as `rows.substitute` takes it."""
+"""Spans of a text and the words to put there, as `rows.substitute` takes them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +57,7 @@ class Edit:
     position: int
     """Number of the token."""
     word: str
-    """What stands there afterwards."""
+    """The word that stands there afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Perturbation:
 
     @property
     def is_more(self) -> bool:
-        """Whether more than one word changes."""
+        """True where more than one word changes."""
         return len(self.pairs()) > 1
 
     def pairs(self) -> list[tuple[str, str]]:

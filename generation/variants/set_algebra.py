@@ -36,7 +36,7 @@ class Sides:
     text: NDArray[np.int64]
     """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
     texts: int
-    """How many a problem has."""
+    """Number of texts of a problem."""
 
     @property
     def table(self) -> NDArray[np.int64]:
@@ -61,7 +61,7 @@ class Occurrences:
     places: list[Place]
     """[sides] Where the word stands."""
     sides: Sides
-    """Which sides there are."""
+    """The sides of the words."""
     queries: list[MaskedQuery]
     """[occurrences] What the masked LMs were asked."""
     problem_words: NDArray[np.int64]
@@ -229,7 +229,7 @@ def over_sentences(
 
     Args:
         keys: [n] Of (side, word), sorted, each once.
-        sides: What sides there are.
+        sides: The sides of the words.
         combine: `intersection`, or `union` for the ablation p ∪ h (D13).
 
     Returns:

@@ -29,7 +29,8 @@ from generation.reasons import KEPT, Reason
 from generation.records import MaskedQuery, Seed, Sentence, Token
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors
-from generation.variants.rows import edits_of, seed_rows, variant_rows, word_spans
+from generation.variants.perturbations import text_edits_of
+from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.set_algebra import Sides, over_sentences
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
@@ -218,8 +219,7 @@ def test_rows_of_a_variant() -> None:
     texts = [CONTEXT, QUESTION, ANSWER]
     seed = Seed(seed_id="r:1", source="r", texts=tuple(t.text for t in texts), label="right")
     (word,) = shared_words(texts, word_classes=("noun",), sharing=(0, 1))
-    spans = {("r:1", "dog"): word_spans(texts, word)}
-    assert spans["r:1", "dog"] == [[(4, 7), (30, 33)], [(13, 16)], []]
+    problems = TaggedProblems([seed], {t.text: t for t in texts}, {"r:1": [word]})
     drawn = pa.table(
         {
             "seed_id": ["r:1"],
@@ -235,7 +235,11 @@ def test_rows_of_a_variant() -> None:
             "subsamples": [[0, 2]],
         }
     )
-    table = variant_rows(drawn, {"r:1": seed}, edits_of(drawn, spans), READING)
+    edits = text_edits_of(drawn, problems)
+    assert [[spans for spans, _ in of_texts] for of_texts in edits] == [
+        [[(4, 7), (30, 33)], [(13, 16)], []]
+    ]
+    table = variant_rows(drawn, {"r:1": seed}, edits, READING)
     assert table.schema == arrow_schema(READING)
     assert format_of(table.schema) == READING
     (row,) = table.to_pylist()
