@@ -1,18 +1,50 @@
-"""Combinations by rank, keyed orders, and walks through them."""
+"""Several words at once: ranks and walks; which combinations are valid, eligible and drawn."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, islice, product
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from helpers.reference import tag
+from helpers.replacement_tables import Replacement, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from threadpoolctl import threadpool_limits
 
-from generation.variants.combinations import Combinations, Walk, Walks, shuffled
+from generation.config import Config
+from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger
+from generation.reasons import KEPT, Reason
+from generation.records import Exclusion, Seed, sorted_replacements
+from generation.variants.adaptation import Fate, adapt, shuffle_letters
+from generation.variants.combinations import (
+    COMBINATIONS,
+    Combinations,
+    Walk,
+    Walks,
+    combined,
+    draw_several,
+    shuffled,
+)
+from generation.variants.perturbations import (
+    ARTICLE,
+    WORD,
+    Edit,
+    Perturbation,
+    in_full,
+    text_edits_of,
+)
+from generation.variants.rows import substitute
+from merge_dataset.schema import WORD_CLASSES
+
+# --- Ranks, keyed orders and walks ---
 
 
 def listed(sizes: Sequence[int], k: int) -> list[tuple[tuple[int, int], ...]]:
@@ -116,3 +148,379 @@ def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
 
     Walks(judge).finish([Walk(0, shuffled(10**30, "key"), wanted)])
     assert len(seen) == wanted
+
+
+# --- Valid combinations ---
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Iterator[Tagger]:
+    with threadpool_limits(1):
+        yield Tagger.load()
+
+
+TEXTS = ("A boy and a dog see a house.", "A dog and a boy run to the house.")
+WORDS = {
+    "boy": ("girl", "man", "owl"),
+    "dog": ("cat", "girl", "bird"),
+    "house": ("tree", "cat"),
+}
+"""Nouns that both texts share → replacements: 3·3 + 3·2 + 3·2 = 21 pairs, 18 triples."""
+
+INVALID = 2
+"""Pairs of the same word: girl and girl, cat and cat."""
+
+
+def problems_of(tagger: Tagger, *problems: tuple[str, str]) -> TaggedProblems:
+    seeds = [
+        Seed(seed_id=f"s:{n}", source="s", texts=texts, label="neutral")
+        for n, texts in enumerate(problems)
+    ]
+    return tag_problems(seeds, tagger, WORD_CLASSES)
+
+
+def found_of(words: Mapping[str, Sequence[str]], seed_id: str = "s:0", **more: Any) -> pa.Table:
+    settings: dict[str, Any] = {"premise_mlms": ("m",), "hypothesis_mlms": ("m",), "log_odds": 1.0}
+    return table_of(
+        Replacement(
+            seed_id=seed_id,
+            source="s",
+            word=word,
+            word_class="noun",
+            replacement=text,
+            **{**settings, **more},
+        )
+        for word, texts in sorted(words.items())
+        for text in sorted(texts)
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Variants in which several words are replaced."""
+
+    variants: pa.Table
+    problems: TaggedProblems
+    exclusions: list[Exclusion]
+    fates: Counter[Fate]
+
+
+def drawn(
+    tagger: Tagger,
+    problems: TaggedProblems,
+    found: pa.Table,
+    *,
+    pairs: pa.Table | None = None,
+    **options: Any,
+) -> Drawn:
+    settings = {"words_at_once": 2, "min_replacements": 1, "subsamples": 1, **options}
+    config = Config(**settings)
+    rows, reasons = adapt(problems, found, tagger, config)
+    rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+    if config.scramble:
+        rows, _ = shuffle_letters(rows, problems, config.rng_seed)
+    rows = sorted_replacements(rows)
+    variants, exclusions, fates = draw_several(rows, problems, tagger, config, pairs=pairs)
+    return Drawn(variants, problems, exclusions, fates)
+
+
+def rows_of(made: Drawn) -> list[dict[str, Any]]:
+    return list(in_full(made.variants, made.problems).to_pylist())
+
+
+def names(made: Drawn) -> set[str]:
+    return {f"{row['word']} → {row['replacement']}" for row in rows_of(made)}
+
+
+def texts_of(made: Drawn) -> list[tuple[str, ...]]:
+    """The texts of each variant."""
+    seeds = {seed.seed_id: seed for seed in made.problems.seeds}
+    every = text_edits_of(made.variants, made.problems)
+    return [
+        tuple(
+            substitute(text, *edits)[0]
+            for text, edits in zip(seeds[seed_id].texts, of_variant, strict=True)
+        )
+        for seed_id, of_variant in zip(made.variants["seed_id"].to_pylist(), every, strict=True)
+    ]
+
+
+def test_all_pairs(tagger: Tagger) -> None:
+    """Of any two words, wherever they stand; not one word in the place of both."""
+    problems = problems_of(tagger, TEXTS)
+    made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100)
+    expected = {
+        f"{first} {second} → {one} {other}"
+        for first, second in combinations(WORDS, 2)
+        for one, other in product(WORDS[first], WORDS[second])
+        if one != other
+    }
+    assert names(made) == expected
+    assert len(expected) == 21 - INVALID
+    assert made.fates == {
+        (COMBINATIONS, "noun", KEPT): 19,
+        (COMBINATIONS, "noun", Reason.SAME_WORD): INVALID,
+    }
+    by_name = dict(zip([row["replacement"] for row in rows_of(made)], texts_of(made), strict=True))
+    assert by_name["owl bird"] == (
+        "A owl and a bird see a house.",
+        "A bird and a owl run to the house.",
+    )
+
+
+def test_triples(tagger: Tagger) -> None:
+    """All three words; distinct words even where they differ in case."""
+    problems = problems_of(tagger, TEXTS)
+    made = drawn(tagger, problems, found_of(WORDS), words_at_once=3, variants_per_class=100)
+    expected = {
+        "boy dog house → " + " ".join(words)
+        for words in product(*WORDS.values())
+        if len(set(words)) == 3
+    }
+    assert names(made) == expected
+
+
+def test_with_articles_and_families(tagger: Tagger) -> None:
+    """Articles in both directions in one variant, other forms of either word."""
+    texts = ("An owl sees a dog near the dogs.", "A dog sees an owl.")
+    problems = problems_of(tagger, texts)
+    found = found_of({"owl": ("cat", "eagle"), "dog": ("ape", "fox")})
+    made = drawn(tagger, problems, found, repair_articles=True, families="inflect")
+    assert {row["replacement"]: row["word"] for row in rows_of(made)} == {
+        "cat ape apes A an An a": "owl dog dogs An a A an",
+        "cat fox foxes A a": "owl dog dogs An an",
+        "eagle ape apes an An": "owl dog dogs a A",
+        "eagle fox foxes": "owl dog dogs",
+    }
+    assert set(texts_of(made)) == {
+        ("A cat sees an ape near the apes.", "An ape sees a cat."),
+        ("A cat sees a fox near the foxes.", "A fox sees a cat."),
+        ("An eagle sees an ape near the apes.", "An ape sees an eagle."),
+        ("An eagle sees a fox near the foxes.", "A fox sees an eagle."),
+    }
+
+
+def test_two_words_of_one_family(tagger: Tagger) -> None:
+    """Each would take the other with it, so they cannot change together."""
+    problems = problems_of(tagger, ("A dog and the dogs sat.", "The dogs and a dog ate."))
+    found = found_of({"dog": ("cat",), "dogs": ("girls",)})
+    made = drawn(tagger, problems, found, families="inflect")
+    assert (names(made), made.fates) == (set(), {(COMBINATIONS, "noun", Reason.SAME_TOKEN): 1})
+    made = drawn(tagger, problems, found)
+    assert names(made) == {"dog dogs → cat girls"}
+
+
+def test_against_tagging_every_combination(tagger: Tagger) -> None:
+    """D8 with both words in place: the same as tagging whole sentences, one by one."""
+    texts = ("The dog show has a walk.", "A dog show is no walk.")
+    words = {
+        "dog": ("cat", "play", "can", "first", "light", "run"),
+        "show": ("light", "runs", "long", "play", "sing", "park"),
+        "walk": ("play", "set", "run", "light", "sound"),
+    }
+    problems = problems_of(tagger, texts)
+
+    def valid(first: str, one: str, second: str, other: str) -> bool:
+        if one == other:
+            return False
+        for text in texts:
+            classes = [t.tag[:2] for t in tag(text)]
+            new = [{first: one, second: other}.get(t.text, t.text) for t in tag(text)]
+            shown = " ".join(new[:-1]) + "."
+            if [t.tag[:2] for t in tag(shown) if t.text in (one, other)] != [
+                c for c, t in zip(classes, tag(text), strict=True) if t.text in (first, second)
+            ]:
+                return False
+        return True
+
+    expected = {
+        f"{first} {second} → {one} {other}"
+        for first, second in combinations(words, 2)
+        for one, other in product(words[first], words[second])
+        if valid(first, one, second, other)
+    }
+    made = drawn(tagger, problems, found_of(words), variants_per_class=1000)
+    assert names(made) == expected
+    assert made.fates[COMBINATIONS, "noun", Reason.WORD_CLASS] > 5
+    assert made.fates[COMBINATIONS, "noun", KEPT] > 5
+
+
+def test_columns(tagger: Tagger) -> None:
+    """The smallest log-odds, the rarest word, and who validated one of the words: in p, in h."""
+    problems = problems_of(tagger, TEXTS)
+    found = pa.concat_tables(
+        [
+            found_of({"boy": ("girl",)}, premise_mlms=("a", "b"), hypothesis_mlms=("a",)),
+            found_of({"dog": ("cat",)}, premise_mlms=("b", "c"), hypothesis_mlms=("b",),
+                     log_odds=0.25),
+        ]
+    )  # fmt: skip
+    (row,) = rows_of(drawn(tagger, problems, found, subsamples=3))
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "seed_id": "s:0",
+        "source": "s",
+        "word": "boy dog",
+        "word_class": "noun",
+        "replacement": "girl cat",
+        "premise_mlms": ["a", "b", "c"],
+        "hypothesis_mlms": ["a", "b"],
+        "log_odds": 0.25,
+        "mlm_count": 3,
+        "zipf_frequency": pytest.approx(4.78),
+        "article_fits": True,
+        "subsamples": [0, 1, 2],
+    }
+
+
+# --- Eligibility (D9) ---
+
+
+def test_too_few_words(tagger: Tagger) -> None:
+    """One word with replacements is no pair."""
+    problems = problems_of(tagger, TEXTS)
+    made = drawn(tagger, problems, found_of({"boy": ("girl", "man")}))
+    assert len(made.variants) == 0
+    (excluded,) = made.exclusions
+    assert (excluded.seed_id, excluded.word_class, excluded.word) == ("s:0", "noun", None)
+    assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW_WORDS, None)
+
+
+@pytest.mark.parametrize(("minimum", "is_eligible"), [(19, True), (20, False)])
+def test_eligible_by_valid_combinations(tagger: Tagger, minimum: int, is_eligible: bool) -> None:
+    """21 pairs, of which 19 are valid; all are counted before a seed is left out."""
+    problems = problems_of(tagger, TEXTS)
+    made = drawn(tagger, problems, found_of(WORDS), min_replacements=minimum, variants_per_class=3)
+    assert len(made.variants) == (3 if is_eligible else 0)
+    if not is_eligible:
+        (excluded,) = made.exclusions
+        assert (excluded.seed_id, excluded.word_class) == ("s:0", "noun")
+        assert (excluded.reason, excluded.replacements) == (Reason.TOO_FEW, 19)
+
+
+def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
+    """Over all classes of the problem; or words with fewer stay as they are."""
+    problems = problems_of(tagger, TEXTS)
+    settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
+    (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
+    assert (excluded.word_class, excluded.reason, excluded.replacements) == (
+        None,
+        Reason.TOO_FEW,
+        19,
+    )
+    settings = {"min_replacements": 3, "min_replacements_scope": "word"}
+    made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100, **settings)
+    assert {row["word"] for row in rows_of(made)} == {"boy dog"}
+    assert [(e.word, e.replacements) for e in made.exclusions] == [("house", 2)]
+
+
+def test_ablations_keep_their_seeds(tagger: Tagger) -> None:
+    """Those eligible without the ablation, however many combinations there are."""
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    found = pa.concat_tables([found_of(WORDS), found_of(WORDS, "s:1")])
+    pairs = pa.table({"seed_id": ["s:1", "s:2"], "word_class": ["noun", "noun"]})
+    made = drawn(tagger, problems, found, pairs=pairs, min_replacements=1000)
+    assert {row["seed_id"] for row in rows_of(made)} == {"s:1"}
+    assert made.exclusions == []
+
+
+def test_ablations_say_who_has_too_few_words(tagger: Tagger) -> None:
+    """A seed that the ablation leaves one word with replacements does not just disappear."""
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    found = pa.concat_tables([found_of(WORDS), found_of({"boy": ("girl",)}, "s:1")])
+    pairs = pa.table({"seed_id": ["s:0", "s:1"], "word_class": ["noun", "noun"]})
+    made = drawn(tagger, problems, found, pairs=pairs)
+    assert {row["seed_id"] for row in rows_of(made)} == {"s:0"}
+    assert [(e.seed_id, e.reason) for e in made.exclusions] == [("s:1", Reason.TOO_FEW_WORDS)]
+
+
+def test_scrambled_words_are_not_tagged(tagger: Tagger) -> None:
+    """Shuffled letters have no class; articles are those of the words before."""
+    problems = problems_of(tagger, TEXTS)
+    found = found_of({"boy": ("owl",), "dog": ("bird",)})
+    made = drawn(tagger, problems, found, scramble=True, repair_articles=True)
+    (row,) = rows_of(made)
+    assert row["word"] == "boy dog A a"
+    one, other, *articles = row["replacement"].split()
+    assert (sorted(one), sorted(other), articles) == (sorted("owl"), sorted("bird"), ["An", "an"])
+
+
+# --- Drawing (D10) ---
+
+
+def samples(made: Drawn) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for row in rows_of(made):
+        for subsample in row["subsamples"]:
+            found.setdefault(subsample, set()).add(f"{row['word']} → {row['replacement']}")
+    return found
+
+
+def test_subsamples(tagger: Tagger) -> None:
+    """As many as wanted in each, each once, other ones in each; the same every time."""
+    problems = problems_of(tagger, TEXTS)
+    options = {"subsamples": 6, "variants_per_class": 5}
+    made = drawn(tagger, problems, found_of(WORDS), **options)
+    found = samples(made)
+    assert {number: len(each) for number, each in found.items()} == dict.fromkeys(range(6), 5)
+    assert len({frozenset(each) for each in found.values()}) > 4
+    ids = [(row["word"], row["replacement"]) for row in rows_of(made)]
+    assert len(set(ids)) == len(ids)
+    assert samples(drawn(tagger, problems, found_of(WORDS), **options)) == found
+    assert samples(drawn(tagger, problems, found_of(WORDS), rng_seed=1, **options)) != found
+    # More subsamples leave the first as they are, and so does a larger minimum.
+    more = samples(drawn(tagger, problems, found_of(WORDS), subsamples=9, variants_per_class=5))
+    assert {n: more[n] for n in range(6)} == found
+    more = samples(drawn(tagger, problems, found_of(WORDS), min_replacements=15, **options))
+    assert more == found
+
+
+def test_draws_do_not_depend_on_the_company(tagger: Tagger) -> None:
+    """A seed's draw is the same alone and among others, whatever their order."""
+    problems = problems_of(tagger, TEXTS, TEXTS)
+    tables = [found_of(WORDS, "s:1"), found_of(WORDS)]
+    options = {"subsamples": 3, "variants_per_class": 4}
+    alone = drawn(tagger, problems, tables[1], **options)
+    together = drawn(tagger, problems, pa.concat_tables(tables), **options)
+    mine = [row for row in rows_of(together) if row["seed_id"] == "s:0"]
+    assert mine == rows_of(alone)
+    others = {row["replacement"] for row in rows_of(together) if row["seed_id"] == "s:1"}
+    assert others != {row["replacement"] for row in mine}
+
+
+def test_every_combination_is_as_likely(tagger: Tagger) -> None:
+    """19 valid pairs, 3 in each of 400 subsamples: about 63 times each."""
+    problems = problems_of(tagger, TEXTS)
+    made = drawn(tagger, problems, found_of(WORDS), subsamples=400, variants_per_class=3)
+    counts = Counter({row["replacement"] + row["word"]: len(row["subsamples"])
+                      for row in rows_of(made)})  # fmt: skip
+    assert len(counts) == 19
+    assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
+    """Of 40,000 pairs no more than are drawn, and what is rejected on the way."""
+    problems = problems_of(tagger, TEXTS)
+    nouns = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "bdfgklmnpt"]
+    found = found_of({"boy": nouns, "dog": [f"{noun}s" for noun in nouns]})
+    made = drawn(tagger, problems, found, subsamples=2, variants_per_class=5, min_replacements=20)
+    assert len(made.variants) == 10
+    assert made.fates.total() < 200
+
+
+# --- Putting perturbations together ---
+
+
+def test_combined(tagger: Tagger) -> None:
+    """Changes of all parts in their order, or the reason why not."""
+    sentences = list(tagger.tag(["A dog and an owl.", "Dogs."]))
+
+    def part(*changes: tuple[int, int, int, str]) -> Perturbation:
+        return Perturbation(sentences, tuple(Edit(*each) for each in changes))
+
+    dog = part((WORD, 0, 1, "ape"), (ARTICLE, 0, 0, "An"))
+    owl = part((WORD, 0, 4, "cat"), (ARTICLE, 0, 3, "a"))
+    both = combined([owl, dog])
+    assert isinstance(both, Perturbation)
+    assert both.pairs() == [("dog", "ape"), ("owl", "cat"), ("A", "An"), ("an", "a")]
+    assert combined([dog, part((WORD, 0, 4, "Ape"))]) == Reason.SAME_WORD
+    assert combined([dog, part((WORD, 0, 1, "cat"))]) == Reason.SAME_TOKEN

@@ -1,4 +1,4 @@
-"""Substitution by offsets, scrambling, and the rows of the dataset."""
+"""Substitution by offsets, and the rows of the dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from generation.records import Seed, Sentence, SharedWord, Span, Token
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import seed_rows, substitute
 from generation.variants.rows import variant_rows as variant_columns
-from generation.variants.words import scramble
 from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
 # --- Substitution ---
@@ -75,26 +74,6 @@ def test_substitute_several_words() -> None:
     )
     with pytest.raises(ValueError, match="shorter"):
         substitute("a boy", [(0, 1), (2, 5)], ["an"])
-
-
-# --- Scrambling ---
-
-WORDS = st.text("abcdefgé", min_size=1, max_size=10)
-
-
-@given(WORDS, st.text(max_size=5))
-def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
-    """The same letters, another order wherever there is one, the same for the same key."""
-    scrambled = scramble(word, key)
-    assert sorted(scrambled) == sorted(word)
-    assert (scrambled == word) == (len(set(word)) == 1)
-    assert scramble(word, key) == scrambled
-
-
-def test_scramble_depends_on_the_key() -> None:
-    """Another key shuffles otherwise, and all orders but the word's own come up."""
-    found = {scramble("abc", str(key)) for key in range(100)}
-    assert found == {"acb", "bac", "bca", "cab", "cba"}
 
 
 # --- Rows ---

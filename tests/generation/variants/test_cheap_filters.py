@@ -1,4 +1,4 @@
-"""The filters without a tagger against a slow loop, the class filter and casing (D4–D8)."""
+"""The filters without a tagger against a slow loop (D4–D6)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.set_algebra import class_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.ragged import pairs
 from generation.reasons import Reason
 from generation.records import Scores
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors, cheap_filters
-from generation.variants.context import comparable
 from generation.variants.funnel import SUGGESTION_REASONS
-from generation.variants.set_algebra import not_in_problem
-from generation.variants.words import casing_of, match_case
 
 # --- A vocabulary and scores by hand ---
 
@@ -308,126 +303,3 @@ def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filte
     for i in range(n):
         alone = cheap_filters(made.take([i]), words, probability_filter=probability_filter)
         assert by_row(alone) == [together[i]]
-
-
-# --- D7 ---
-
-
-def test_words_of_the_problem_are_left_out() -> None:
-    """Candidates that are a word of their own problem go, whatever other problems have."""
-    girl, man, boy = 0, 1, 2
-    problems = np.sort(pairs(np.array([0, 0, 1]), np.array([boy, girl, man])))
-    candidates = pairs(np.array([0, 0, 0, 1, 1]), np.array([girl, man, boy, girl, man]))
-    assert not_in_problem(candidates, problems).tolist() == [False, True, False, True, False]
-    assert not_in_problem(candidates, problems[:0]).all()
-    assert not_in_problem(candidates[:0], problems).tolist() == []
-
-
-KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
-
-
-@given(KEYS, KEYS)
-def test_not_in_problem_is_set_difference(
-    candidates: list[tuple[int, int]], words: list[tuple[int, int]]
-) -> None:
-    """One look-up for all problems is one per problem."""
-    first, second = (
-        pairs(*np.array(keys, np.int64).reshape(-1, 2).T) for keys in (candidates, sorted(words))
-    )
-    assert not_in_problem(first, second).tolist() == [key not in words for key in candidates]
-
-
-# --- D8 ---
-
-
-@pytest.mark.parametrize(
-    ("tags", "originals", "coarse", "fine"),
-    [
-        (("NN",), ("NN",), None, None),
-        (("NNS",), ("NN",), None, "other_class"),
-        (("VBD",), ("VBG",), None, "other_class"),
-        (("JJ",), ("NN",), "other_class", "other_class"),
-        (("NNP",), ("NN",), "other_class", "other_class"),
-        (("MD",), ("VB",), "other_class", "other_class"),
-        (None, ("NN",), "tokenization", "tokenization"),
-        (("NN", "NN"), ("NN", "NNS"), None, "other_class"),
-        (("NN", "VB"), ("NN", "NN"), "other_class", "other_class"),
-        # An occurrence outside the four classes keeps its very tag (D2).
-        (("NN", "MD"), ("NN", "MD"), None, None),
-        (("NN", "NNPS"), ("NN", "NNP"), "other_class", "other_class"),
-    ],
-)
-def test_class_verdict(
-    tags: tuple[str, ...] | None,
-    originals: tuple[str, ...],
-    coarse: str | None,
-    fine: str | None,
-) -> None:
-    """Classes are compared place by place; `fine` compares the tags themselves."""
-    for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
-        assert class_verdict(tags, originals, tag_match=tag_match) == verdict
-        if tags is not None:
-            compared = [
-                [comparable(tag, tag_match=tag_match) for tag in both] for both in (tags, originals)
-            ]
-            assert (compared[0] == compared[1]) == (verdict is None)
-
-
-TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
-
-
-@given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
-def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
-    """What passes with the same tag passes with the same class."""
-    tags, originals = zip(*pairs, strict=True)
-    if class_verdict(tags, originals, tag_match="fine") is None:
-        assert class_verdict(tags, originals, tag_match="coarse") is None
-    assert class_verdict(tags, tags, tag_match="fine") is None
-
-
-# --- D6 ---
-
-
-@pytest.mark.parametrize(
-    ("original", "expected"),
-    [
-        ("boy", "girl"),
-        ("Boy", "Girl"),
-        ("BOY", "GIRL"),
-        ("A", "Girl"),
-        ("a", "girl"),
-        ("iPhone", "girl"),
-        ("McDonald", "girl"),
-        ("bOY", "girl"),
-        ("Été", "Girl"),
-        ("ÉTÉ", "GIRL"),
-    ],
-)
-def test_casing_shapes(original: str, expected: str) -> None:
-    """Lower, Title and UPPER are taken over; a single capital is Title, a mixture lower."""
-    assert match_case("girl", original) == expected
-
-
-# Letters with one upper-case form each; "ß" or dotless "ı" have none that comes back.
-LETTERS = st.text("abcdefghijklmnopqrstuvwxyzàéîöüñç", min_size=1, max_size=8)
-MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
-
-
-@given(LETTERS, MIXED)
-def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -> None:
-    """Only the case changes, doing it twice is doing it once, a word has its own shape."""
-    cased = match_case(word, original)
-    assert cased.casefold() == word.casefold()
-    assert match_case(cased.lower(), original) == cased
-    assert match_case(cased, original) == cased
-    assert match_case(word, word) == word
-
-
-@given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
-def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
-    """The predicates that say a text is lower, Title or UPPER hold of both."""
-    cased = match_case(word, original)
-    assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
-    assert cased.islower() == original.islower()
-    assert cased[0].isupper() == original[0].isupper()
-    assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)

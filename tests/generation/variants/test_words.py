@@ -1,0 +1,120 @@
+"""Words: casing, shuffled letters, and numbers that are the same for all masked LMs (D6)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generation.suggestions.vocabulary import OTHER, WHOLE, Vocabulary
+from generation.variants.words import CASINGS, Lexicon, casing_of, match_case, scramble
+
+# --- Casing ---
+
+
+@pytest.mark.parametrize(
+    ("original", "expected"),
+    [
+        ("boy", "girl"),
+        ("Boy", "Girl"),
+        ("BOY", "GIRL"),
+        ("A", "Girl"),
+        ("a", "girl"),
+        ("iPhone", "girl"),
+        ("McDonald", "girl"),
+        ("bOY", "girl"),
+        ("Été", "Girl"),
+        ("ÉTÉ", "GIRL"),
+    ],
+)
+def test_casing_shapes(original: str, expected: str) -> None:
+    """Lower, Title and UPPER are taken over; a single capital is Title, a mixture lower."""
+    assert match_case("girl", original) == expected
+
+
+# Letters with one upper-case form each; "ß" or dotless "ı" have none that comes back.
+LETTERS = st.text("abcdefghijklmnopqrstuvwxyzàéîöüñç", min_size=1, max_size=8)
+MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
+
+
+@given(LETTERS, MIXED)
+def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -> None:
+    """Only the case changes, doing it twice is doing it once, a word has its own shape."""
+    cased = match_case(word, original)
+    assert cased.casefold() == word.casefold()
+    assert match_case(cased.lower(), original) == cased
+    assert match_case(cased, original) == cased
+    assert match_case(word, word) == word
+
+
+@given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
+def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
+    """The predicates that say a text is lower, Title or UPPER hold of both."""
+    cased = match_case(word, original)
+    assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
+    assert cased.islower() == original.islower()
+    assert cased[0].isupper() == original[0].isupper()
+    assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)
+
+
+# --- Shuffled letters ---
+
+WORDS = st.text("abcdefgé", min_size=1, max_size=10)
+
+
+@given(WORDS, st.text(max_size=5))
+def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
+    """The same letters, another order wherever there is one, the same for the same key."""
+    scrambled = scramble(word, key)
+    assert sorted(scrambled) == sorted(word)
+    assert (scrambled == word) == (len(set(word)) == 1)
+    assert scramble(word, key) == scrambled
+
+
+def test_scramble_depends_on_the_key() -> None:
+    """Another key shuffles otherwise, and all orders but the word's own come up."""
+    found = {scramble("abc", str(key)) for key in range(100)}
+    assert found == {"acb", "bac", "bca", "cab", "cba"}
+
+
+# --- Numbers ---
+
+
+def vocabulary(*texts: str) -> Vocabulary:
+    kinds = [WHOLE if text else OTHER for text in texts]
+    return Vocabulary(texts, np.array(kinds, np.int8))
+
+
+VOCABULARIES = st.dictionaries(
+    st.sampled_from("abc"),
+    st.lists(st.sampled_from(["", "girl", "Girl", "GIRL", "été", "ß", "!", "boy"]), min_size=1),
+    min_size=1,
+)
+
+
+@given(VOCABULARIES)
+def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
+    """Across tokens and MLMs, and only those that differ in case alone; numbers are in order."""
+    lexicon = Lexicon.of({mlm: vocabulary(*mine) for mlm, mine in texts.items()})
+    assert list(lexicon.words) == sorted({text.lower() for mine in texts.values() for text in mine})
+    for mlm, mine in texts.items():
+        read = [lexicon.words[number] for number in lexicon.of_token[mlm].tolist()]
+        assert read == [text.lower() for text in mine]
+
+
+def test_forms_are_words_in_every_casing() -> None:
+    """The form of a casing and a word is what `match_case` makes of it."""
+    lexicon = Lexicon.of({"a": vocabulary("girl", "été"), "b": vocabulary("Straße", "Girl")})
+    originals = {"lower": "boy", "title": "Boy", "upper": "BOY"}
+    for casing, name in enumerate(CASINGS):
+        for word, text in enumerate(lexicon.words):
+            (form,) = lexicon.form(np.array([casing]), np.array([word])).tolist()
+            expected = match_case(text, originals[name])
+            assert lexicon.forms[form] == lexicon.arrow_forms[form].as_py() == expected
+
+
+def test_unknown_words_have_no_number() -> None:
+    """A word of a problem that no MLM can suggest is of no account."""
+    lexicon = Lexicon.of({"a": vocabulary("girl", "boy")})
+    assert lexicon.known(["girl", "zebra", "boy"]) == [1, 0]

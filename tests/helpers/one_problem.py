@@ -1,0 +1,190 @@
+"""One problem by hand: what masked LMs and a tagger say of it, and what becomes of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from generation.config import Config
+from generation.problems.shared_words import TaggedProblems, shared_words
+from generation.problems.substitutions import Substitutions
+from generation.reasons import Reason
+from generation.records import MaskedQuery, Seed, Sentence, SharedWord, Token, replacement_schema
+from generation.suggestions.vocabulary import WHOLE, Vocabulary
+from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.variants.funnel import Funnel
+from generation.variants.validation import find_replacements
+from generation.variants.words import Lexicon
+from helpers.replacement_tables import Replacement, replacements_in
+from helpers.set_algebra import Odds
+from merge_dataset.schema import WORD_CLASSES
+
+
+def sentence(tagged: str) -> Sentence:
+    """A sentence from "word/TAG word/TAG"; a full stop joins on to the word before."""
+    tokens: list[Token] = []
+    text = ""
+    for pair in tagged.split():
+        word, _, tag = pair.rpartition("/")
+        text += " " if text and word != "." else ""
+        tokens.append(Token(word, len(text), tag))
+        text += word
+    return Sentence(text, tuple(tokens))
+
+
+VOCABULARY = """boy man dog girl child kid carried teen small tiny poodle mother play race boys men
+run swim swims cat tree""".split()
+LEXICON_OF = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.int8))
+
+
+@dataclass
+class Answers:
+    """What one MLM suggests; stands in for `Candidates`."""
+
+    by_place: dict[tuple[str, int], Odds] = field(default_factory=dict)
+    """(sentence, number of the occurrence) → candidates; places left out are not in the
+    vocabulary."""
+    rejected: int = 0
+    """Suggestions at every occurrence that the cheap filters took away."""
+    asked: list[MaskedQuery] = field(default_factory=list)
+
+    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
+        self.asked += queries
+        rows = [self.by_place.get(self._place(query)) for query in queries]
+        rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
+        there = np.array([row is not None for row in rows], np.bool_)
+        rejected[there, CHEAP_REASONS.index(Reason.NOT_ALPHABETIC)] = self.rejected
+        found = [row or {} for row in rows]
+        return Survivors(
+            starts=np.cumsum([0, *map(len, found)]),
+            in_vocabulary=there,
+            tokens=np.array([VOCABULARY.index(w) for row in found for w in row], np.int32),
+            log_odds=np.array([x for row in found for x in row.values()], np.float32),
+            rejected=rejected,
+        )
+
+    def _place(self, query: MaskedQuery) -> tuple[str, int]:
+        word = query.sentence[slice(*query.span)]
+        tokens = query.sentence.replace(".", " ").split()
+        before = query.sentence[: query.span[0]].split()
+        return query.sentence, tokens[: len(before)].count(word)
+
+
+def odds(words: str) -> dict[str, float]:
+    """Candidates with log-odds that fall from 3 by halves."""
+    return {word: 3.0 - i / 2 for i, word in enumerate(words.split())}
+
+
+Tags = tuple[str, ...] | None
+"""Tags of a word at all occurrences in a sentence, None if it changes the tokenisation."""
+
+
+@dataclass
+class FakeTagger:
+    """Says of each candidate what it was told; stands in for `Tagger`."""
+
+    tags_of: Callable[[int, str], Tags]
+    """(side, candidate) → tags."""
+    labels: tuple[str, ...] = ("NN", "NNS", "NNP", "VB", "VBP", "VBZ", "JJ", "RB", "MD")
+    asked: list[tuple[int, str, str]] = field(default_factory=list)
+    """Sentence, positions and form of each substitution."""
+
+    def tags_after(self, substitutions: Substitutions) -> Any:
+        numbers: list[int] = []
+        rows = zip(substitutions.place.tolist(), substitutions.form.tolist(), strict=True)
+        for side, number in rows:
+            place, form = substitutions.places[side], substitutions.forms[number]
+            self.asked.append((side, place.sentence.text, form))
+            tags = self.tags_of(side, form.lower())
+            assert tags is None or len(tags) == len(place.positions)
+            numbers += (
+                [-1] * len(place.positions)
+                if tags is None
+                else [self.labels.index(tag) for tag in tags]
+            )
+        return np.array(numbers, np.int64)
+
+    def keeps_tokens(self, substitutions: Substitutions) -> Any:
+        forms = (substitutions.forms[number].lower() for number in substitutions.form.tolist())
+        tags = map(self.tags_of, substitutions.place.tolist(), forms)
+        return np.array([each is not None for each in tags], np.bool_)
+
+
+@dataclass
+class Outcome:
+    """What became of one shared word."""
+
+    replacements: list[Replacement]
+    funnel: Funnel
+    asked: list[tuple[int, str, str]]
+
+    @property
+    def words(self) -> list[str]:
+        return [r.replacement for r in self.replacements]
+
+    def counts(self, mlm: str) -> dict[str, Any]:
+        """The MLM's row of the funnel without zeros."""
+        (row,) = (row for row in self.funnel.rows() if row["mlm"] == mlm)
+        return {k: v for k, v in row.items() if v and k not in {"mlm", "word_class"}}
+
+
+def found(
+    sentences: tuple[Sentence, Sentence],
+    word: SharedWord,
+    candidates: Mapping[str, Any],
+    tags_of: Callable[[int, str], Tags],
+    config: Config,
+) -> Outcome:
+    """`find_replacements` for one shared word of one problem."""
+    premise, hypothesis = sentences
+    seed = Seed(
+        seed_id="snli:1",
+        source="snli",
+        texts=(premise.text, hypothesis.text),
+        label="neutral",
+    )
+    problems = TaggedProblems(
+        [seed], {premise.text: premise, hypothesis.text: hypothesis}, {seed.seed_id: [word]}
+    )
+    tagger = FakeTagger(tags_of)
+    lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
+    table, funnel = find_replacements(problems, candidates, lexicon, tagger, config)
+    assert table.schema == replacement_schema()
+    return Outcome(replacements_in(table), funnel, tagger.asked)
+
+
+def run(
+    premise: Sentence,
+    hypothesis: Sentence,
+    word: str,
+    candidates: Mapping[str, Any],
+    tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
+    **settings: Any,
+) -> Outcome:
+    """`find_replacements` for one shared word.
+
+    Args:
+        premise: Tagged.
+        hypothesis: Tagged.
+        word: The shared word's form.
+        candidates: MLM → answers.
+        tags: Candidate → its tag wherever it stands, None if it changes the tokenisation; or
+            (side, candidate) → its tags; other candidates keep the original's tags.
+        settings: Of the configuration.
+    """
+    shared = shared_words((premise, hypothesis), word_classes=WORD_CLASSES)
+    (one,) = (s for s in shared if s.word == word)
+    said: Mapping[Any, Any] = tags or {}
+
+    def tags_of(side: int, candidate: str) -> Tags:
+        sentence, positions = (premise, hypothesis)[side], one.positions[side]
+        if (side, candidate) in said:
+            return said[side, candidate]
+        if candidate in said:
+            return None if said[candidate] is None else (said[candidate],) * len(positions)
+        return tuple(sentence.tokens[i].tag for i in positions)
+
+    return found((premise, hypothesis), one, candidates, tags_of, Config(**settings))
