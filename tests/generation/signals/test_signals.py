@@ -25,7 +25,7 @@ from generation import Config, build, generate
 from generation.config import BUNDLED_MLM, bundled_path
 from generation.problems import on_disk as blocks
 from generation.problems.substitutions import Place
-from generation.reasons import KEPT, Reason
+from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
@@ -297,8 +297,8 @@ def test_rejections_row_by_row(name: str | None) -> None:
     limits = every if name is None else {name: every[name]}
     given = list(random_rows(random.Random(4)))
     table = pa.Table.from_pylist(given, schema=replacement_schema())
-    names = list(SIGNAL_REASONS)
-    found = [None if n < 0 else names[n] for n in rejections(table, Config(**limits)).tolist()]
+    numbers = rejections(table, Config(**limits)).tolist()
+    found = [None if number == NO_REASON else REASONS[number] for number in numbers]
     assert found == [reason(row, limits) for row in given]
     assert set(found) - {None} == set(SIGNAL_REASONS) if name is None else len(set(found)) == 2
 
