@@ -1,4 +1,4 @@
-"""Which masked LM to drop: what would go with it, and what each provides with which others."""
+"""Masked LMs to drop: what would go with each, and what each provides with which others."""
 
 from __future__ import annotations
 

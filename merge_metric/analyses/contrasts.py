@@ -44,7 +44,7 @@ class Contrast:
     n_bootstrap: int = 1000
     """Replicates for intervals of differences; 0 for none."""
     rng_seed: int = 0
-    """Of the bootstrap, and of the choice of matched variants."""
+    """Seed of the bootstrap, and of the choice of matched variants."""
 
 
 USUAL: Final = Contrast()

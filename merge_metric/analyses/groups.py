@@ -1,4 +1,4 @@
-"""Which groups of variants are harder: word classes, masked LMs, replacements and paraphrases.
+"""Groups of variants that may be harder: word classes, masked LMs, replacements and paraphrases.
 
 Each is a contrast on the same seeds (`contrasts`); word classes are in section 5.2 and figures 6
 and 12 to 14 of the paper, masked LMs in section 5.3 and figures 7 and 15.

@@ -84,7 +84,7 @@ def takers(option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an analysis is made of."""
+    """Everything that an analysis is made from."""
 
     name: str
     sources: tuple[Source, ...]

@@ -39,7 +39,7 @@ _NONE: Final = "–"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Which value of a row is shown, and how."""
+    """One value of each row, and how it is shown."""
 
     key: str
     heading: str
@@ -53,11 +53,11 @@ class Column:
         return self.kind in ("text", "passage")
 
     def show(self, row: Row) -> str:
-        """The value of a row, without its interval."""
+        """Write the value of a row, without its interval."""
         return _shown(row.get(self.key), self.kind)
 
     def show_interval(self, row: Row) -> str:
-        """Such as "[79.9, 83.4]"; empty where the row has none."""
+        """Write an interval as "[79.9, 83.4]"; empty where the row has none."""
         bounds = row.get(self.interval) if self.interval else None
         if bounds is None or None in bounds:
             return ""
@@ -71,7 +71,7 @@ _DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain
 def figure_column(
     figure: Figure, *, heading: str | None = None, difference: bool = False
 ) -> Column:
-    """The column of a figure, with its interval where rows have one.
+    """Make the column of a figure, with its interval where rows have one.
 
     Args:
         figure: From the metric's catalogue.
@@ -110,7 +110,7 @@ def _minus(number: str) -> str:
 
 
 def initials(labels: Sequence[str]) -> tuple[str, ...]:
-    """The first letters in upper case; numbers where two labels begin alike.
+    """Make a letter of each label, in upper case; numbers where two begin alike.
 
     >>> initials(("entailment", "neutral", "contradiction")), initials(("no", "none"))
     (('E', 'N', 'C'), ('0', '1'))
@@ -122,7 +122,7 @@ def initials(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def legend(labels: Sequence[str]) -> str:
-    """What `initials` stand for.
+    """Explain `initials`.
 
     >>> legend(("yes", "no")), legend(("no", "none"))
     ('Y(es), N(o)', '0 no, 1 none')

@@ -109,7 +109,7 @@ def _is_long(column: Column, rows: Sequence[Row]) -> bool:
 def _row(
     row: Row, columns: Sequence[Column], passages: Sequence[Column], wrapped: Sequence[Column]
 ) -> list[str]:
-    """The line of a row, and below it, on the same page, that of its intervals, if any."""
+    """Make the line of a row, and below it, on the same page, that of its intervals, if any."""
     first, *others = (
         _breakable(column.show(row)) if column in wrapped else escape(column.show(row))
         for column in columns
@@ -174,13 +174,13 @@ _COMMANDS: Final = {
 }
 
 _LETTERS: Final = frozenset(map(chr, range(0xA1, 0x180))) - set("ĦħĸĿŀŉŦŧſ")
-"""Beyond ASCII, what pdflatex sets with the fonts of `PACKAGES`."""
+"""Letters beyond ASCII that pdflatex sets with the fonts of `PACKAGES`."""
 
 _DASHES: Final = {"–": "--", "—": "---"}
 
 
 def escape(text: str) -> str:
-    r"""Text on one line, as pdflatex sets it; characters that it cannot by their number.
+    r"""Escape text, on one line, as pdflatex sets it; characters that it cannot by their number.
 
     >>> print(escape("50 % of a_b, −3–5, --top, 猫"))
     50 \% of a\_b, $-$3--5, -{}-top, [U+732B]
@@ -201,7 +201,7 @@ def _escaped(character: str) -> str:
 
 
 def _breakable(name: str) -> str:
-    """A name, such as a model's or a seed's, that may be broken at its marks too."""
+    """Escape a name, such as a model's or a seed's, that may be broken at its marks too."""
     escaped = escape(name)
     for mark in ("/", ":", ".", r"\_"):
         escaped = escaped.replace(mark, rf"{mark}\allowbreak{{}}")

@@ -1,4 +1,4 @@
-"""What all drawings share: figures without pyplot, colours for every reader, bars, files.
+"""Drawing: figures without pyplot, colours for every reader, bars, files.
 
 matplotlib is an extra, so it is imported when something is drawn.
 """

@@ -15,7 +15,7 @@ from merge_metric.tables import latex
 from merge_metric.tables.columns import Column, Row, Value
 
 WIDTH: Final = 100
-"""Of wrapped plain text, in characters."""
+"""Width of wrapped plain text, in characters."""
 
 _BOUNDS: Final = ("low", "high")
 
@@ -33,7 +33,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """Columns of characters, each interval below its value."""
+        """Write columns of characters, each interval below its value."""
         shown = [column for column in self.columns if column.kind != "passage"]
         passages = [column for column in self.columns if column.kind == "passage"]
         lines = [[column.heading for column in shown]]
@@ -52,7 +52,7 @@ class Table:
         return "\n".join([*text, *_paragraphs(self.notes)])
 
     def to_markdown(self) -> str:
-        """A pipe table, with its title above and its notes below."""
+        """Write a pipe table, with its title above and its notes below."""
 
         def line(cells: Sequence[str]) -> str:
             return f"| {' | '.join(cells)} |"
@@ -69,15 +69,15 @@ class Table:
         return "\n".join(text)
 
     def to_latex(self) -> str:
-        """Long tables for a document that loads `latex.PACKAGES`."""
+        """Write long tables for a document that loads `latex.PACKAGES`."""
         return latex.to_latex(self.name, self.title, self.columns, self.rows, self.notes)
 
     def to_json(self) -> str:
-        """Everything: shares as fractions of 1, thresholds in percent."""
+        """Write everything: shares as fractions of 1, thresholds in percent."""
         return to_json(self.as_dict(), allow_nan=False)
 
     def to_csv(self) -> str:
-        """Every value of a row that is no list or dictionary, unrounded, under its key.
+        """Write every value of a row that is no list or dictionary, unrounded, under its key.
 
         The two bounds of an interval `*_ci` are `*_low` and `*_high`. Columns that the table
         shows come first.
@@ -92,7 +92,7 @@ class Table:
         return file.getvalue().removesuffix("\n")
 
     def as_dict(self) -> dict[str, Value]:
-        """What `to_json` writes."""
+        """Make plain values of everything, as `to_json` writes them."""
         return {
             "name": self.name,
             "title": self.title,
@@ -106,7 +106,7 @@ class Table:
 
 
 def _flat(row: Row) -> dict[str, Value]:
-    """The row with intervals as two values each, without other lists and dictionaries."""
+    """Flatten a row: intervals as two values each, no other lists and dictionaries."""
     flat: dict[str, Value] = {}
     for key, value in row.items():
         if key.endswith("_ci"):
