@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
+import pandas as pd  # type: ignore[import-untyped]
 
 
 def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:
@@ -32,7 +33,6 @@ def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:
 if not __package__:  # run as a script, where relative imports would have nothing to relate to
     __package__ = _as_package(Path(__file__).resolve().parent)
 
-from .app_curve import curve  # noqa: E402
 from .app_inputs import (  # noqa: E402
     EXAMPLE,
     HEADERS,
@@ -45,7 +45,12 @@ from .app_inputs import (  # noqa: E402
     whole,
 )
 from .app_view import (  # noqa: E402
+    AXES,
+    COLOURS,
+    LINE,
     STYLE,
+    curve_points,
+    curve_text,
     distributions_table,
     download,
     figures_table,
@@ -84,12 +89,13 @@ subsamples of a dataset come from the metric itself.
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the page shows, one field per output; after an error only the message."""
+    """Contents of the page, one field per output; after an error only the message."""
 
     message: str = ""
     summary: str = ""
     figures: str = ""
-    curve: str = ""
+    curve: pd.DataFrame | None = None
+    marks: str = ""
     labels: str = ""
     signature: str = ""
     download: str = ""
@@ -116,7 +122,8 @@ def answer(
     return Answer(
         summary=summary(source.name, result),
         figures=figures_table(result, threshold),
-        curve=curve(result, threshold),
+        curve=curve_points(result, threshold),
+        marks=curve_text(result, threshold),
         labels=labels_table(result, threshold) + distributions_table(result),
         signature=result["signature"],
         download=download(result),
@@ -261,7 +268,21 @@ def _outputs() -> list[gr.components.Component]:
         with gr.Column(scale=3, min_width=320):
             figures = gr.HTML(elem_id="sva-figures")
         with gr.Column(scale=2, min_width=320):
-            drawing = gr.HTML(elem_id="sva-curve")
+            curve = gr.LinePlot(
+                x=AXES[0],
+                y=AXES[1],
+                color=LINE,
+                color_map=COLOURS,
+                colors_in_legend=[name for name in COLOURS if name == name.strip()],
+                x_lim=[0, 100],
+                y_lim=[0, 100],
+                color_title=" ",
+                height=340,
+                label="SV curve",
+                show_label=False,
+                elem_id="sva-curve",
+            )
+            marks = gr.HTML(elem_id="sva-marks")
     labels = gr.HTML(elem_id="sva-labels")
     signature = gr.Textbox(
         label="Signature",
@@ -271,7 +292,7 @@ def _outputs() -> list[gr.components.Component]:
         elem_id="sva-signature",
     )
     link = gr.HTML(elem_id="sva-download")
-    return [line, figures, drawing, labels, signature, link]
+    return [line, figures, curve, marks, labels, signature, link]
 
 
 def _theme() -> gr.themes.Base:

@@ -1,13 +1,15 @@
-"""A result of `score` → tables, download and style of the page, as HTML."""
+"""A result of `score` → tables, curve, download and style of the page."""
 
 from __future__ import annotations
 
 import base64
 import html
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import pandas as pd  # type: ignore[import-untyped]
+
+from .figures import CATALOGUE, Figure
 
 Result = dict[str, Any]
 
@@ -49,27 +51,13 @@ STYLE: Final = """
   .sva-table.figures tr { display: grid; grid-template-columns: 1fr 6.4em 7.8em; }
   .sva-scroll .sva-table.figures tr .meaning { grid-column: 1 / -1; padding: 0 0 6px; }
 }
-.sva-curve { margin: 0; --sv: #0072b2; --seeds: #d55e00; --mc: #111; }
-.dark .sva-curve { --sv: #56b4e9; --seeds: #e69f00; --mc: #fff; }
-.sva-curve svg text { font-size: 13px; fill: var(--body-text-color); }
-@media (max-width: 640px) { .sva-curve svg text { font-size: 16px; } }
-.sva-curve .grid { stroke: var(--border-color-primary); stroke-width: 1; }
-.sva-curve .sv { stroke: var(--sv); stroke-width: 2.5; fill: none; }
-.sva-curve .band { fill: var(--sv); opacity: 0.18; }
-.sva-curve .seeds { stroke: var(--seeds); stroke-width: 2; stroke-dasharray: 8 4; }
-.sva-curve .chosen { stroke: var(--body-text-color); stroke-width: 1.5; stroke-dasharray: 2 3; }
-.sva-curve .mc { fill: var(--mc); stroke: var(--background-fill-primary); }
-.sva-curve .hint { fill: transparent; }
-.sva-curve .hint:hover { fill: var(--body-text-color); opacity: 0.1; }
-.sva-curve figcaption { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 0.85em; }
-.sva-curve figcaption span { display: inline-flex; align-items: center; gap: 6px; }
-.sva-curve figcaption svg { width: 28px; height: 14px; flex: none; }
+.sva-marks { font-size: 0.85em; margin: 0; }
 .sva-download { margin: 0; padding: 0; font-weight: 600; text-decoration: underline; }
 """
 
 
 def percent(share: float) -> str:
-    """A share as percent.
+    """Show a share as percent.
 
     >>> percent(2 / 3)
     '66.7 %'
@@ -78,7 +66,7 @@ def percent(share: float) -> str:
 
 
 def points(difference: float) -> str:
-    """A difference of two shares in percentage points.
+    """Show a difference of two shares in percentage points.
 
     >>> points(-1 / 3), points(-0.0)
     ('−33.3 points', '0.0 points')
@@ -87,7 +75,7 @@ def points(difference: float) -> str:
 
 
 def threshold(value: float) -> str:
-    """A correctness threshold, already in percent.
+    """Show a correctness threshold, already in percent.
 
     >>> threshold(51.0), threshold(51.25)
     ('51 %', '51.2 %')
@@ -95,68 +83,18 @@ def threshold(value: float) -> str:
     return f"{value:.1f} %".replace(".0 ", " ")
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of the result and how to present it."""
-
-    key: str
-    name: str
-    show: Callable[[float], str]
-    meaning: str
-    """Like the name, it may hold {ct}; that of MC holds {tie}."""
-
-
-FIGURES: Final = (
-    Figure(
-        "seed_accuracy",
-        "Seed accuracy S",
-        percent,
-        "Share of the seeds themselves that are classified as their gold label.",
-    ),
-    Figure(
-        "seed_variant_accuracy",
-        "Seed-variant accuracy SV@{ct}",
-        percent,
-        "Share of seeds of which at least {ct} % of the variants are classified as gold.",
-    ),
-    Figure(
-        "matching_threshold",
-        "Matching threshold MC",
-        threshold,
-        "Where the SV curve comes closest to S; higher is more consistent. {tie}",
-    ),
-    Figure(
-        "holding_threshold",
-        "Holding threshold",
-        threshold,
-        "The largest threshold at which SV still reaches S; 0 if none does.",
-    ),
-    Figure(
-        "qt_gap",
-        "QT gap, S − SV@90",
-        points,
-        "What is lost when a seed counts only with nine in ten of its variants.",
-    ),
-    Figure(
-        "variant_accuracy",
-        "Variant accuracy",
-        percent,
-        "Share of single variants classified as gold.",
-    ),
-    Figure(
-        "relaxed_fooling_rate",
-        "Relaxed fooling rate",
-        percent,
-        "Of the seeds classified right, those with a variant that changes the prediction.",
-    ),
-    Figure(
-        "strict_fooling_rate",
-        "Strict fooling rate",
-        percent,
-        "The same, where it becomes the opposite (entailment ↔ contradiction; "
-        "for neutral seeds any change).",
-    ),
+SHOWN: Final = (
+    "seed_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "holding_threshold",
+    "qt_gap",
+    "variant_accuracy",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
 )
+"""Keys of the figures in the tables, in their order."""
+
 HEADLINE: Final = frozenset({"seed_accuracy", "seed_variant_accuracy", "matching_threshold"})
 
 DISTRIBUTIONS: Final = (
@@ -174,7 +112,7 @@ DISTRIBUTIONS: Final = (
 
 
 def summary(name: str, result: Result) -> str:
-    """One line on what was computed from what."""
+    """Say in one line what was computed from what."""
     n_seeds, n_variants = result["n_seeds"], result["n_variants"]
     line = f"From {name}: {_count(n_seeds, 'seed')} with {_count(n_variants, 'variant')}."
     if "seed_accuracy_ci" in result:
@@ -189,18 +127,15 @@ def _count(n: int, noun: str) -> str:
 
 
 def figures_table(result: Result, correctness_threshold: int) -> str:
-    """All figures with their intervals and what they mean."""
+    """Show all figures with their intervals and meanings."""
     intervals = "seed_accuracy_ci" in result
-    low, high = result["matching_threshold_low"], result["matching_threshold_high"]
-    tie = f"{low:g}–{high:g} % come equally close" if low < high else "No other comes as close"
-    words = {"ct": correctness_threshold, "tie": f"{tie} (gap {points(result['matching_gap'])})."}
     rows = "".join(
         f"<tr{' class=headline' if figure.key in HEADLINE else ''} data-figure={figure.key}>"
-        f"<th scope=row>{figure.name.format(**words)}</th>"
+        f"<th scope=row>{_name(figure)}</th>"
         f"<td class=value>{_value(result, figure)}</td>"
         + (f"<td class=interval>{_interval(result, figure)}</td>" if intervals else "")
-        + f"<td class=meaning>{figure.meaning.format(**words)}</td></tr>"
-        for figure in FIGURES
+        + f"<td class=meaning>{_meaning(result, figure)}</td></tr>"
+        for figure in _figures(correctness_threshold)
     )
     head = "<th scope=col>Figure</th><th scope=col class=value>Value</th>"
     head += "<th scope=col class=interval>95 % interval</th>" if intervals else ""
@@ -209,12 +144,10 @@ def figures_table(result: Result, correctness_threshold: int) -> str:
 
 
 def labels_table(result: Result, correctness_threshold: int) -> str:
-    """The figures for the seeds of each gold label."""
-    shown = [figure for figure in FIGURES if figure.key != "holding_threshold"]
-    names = [figure.name.format(ct=correctness_threshold) for figure in shown]
-    head = "".join(
-        f"<th scope=col>{name}</th>" for name in ("Gold label", "Seeds", "Variants", *names)
-    )
+    """Show the figures for the seeds of each gold label."""
+    shown = [f for f in _figures(correctness_threshold) if f.key != "holding_threshold"]
+    names = ("Gold label", "Seeds", "Variants", *map(_name, shown))
+    head = "".join(f"<th scope=col>{name}</th>" for name in names)
     rows = "".join(
         f"<tr><th scope=row>{html.escape(label)}</th>"
         f"<td>{group['n_seeds']:,}</td><td>{group['n_variants']:,}</td>"
@@ -230,7 +163,7 @@ def labels_table(result: Result, correctness_threshold: int) -> str:
 
 
 def distributions_table(result: Result) -> str:
-    """What the probabilities say; empty where none were given."""
+    """Show the figures of probabilities; empty where none were given."""
     if "sigma_seeds" not in result:
         return ""
     head = "".join(
@@ -255,21 +188,44 @@ def _table(name: str, caption: str, head: str, rows: str) -> str:
     )
 
 
+def _figures(correctness_threshold: int) -> list[Figure]:
+    return [CATALOGUE[key].at(correctness_threshold) for key in SHOWN]
+
+
+def _name(figure: Figure) -> str:
+    """Name a figure, with its symbol."""
+    letter, _, index = figure.symbol.partition("_")
+    return f"{figure.name} {letter}{index and f'<sub>{index}</sub>'}".rstrip()
+
+
+def _meaning(result: Result, figure: Figure) -> str:
+    """Say what a figure means; of MC also whether other thresholds come as close."""
+    if figure.key != "matching_threshold":
+        return figure.explanation
+    low, high = result["matching_threshold_low"], result["matching_threshold_high"]
+    tie = f"{low:g}–{high:g} % come equally close" if low < high else "No other comes as close"
+    return f"{figure.meaning} {tie} (gap {points(result['matching_gap'])})."
+
+
+def _show(figure: Figure, value: float) -> str:
+    return {"share": percent, "points": points, "threshold": threshold}[figure.unit](value)
+
+
 def _value(values: Result, figure: Figure) -> str:
     value = values[figure.key]
     return (
         "<abbr title='undefined: no seed is right'>–</abbr>"
         if value is None
-        else figure.show(value)
+        else _show(figure, value)
     )
 
 
 def _interval(values: Result, figure: Figure) -> str:
-    """Low and high in the unit of the figure, which only the figure itself names."""
+    """Show low and high in the unit of the figure, which only the figure itself names."""
     interval = values.get(f"{figure.key}_ci")
     if interval is None:
         return ""
-    return " – ".join(figure.show(bound).rsplit(" ", 1)[0] for bound in interval)
+    return " – ".join(_show(figure, bound).rsplit(" ", 1)[0] for bound in interval)
 
 
 def _number(value: float | None) -> str:
@@ -277,10 +233,59 @@ def _number(value: float | None) -> str:
 
 
 def download(result: Result) -> str:
-    """A link that holds the whole result, so that nothing is kept on the server."""
+    """Make a link that holds the whole result, so that nothing is kept on the server."""
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     data = base64.b64encode(text.encode()).decode()
     return (
         "<a class=sva-download download=seed_variant_accuracy.json "
         f"href='data:application/json;base64,{data}'>Download all figures (JSON)</a>"
+    )
+
+
+# --- The SV curve ---
+
+AXES: Final = ("correctness threshold, %", "share of seeds, %")
+"""Columns of `curve_points`, with `LINE` the name of the line."""
+LINE: Final = "line"
+COLOURS: Final = {
+    "SV": "#2f8fce",
+    "95 %": "#8cc4ea",
+    "95 % ": "#8cc4ea",
+    "S": "#d55e00",
+    "MC": "#009e73",
+    "CT": "#8a8a8a",
+}
+"""Line → its colour, on light and dark ground; the two bounds of the interval are two lines."""
+
+
+def curve_points(result: Result, correctness_threshold: int) -> pd.DataFrame:
+    """Points of the lines in the plot: the SV curve, its interval, S, MC and the threshold.
+
+    The curve is a step function: the value at CT holds above CT − 1 and up to CT.
+    """
+    curve, s, mc = result["sv_curve"], result["seed_accuracy"], result["matching_threshold"]
+    sides = [side for side in ("accuracy", "low", "high") if side in curve]
+    steps = [
+        [(x, value) for ct, value in enumerate(curve[side], 1) for x in (ct - 1, ct)]
+        for side in sides
+    ]
+    uprights = [
+        [(ct, 0.0), (ct, curve["accuracy"][round(ct) - 1])] for ct in (mc, correctness_threshold)
+    ]
+    names = list(COLOURS)
+    lines = zip(
+        (*names[: len(sides)], *names[3:]), (*steps, [(0, s), (100, s)], *uprights), strict=True
+    )
+    rows = [(x, round(100 * y, 2), name) for name, points in lines for x, y in points]
+    return pd.DataFrame(rows, columns=[*AXES, LINE])
+
+
+def curve_text(result: Result, correctness_threshold: int) -> str:
+    """Say what the plot shows, for those who do not see it too."""
+    accuracy = result["sv_curve"]["accuracy"]
+    return (
+        f"<p class=sva-marks>SV accuracy falls from {percent(accuracy[0])} at threshold 1 % to "
+        f"{percent(accuracy[-1])} at 100 %; seed accuracy S, {percent(result['seed_accuracy'])}; "
+        f"MC, {threshold(result['matching_threshold'])}; chosen threshold "
+        f"{correctness_threshold} %: SV {percent(accuracy[correctness_threshold - 1])}.</p>"
     )

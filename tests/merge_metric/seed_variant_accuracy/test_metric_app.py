@@ -29,9 +29,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from merge_metric.seed_variant_accuracy import app, app_inputs
-from merge_metric.seed_variant_accuracy.app_curve import curve
 from merge_metric.seed_variant_accuracy.app_inputs import EXAMPLE, read_file, read_table, whole
 from merge_metric.seed_variant_accuracy.app_view import (
+    curve_points,
+    curve_text,
     distributions_table,
     download,
     figures_table,
@@ -41,9 +42,11 @@ from merge_metric.seed_variant_accuracy.app_view import (
     summary,
     threshold,
 )
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.scoring import score
 
 FOLDER = Path(app.__file__).parent
+CURVE = "#sva-curve svg"
 SECONDS = 30
 """To wait at most for a page to show something."""
 
@@ -332,8 +335,9 @@ def test_figures_of_the_example() -> None:
     assert head == ["Figure", "Value", "Meaning"]
     assert [row[1] for row in rows] == list(EXAMPLE_FIGURES.values())
     by_name = {name: meaning for name, _, meaning in rows}
-    assert "at least 90 % of the variants" in by_name["Seed-variant accuracy SV@90"]
+    assert "at least 90 % of the variants" in by_name["SV accuracy at CT 90"]
     assert "51–75 % come equally close (gap 0.0 points)." in by_name["Matching threshold MC"]
+    assert by_name["Variant accuracy"] == CATALOGUE["variant_accuracy"].meaning
 
 
 def test_intervals_have_the_unit_of_their_figure() -> None:
@@ -377,46 +381,37 @@ def test_summary_says_from_what() -> None:
     assert "<b>" not in summary("<b>.jsonl", example())
 
 
-def drawn(markup: str, kind: str) -> list[tuple[float, float]]:
-    """The corners of a polyline or polygon."""
-    (found,) = re.findall(rf"<poly\w+ class={kind} points='([^']+)'", markup)
-    return [tuple(map(float, corner.split(","))) for corner in found.split()]
+def drawn(result: dict[str, Any], threshold: int, line: str) -> list[tuple[float, float]]:
+    """The points of a line of the plot, in its order."""
+    x, y, name = curve_points(result, threshold).T.to_numpy()
+    return [(a, b) for a, b, of in zip(x, y, name, strict=True) if of == line]
 
 
 def test_curve_is_a_staircase() -> None:
-    """In a plot of 420 by 266 at (46, 10): 1 up to CT 50, 2/3 up to 75, then 1/3."""
-    corners = drawn(curve(example(), 90), "sv")
+    """In percent: 100 up to CT 50, 2/3 up to 75, then 1/3."""
+    corners = drawn(example(), 90, "SV")
     turns = [a for a, b in pairwise(corners) if a[1] != b[1]]
-    assert [corners[0], *turns, corners[-1]] == [
-        (46, 10),
-        (256, 10),
-        (361, 98.67),
-        (466, 187.33),
-    ]
+    assert [corners[0], *turns, corners[-1]] == [(0, 100), (50, 100), (75, 66.67), (100, 33.33)]
 
 
 def test_curve_marks_s_and_mc_and_the_threshold() -> None:
-    """S is a line across at 2/3, MC a diamond on the curve at 51, the threshold upright."""
-    markup = curve(example(), 60)
-    assert "<line class=seeds x1=46 y1=98.67 x2=466 y2=98.67 />" in markup
-    assert "<line class=chosen x1=298 y1=276 x2=298 y2=10 />" in markup
-    assert "<path class=mc d='M254.2 98.67l6 -6" in markup
-    assert "chosen threshold 60 %: SV 66.7 %" in markup
-    assert "S is 66.7 %, MC 51 %" in markup
-    assert "<title>SV@76: 33.3 %</title>" in markup
+    """S is a line across at 2/3, MC and the threshold stand upright below the curve."""
+    assert drawn(example(), 60, "S") == [(0, 66.67), (100, 66.67)]
+    assert drawn(example(), 60, "CT") == [(60, 0), (60, 66.67)]
+    assert drawn(example(), 60, "MC") == [(51, 0), (51, 66.67)]
+    text = curve_text(example(), 60)
+    assert "chosen threshold 60 %: SV 66.7 %" in text
+    assert "seed accuracy S, 66.7 %; MC, 51 %" in text
+    assert "from 100.0 % at threshold 1 % to 33.3 % at 100 %" in text
 
 
-def test_band_encloses_the_curve() -> None:
-    """With a bootstrap there is a band, and the pointer reads it."""
-    assert "class=band" not in curve(example(), 90)
-    markup = curve(example(n_bootstrap=200), 90)
-    band = drawn(markup, "band")
-    high, low = band[:200], band[:199:-1]
-    assert all(
-        above[1] <= on[1] <= below[1]
-        for above, on, below in zip(high, drawn(markup, "sv"), low, strict=True)
-    )
-    assert "<title>SV@100: 33.3 % (0.0 – 100.0)</title>" in markup
+def test_interval_encloses_the_curve() -> None:
+    """With a bootstrap there are its two bounds."""
+    assert not drawn(example(), 90, "95 %")
+    result = example(n_bootstrap=200)
+    lines = [drawn(result, 90, name) for name in ("95 %", "SV", "95 % ")]
+    assert all(low[1] <= on[1] <= high[1] for low, on, high in zip(*lines, strict=True))
+    assert [line[-1] for line in lines] == [(100, 0), (100, 33.33), (100, 100)]
 
 
 def test_download_is_the_whole_result() -> None:
@@ -450,7 +445,7 @@ def test_bad_settings_keep_the_source(settings: tuple[Any, ...], message: str) -
     source, shown, results, _, figures, *_ = app.again(source, 50, 0, 0)
     assert shown == ""
     assert results.visible is True
-    assert "SV@50" in figures
+    assert "SV accuracy at CT 50" in figures
 
 
 def test_settings_before_any_source_change_nothing() -> None:
@@ -615,11 +610,10 @@ def test_page_starts_with_the_example(page: Page, tmp_path: Path) -> None:
     assert page.figures() == EXAMPLE_FIGURES
     assert page.text("summary").startswith("From the table: 3 seeds with 12 variants.")
     assert "Seed accuracy S" in page.text("figures")
-    drawing = page.one("#sva-curve polyline.sv")
+    drawing = page.wait(lambda: page.find(CURVE))[0]
     assert drawing.is_displayed()
     assert drawing.size["width"] > 200
     assert drawing.size["height"] > 50
-    assert drawing.value_of_css_property("stroke") == "rgb(0, 114, 178)"
     assert page.text("labels").count(CONTRADICTION) == 1
     signature = page.one("#sva-signature textarea").get_attribute("value")
     assert signature == example(n_bootstrap=1000)["signature"]
@@ -643,15 +637,15 @@ def test_editing_a_cell(page: Page) -> None:
 def test_moving_the_threshold(page: Page) -> None:
     """The figures follow, without pressing anything; so do fewer replicates."""
     page.fill("threshold", 50)
-    page.wait(lambda: "SV@50" in page.text("figures"))
+    page.wait(lambda: "SV accuracy at CT 50" in page.text("figures"))
     assert page.figures() == {**EXAMPLE_FIGURES, "seed_variant_accuracy": "100.0 %"}
-    assert "chosen threshold 50 %: SV 100.0 %" in page.text("curve")
+    assert "chosen threshold 50 %: SV 100.0 %" in page.text("marks")
     page.one("#sva-threshold input[type=range]").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.figures()["seed_variant_accuracy"] == "66.7 %")
-    assert "SV@51" in page.text("figures")
+    assert "SV accuracy at CT 51" in page.text("figures")
     page.fill("replicates", 0)
     page.wait(lambda: "95 % interval" not in page.text("figures"))
-    assert not page.find("#sva-curve polygon.band")
+    page.wait(lambda: len(page.find(f"{CURVE} .mark-line path")) == 4)  # no interval
 
 
 @pytest.mark.browser
@@ -709,7 +703,7 @@ def test_phone(page: Page, tmp_path: Path) -> None:
         assert driver.execute_script("return document.documentElement.scrollWidth") == 390
         for element in (
             page.one("[data-figure=qt_gap] .interval"),
-            page.one("#sva-curve polyline.sv"),
+            page.wait(lambda: page.find(CURVE))[0],
         ):
             assert element.rect["x"] + element.rect["width"] <= 390
         driver.execute_script("document.querySelector('#sva-figures').scrollIntoView()")
