@@ -52,7 +52,7 @@ def test_an_export_is_one_function(names: str, tmp_path: Path) -> None:
     assert code == 0
     assert "Names of the configurations, one per line." in text
     assert re.search(r"--upper .*In capitals", text)
-    assert re.search(r"--format .*How to write the summary", text)
+    assert re.search(r"--format .*How to write the result", text)
     assert run(names, str(folder), "--out", str(out), "--upper") == (
         0,
         f"{out}: written\nNext: cat {out}\n",
