@@ -236,7 +236,7 @@ def test_the_pipeline_is_at_the_top() -> None:
     assert all(is_within(m, FRONTS) or m == "generation" for m in importers)
 
 
-@pytest.mark.parametrize("package", OURS)
+@pytest.mark.parametrize("package", [*OURS, "merge_metric.models", "merge_metric.predict"])
 def test_public_names_are_there(package: str) -> None:
     """A package offers what `__all__` lists; each name is imported on first use."""
     module = import_module(package)

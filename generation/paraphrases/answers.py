@@ -81,7 +81,7 @@ class LazyModel(Generic[Model]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What tells the model from others; it is opened where no record says it."""
+        """Description that tells the model from others; it is opened where no record says it."""
         if self._description is None:
             there = self._recorded()
             if there.get("asked") == self._asked:
@@ -306,8 +306,8 @@ class Verdicts:
     ask: Callable[[str, list[Pair]], NDArray[np.float64]]
     """A text for the progress bar and distinct pairs in, (n, 3) probabilities out."""
     hypotheses: frozenset[str]
-    """Of the whole run: only pairs of two of them can come up again, as one is paraphrased
-    and the other its paraphrase. The other pairs are forgotten."""
+    """Hypotheses of the whole run. Only pairs of two of them can come up again, as one is
+    paraphrased and the other its paraphrase; the other pairs are forgotten."""
     known: dict[Pair, NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:

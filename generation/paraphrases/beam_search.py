@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 class Following(NamedTuple):
-    """What may come next, for each row that a model has read so far."""
+    """Likely next tokens, for each row that a model has read so far."""
 
     tokens: Ints
     """[rows, k] the most probable tokens that do not end a text, the best first."""
@@ -54,10 +54,10 @@ class NextTokens(Protocol):
         """Number of tokens there are."""
 
     def start(self, k: int) -> Following:
-        """What may come first, a row per request; `k` tokens, or all there are."""
+        """Return likely first tokens, a row per request; `k` of them, or all there are."""
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
-        """What may come next; row i now is what row `rows[i]` was, and `tokens[i]` after it."""
+        """Return likely next tokens; row i now is row `rows[i]` as it was, then `tokens[i]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class _Lanes(NamedTuple):
     """[lanes, beams] log-probabilities less diversity penalties."""
 
     def take(self, which: NDArray[np.bool_]) -> _Lanes:
-        """Some of the lanes, in order."""
+        """Keep some of the lanes, in order."""
         return _Lanes._make(values[which] for values in self)
 
 
-def _at_start(requests: int, groups: int) -> _Lanes:
-    """Every group of every request with nothing but the request's prompt."""
+def _first_lanes(requests: int, groups: int) -> _Lanes:
+    """Make a lane of every group of every request, with nothing but the prompt."""
     of_lanes = np.tile(np.arange(requests), groups)
     return _Lanes(
         requests=of_lanes,
@@ -121,28 +121,28 @@ def search(
         group's second best, and so on. Those that have ended come before those that have not.
     """
     found: list[list[list[Beam]]] = [[[] for _ in range(decoding.num_beam_groups)] for _ in earlier]
-    lanes = _at_start(len(earlier), decoding.num_beam_groups)
+    lanes = _first_lanes(len(earlier), decoding.num_beam_groups)
     counts = np.zeros((len(earlier), model.vocabulary), np.int32)
     for step in range(decoding.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]
         counts.fill(0)
         for request, tokens in enumerate(taken):
             np.add.at(counts[request], tokens, 1)
-        k = _enough(decoding, taken)
+        k = _n_candidates_needed(decoding, taken)
         if step == 0:
             following = model.start(k)
         else:
             following = model.advance(lanes.rows.ravel(), lanes.tokens[..., -1].ravel(), k)
             lanes = lanes._replace(rows=np.arange(lanes.rows.size).reshape(lanes.rows.shape))
-        lanes = _all_groups(lanes, following, decoding, counts, found)
+        lanes = _step(lanes, following, decoding, counts, found)
         if not lanes.requests.size:
             break
     _fill_up(lanes, decoding.group_size, found)
     return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in found]
 
 
-def _enough(decoding: Decoding, taken: Sequence[Sequence[int]]) -> int:
-    """How many of the most probable tokens always hold the best after penalties.
+def _n_candidates_needed(decoding: Decoding, taken: Sequence[Sequence[int]]) -> int:
+    """Count the most probable tokens that are sure to hold the best after penalties.
 
     What is neither penalised nor among them is beaten by as many as a group has beams.
     """
@@ -151,14 +151,14 @@ def _enough(decoding: Decoding, taken: Sequence[Sequence[int]]) -> int:
     return decoding.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
 
 
-def _all_groups(
+def _step(
     lanes: _Lanes,
     following: Following,
     decoding: Decoding,
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """One step of all groups; `counts` and `found` are added to.
+    """Take one step of all groups; `counts` and `found` are added to.
 
     Args:
         lanes: What searches.
@@ -175,19 +175,19 @@ def _all_groups(
         mine = lanes.take(lanes.groups == group)
         if not mine.requests.size:
             continue
-        longer, ends = _one_group(mine, following, decoding, counts)
+        longer, ends = _step_of_group(mine, following, decoding, counts)
         for lane, beam in np.argwhere(ends):
             found[mine.requests[lane]][group].append(_ended(mine, lane, beam, following))
         longer = longer.take(
-            np.array([not _done(found[i][group], decoding.group_size) for i in mine.requests])
+            np.array([not _is_done(found[i][group], decoding.group_size) for i in mine.requests])
         )
         np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
         going_on.append(longer)
     return _Lanes._make(np.concatenate(values) for values in zip(*going_on, strict=True))
 
 
-def _done(ended: list[Beam], size: int) -> bool:
-    """Whether a group has all it needs; what it has beyond that is taken out."""
+def _is_done(ended: list[Beam], size: int) -> bool:
+    """Tell whether a group has all it needs, and take out what it has beyond that."""
     ended.sort(key=lambda beam: -beam.score)
     del ended[size:]
     return len(ended) == size
@@ -200,10 +200,10 @@ def _ended(lanes: _Lanes, lane: int, beam: int, following: Following) -> Beam:
     return Beam(tokens, finished=True, score=float(log_prob) / len(tokens))
 
 
-def _one_group(
+def _step_of_group(
     lanes: _Lanes, following: Following, decoding: Decoding, counts: NDArray[np.int32]
 ) -> tuple[_Lanes, NDArray[np.bool_]]:
-    """One step of one group of all requests.
+    """Take one step of one group of all requests.
 
     Returns:
         The beams to go on with, and which of `lanes` end, [lanes, beams].
@@ -232,11 +232,11 @@ def _one_group(
         log_probs=lanes.log_probs[lane, parents] + log_probs[lane, parents, child],
         scores=scores[lane, parents, child],
     )
-    return longer, _end(of_ends[..., 0], worth, size)
+    return longer, _select_ends(of_ends[..., 0], worth, size)
 
 
-def _end(end_worth: Floats, worth: Floats, size: int) -> NDArray[np.bool_]:
-    """Which beams end: those whose end is among the best of ends and children.
+def _select_ends(end_worth: Floats, worth: Floats, size: int) -> NDArray[np.bool_]:
+    """Find the beams that end: those whose end is among the best of ends and children.
 
     Args:
         end_worth: [lanes, beams]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from generation.paraphrases.rounds import KEPT, REASONS, Tried
+from generation.paraphrases.rounds import REASONS, Tried
+from generation.reasons import KEPT
 from generation.records import Exclusion, Seed
 from generation.run_folder import RunFolder, slug
 from generation.variants.rows import seed_rows

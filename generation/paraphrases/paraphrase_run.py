@@ -43,9 +43,10 @@ from generation.paraphrases.outcome import (
     variant_rows,
 )
 from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
-from generation.paraphrases.rounds import KEPT, REASONS, run_rounds
+from generation.paraphrases.rounds import REASONS, ParaphraseReason, run_rounds
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems
+from generation.reasons import KEPT
 from generation.records import Exclusion, Seed, exclusion_table
 from generation.run_folder import RunFolder, versions
 from generation.variants.funnel import unlabelled
@@ -379,6 +380,6 @@ def _excluded(
     """Yield the labelled problems without a variant."""
     for seed in seeds:
         if seed.seed_id not in right:
-            yield excluded(seed, "answered_wrong")
+            yield excluded(seed, ParaphraseReason.ANSWERED_WRONG)
         elif seed.hypothesis not in kept:
-            yield excluded(seed, "no_paraphrase", paraphrases=0)
+            yield excluded(seed, ParaphraseReason.NO_PARAPHRASE, paraphrases=0)

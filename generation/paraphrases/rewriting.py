@@ -70,7 +70,7 @@ class Request:
 
     hypothesis: str
     temperature: float
-    """What logits are divided by; above 0."""
+    """Divisor of the logits; above 0."""
     earlier: tuple[str, ...] = ()
     """Candidates of earlier rounds as they came (`Candidate.text`): they count as groups
     before the first."""
@@ -86,7 +86,7 @@ class Candidate:
     """One output for a request."""
 
     text: str
-    """As decoded, special tokens left out; `clean` finds the paraphrase in it."""
+    """Decoded text without special tokens; `clean` finds the paraphrase in it."""
     finished: bool
     """False where the most new tokens were reached before an end."""
     score: float
@@ -167,7 +167,7 @@ def _without_marks(line: str) -> str:
 
 
 def _quoted(line: str) -> bool:
-    """Whether one pair of quotation marks encloses the whole, and no more than that.
+    """Tell whether one pair of quotation marks encloses the whole, and no more than that.
 
     >>> [_quoted(line) for line in ('"A girl."', '"A" and "B"', "'A girl doesn't.'", '"')]
     [True, False, True, False]
@@ -183,6 +183,6 @@ def _quoted(line: str) -> bool:
 
 
 def _is_mark(text: str, position: int) -> bool:
-    """Whether a character is a quotation mark there, not an apostrophe between letters."""
+    """Tell whether a character is a quotation mark there, not an apostrophe between letters."""
     around = text[max(0, position - 1) : position + 2]
     return not (len(around) == 3 and around[0].isalpha() and around[2].isalpha())

@@ -17,37 +17,48 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rewriting import Candidate, Request, clean
+from generation.reasons import KEPT, RejectionReason
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
 
-NOT_ENTAILED: Final = "not_entailed"
-NOT_ENTAILING: Final = "not_entailing"
-SURPLUS: Final = "surplus"
-REASONS: Final = (
-    "empty",
-    "unfinished",
-    "too_long",
-    "prompt_echoed",
-    "copy",
-    "quoted",
-    "duplicate",
-    NOT_ENTAILED,
-    NOT_ENTAILING,
-    SURPLUS,
-)
-"""Why a candidate is dropped: the first of these that holds. Nothing is left of `empty` when
-it is normalised; `unfinished` ones were cut at the most new tokens; `too_long` ones have more
-than ten characters for each of these; a `prompt_echoed` has words of the instruction, see
-`echoes`; in a `quoted` one the hypothesis stands as it is, with more around it, which rewrites
-nothing ("The original sentence is: …"); `duplicate`s are of any earlier candidate of the
-hypothesis, whatever became of that; the NLI model does not predict entailment from the
-hypothesis to a `not_entailed` candidate, nor from a `not_entailing` one to the hypothesis;
-`surplus` are paraphrases beyond the k that are kept."""
-
-KEPT: Final = "kept"
-
 _RUN: Final = 4
 """Words of the instruction in a row that are its echo."""
+
+
+class ParaphraseReason(RejectionReason):
+    """Why candidates are dropped and problems yield no paraphrases: the first that holds."""
+
+    ANSWERED_WRONG = "answered_wrong", "problems", "the NLI model answers the problem wrong"
+    NO_PARAPHRASE = "no_paraphrase", "problems", "no candidate of the hypothesis is kept"
+
+    EMPTY = "empty", "screening", "nothing is left of it when it is normalised"
+    UNFINISHED = "unfinished", "screening", "cut at the most new tokens"
+    TOO_LONG = "too_long", "screening", "more than ten characters for each of the most new tokens"
+    PROMPT_ECHOED = (
+        "prompt_echoed",
+        "screening",
+        "has four words in a row of the instruction that the hypothesis lacks",
+    )
+    COPY = "copy", "screening", "the hypothesis itself, but for case, punctuation and spaces"
+    QUOTED = (
+        "quoted",
+        "screening",
+        "the hypothesis as it stands with more around it, which rewrites nothing",
+    )
+    DUPLICATE = (
+        "duplicate",
+        "screening",
+        "an earlier candidate of the hypothesis, whatever became of that",
+    )
+
+    NOT_ENTAILED = "not_entailed", "entailment", "not entailed by the hypothesis (eq. 1)"
+    NOT_ENTAILING = "not_entailing", "entailment", "does not entail the hypothesis (eq. 1)"
+
+    SURPLUS = "surplus", "selection", "a paraphrase beyond the k that are kept"
+
+
+REASONS: Final = ParaphraseReason.of_steps("screening", "entailment", "selection")
+"""Why a candidate is dropped."""
 
 
 @dataclass(slots=True)
@@ -61,7 +72,7 @@ class Tried:
     """Its place among the candidates of that round."""
     text: str
     raw_text: str
-    """As it came, before `clean`."""
+    """Text as it came, before `clean`."""
     temperature: float
     score: float
     reason: str | None = None
@@ -200,13 +211,13 @@ def _screen(
         text = clean(candidate.text, request.hypothesis)
         form = normalise(text)
         tests = {
-            "empty": not form,
-            "unfinished": not candidate.finished,
-            "too_long": len(text) > config.most_characters,
-            "prompt_echoed": echoes(text, request.hypothesis, config.prompt),
-            "copy": form == copy,
-            "quoted": f" {copy} " in f" {form} ",
-            "duplicate": form in history.normalised,
+            ParaphraseReason.EMPTY: not form,
+            ParaphraseReason.UNFINISHED: not candidate.finished,
+            ParaphraseReason.TOO_LONG: len(text) > config.most_characters,
+            ParaphraseReason.PROMPT_ECHOED: echoes(text, request.hypothesis, config.prompt),
+            ParaphraseReason.COPY: form == copy,
+            ParaphraseReason.QUOTED: f" {copy} " in f" {form} ",
+            ParaphraseReason.DUPLICATE: form in history.normalised,
         }
         history.normalised.add(form)
         yield Tried(
@@ -217,7 +228,7 @@ def _screen(
             raw_text=candidate.text,
             temperature=request.temperature,
             score=candidate.score,
-            reason=next((reason for reason, holds in tests.items() if holds), None),
+            reason=next((str(reason) for reason, holds in tests.items() if holds), None),
         )
 
 
@@ -237,11 +248,11 @@ def _judge(
         history = histories[each.hypothesis]
         each.entailed, each.entailing = (float(answers[i + j, 0]) for j in (0, len(new)))
         if not entailed[i]:
-            each.reason = NOT_ENTAILED
+            each.reason = str(ParaphraseReason.NOT_ENTAILED)
         elif not entailed[i + len(new)]:
-            each.reason = NOT_ENTAILING
+            each.reason = str(ParaphraseReason.NOT_ENTAILING)
         elif history.kept == config.k:
-            each.reason = SURPLUS
+            each.reason = str(ParaphraseReason.SURPLUS)
         else:
             each.reason = KEPT
             history.kept += 1

@@ -272,7 +272,7 @@ class SpecialTokens:
     """The token ids that are not text."""
 
     start: tuple[int, ...]
-    """What a decoder begins with; empty where the prompt itself is read on."""
+    """First tokens of a decoder; empty where the prompt itself is read on."""
     ends: tuple[int, ...]
     """Tokens that end a text, at least one."""
     never: tuple[int, ...]

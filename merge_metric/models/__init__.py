@@ -1,1 +1,66 @@
-"""Models: everything that loads weights or asks an endpoint."""
+"""Models: everything that loads weights or asks an endpoint.
+
+A model gives probabilities of the labels for pairs of texts, as `PairModel` says; `open_model`
+finds out of which kind one is. Weights of all kinds are loaded by `checkpoints`.
+
+>>> from merge_metric.demo import MODEL
+>>> from merge_metric.models import Classifier
+>>> model = Classifier.load(MODEL, device="cpu")
+>>> model.label_order.names
+['entailment', 'neutral', 'contradiction']
+>>> for positions, probabilities in model.probabilities([("A man sleeps.", "Nobody sleeps.")]):
+...     print(positions, probabilities.argmax(axis=1))
+[0] [2]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merge_metric.models.classifier import Classifier
+    from merge_metric.models.label_order import LabelOrder, parse_order
+    from merge_metric.models.language_model import LanguageModel
+    from merge_metric.models.opening import open_model
+    from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
+    from merge_metric.models.presets import read_presets
+    from merge_metric.models.prompts import Prompt, read_prompt
+    from merge_metric.models.remote import RemoteModel
+
+__all__ = [
+    "Classifier",
+    "LabelOrder",
+    "LanguageModel",
+    "ModelRequest",
+    "Pair",
+    "PairModel",
+    "Prompt",
+    "RemoteModel",
+    "open_model",
+    "parse_order",
+    "read_presets",
+    "read_prompt",
+]
+
+_HOMES = {
+    "Classifier": "merge_metric.models.classifier",
+    "LabelOrder": "merge_metric.models.label_order",
+    "LanguageModel": "merge_metric.models.language_model",
+    "ModelRequest": "merge_metric.models.pair_model",
+    "Pair": "merge_metric.models.pair_model",
+    "PairModel": "merge_metric.models.pair_model",
+    "Prompt": "merge_metric.models.prompts",
+    "RemoteModel": "merge_metric.models.remote",
+    "open_model": "merge_metric.models.opening",
+    "parse_order": "merge_metric.models.label_order",
+    "read_presets": "merge_metric.models.presets",
+    "read_prompt": "merge_metric.models.prompts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that importing the package costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,7 @@ class Head:
     described: str
     """A checkpoint that can be loaded for it, as messages say, with the article."""
     trained: str
-    """What the weights must have been trained for, with its article."""
+    """The head that must have been trained, as messages say, with the article."""
     auto_class: str
     """Class of transformers that loads it."""
     encoder_decoder_class: str = ""
@@ -37,7 +37,7 @@ class Head:
     architectures: tuple[str, ...] = ()
     """Endings of the architectures that a configuration may name; empty for any."""
     pickle_hint: str = ""
-    """What messages say may help where there are pickled weights only."""
+    """Advice in messages where there are pickled weights only."""
 
 
 MASKED_LM: Final = Head(
@@ -89,7 +89,7 @@ class Checkpoint:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `from_pretrained` of transformers is given for any part of it."""
+        """Arguments of `from_pretrained` of transformers for any part of it."""
         arguments = {"revision": self.revision, "trust_remote_code": False}
         return arguments | ({"gguf_file": self.gguf_file} if self.gguf_file else {})
 

@@ -114,7 +114,7 @@ class Classifier:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What determines the probabilities."""
+        """Describe what determines the probabilities."""
         import torch
         import transformers
 
@@ -132,7 +132,7 @@ class Classifier:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
-        """The model's size, and how many of the pairs are cut, as they exceed its limit.
+        """Tell the model's size, and how many of the pairs are cut, as they exceed its limit.
 
         The size follows from `revision`: in `describe` it would make files of earlier versions
         those of another run.
@@ -155,7 +155,7 @@ class Classifier:
     def probabilities(
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Probabilities of the labels for pairs.
+        """Yield probabilities of the labels for pairs.
 
         Pairs of equal length share a batch, so there is no padding, and a pair's
         probabilities depend on its company by rounding only.
@@ -172,7 +172,7 @@ class Classifier:
     def resume(
         self, pairs: Sequence[Pair], known: frozenset[int]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """As `probabilities`, without the batches of which all is known.
+        """Yield as `probabilities` does, without the batches of which all is known.
 
         Batches are those of a run that knows nothing, so the answers are, too, to the bit.
 
@@ -209,7 +209,7 @@ class Classifier:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
-        """Positions of pairs of equal length, at most the budget of tokens together.
+        """Group positions of pairs of equal length, at most the budget of tokens together.
 
         Short and long batches come in random order, so that the speed seen so far is an
         honest estimate of the speed to come.
@@ -228,7 +228,7 @@ class Classifier:
         return batches
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
-        """One forward pass; shape (number of rows, labels)."""
+        """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
         tensor = partial(torch.as_tensor, device=self._model.device)

@@ -1,4 +1,4 @@
-"""Which of a classifier's classes is which label: read, looked up, asked for, never assumed."""
+"""The order of a classifier's labels: read, looked up, asked for, never assumed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _WORDS: Final = {
     for position, stem in enumerate(_STEMS)
     for word in (stem[0], *(stem + suffix for suffix in _SUFFIXES))
 }
-"""How a model's configuration may call a label → its position in `LABELS`."""
+"""Name of a label in a model's configuration → its position in `LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelOrder:
-    """What a model's classes mean, and how that is known."""
+    """The labels of a model's classes, and how they are known."""
 
     labels: tuple[int, ...]
-    """Of the model's classes 0, 1, …: the position in `known`."""
+    """Positions in `known` of the labels of classes 0, 1, …"""
     source: str
     """`id2label`, `documented`, `given`, `seeds` or `unknown`."""
     known: tuple[str, ...] = LABELS
@@ -49,11 +49,11 @@ class LabelOrder:
 
     @property
     def names(self) -> list[str]:
-        """Of the model's classes 0, 1, …: the label's name."""
+        """Names of the labels of classes 0, 1, and so on."""
         return [self.known[position] for position in self.labels]
 
     def rearrange(self, of_classes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Columns of the model's classes → columns of the labels.
+        """Turn columns of the model's classes into columns of the labels.
 
         Class k is label `labels[k]`, so column k goes to column `labels[k]`. Reading column
         `labels[k]` into column k is the inverse: the same thing for orders that swap two
@@ -67,17 +67,17 @@ class LabelOrder:
         return of_labels
 
     def corrected(self, relabelling: Sequence[int], source: str) -> LabelOrder:
-        """The order under which what is now label i is label `relabelling[i]`."""
+        """Return the order under which what is now label i is label `relabelling[i]`."""
         return replace(self, labels=tuple(relabelling[i] for i in self.labels), source=source)
 
 
 def unknown_order(known: tuple[str, ...] = LABELS) -> LabelOrder:
-    """Stands in until the seeds have been asked."""
+    """Return an order that stands in until the seeds have been asked."""
     return LabelOrder(tuple(range(len(known))), "unknown", known)
 
 
 def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
-    """The order that a user gives, such as `e,n,c` or `contradiction,entailment,neutral`.
+    """Read the order that a user gives, such as `e,n,c` or `contradiction,entailment,neutral`.
 
     Args:
         text: What the model's classes 0, 1, … mean.
@@ -103,7 +103,7 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
 def check_classes(
     id2label: Mapping[int, str], name: str, known: tuple[str, ...] = LABELS
 ) -> list[str]:
-    """What a classifier calls its classes.
+    """Return a classifier's own names for its classes.
 
     Args:
         id2label: Of the model's configuration.
@@ -115,7 +115,7 @@ def check_classes(
     """
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) != len(known):
-        raise ValueError(f"{name}: {_other_number_of_classes(labels, known)}")
+        raise ValueError(f"{name}: {_describe_mismatch(labels, known)}")
     return labels
 
 
@@ -125,7 +125,7 @@ def read_order(
     otherwise: LabelOrder | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
-    """What a classifier's classes mean, from its configuration or from what is known of it.
+    """Read the labels of a classifier's classes from its configuration, or look them up.
 
     Args:
         id2label: Of the model's configuration.
@@ -153,7 +153,7 @@ def read_order(
 
 
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Positions among the labels of as many names, if they are the labels."""
+    """Find the positions among the labels of as many names, if they are the labels."""
     if known == LABELS:
         found = [_WORDS.get(re.sub(r"[^a-z]", "", name.lower()), -1) for name in names]
     else:
@@ -165,7 +165,7 @@ def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] 
     return tuple(found) if sorted(found) == list(range(len(known))) else None
 
 
-def _other_number_of_classes(labels: Sequence[str], known: tuple[str, ...]) -> str:
+def _describe_mismatch(labels: Sequence[str], known: tuple[str, ...]) -> str:
     expected = f"expected a classifier of {', '.join(known)}, got one of"
     if len(labels) == 2 and known == LABELS:
         return (
@@ -181,25 +181,25 @@ def _other_number_of_classes(labels: Sequence[str], known: tuple[str, ...]) -> s
 
 @dataclass(frozen=True, slots=True)
 class OrderCheck:
-    """How predictions for the seeds score, as they are and under the best relabelling."""
+    """Accuracies of predictions for the seeds, as they are and under the best relabelling."""
 
     seeds: int
     accuracy: float
     """From 0 to 1."""
     best: tuple[int, ...]
-    """What predictions 0, 1, … would best be called; (0, 1, …) if they are best as they are."""
+    """Best labels of predictions 0, 1, …; (0, 1, …) if they are best as they are."""
     best_accuracy: float
     second_accuracy: float
-    """Of the best relabelling but one."""
+    """That of the best relabelling but one."""
 
     @property
     def suspicious(self) -> bool:
-        """Whether another order of labels would score far better."""
+        """Tell whether another order of labels would score far better."""
         return self.seeds >= ENOUGH_SEEDS and self.best_accuracy - self.accuracy > FAR_BETTER
 
     @property
     def decisive(self) -> bool:
-        """Whether the seeds tell the best order from all others."""
+        """Tell whether the seeds tell the best order from all others."""
         return self.seeds >= ENOUGH_SEEDS and self.best_accuracy - self.second_accuracy > FAR_BETTER
 
 
@@ -228,7 +228,7 @@ def check_order(
 def order_from_seeds(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], in_use: LabelOrder
 ) -> LabelOrder:
-    """The order of labels that the seeds' gold labels speak for.
+    """Find the order of labels that the seeds' gold labels speak for.
 
     Args:
         predictions: (n,), positions among the labels under the order `in_use`.

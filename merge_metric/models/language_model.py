@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.models.checkpoints import CAUSAL_LM, find_checkpoint, load
-from merge_metric.models.prompt_tokens import PromptTokens, common_prefix
-from merge_metric.models.prompts import Prompt
+from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
 
 if TYPE_CHECKING:
     from merge_metric.models.prefix_cache import PrefixCache
 
 TOLERANCE: Final = 1e-4
-"""How far, in float32, a probability may be from that of a run without the prefix cache."""
+"""Largest difference of a float32 probability from that without the prefix cache."""
 _TOLERANCE_HALF: Final = 0.05
-"""The same in 16-bit formats, whose rounding alone moves a probability by some hundredths."""
+"""Largest one in 16-bit formats, whose rounding alone moves a probability by hundredths."""
 
 _BATCH_TOKENS: Final = {"cpu": 512}
 _BATCH_TOKENS_ACCELERATOR: Final = 16_384
@@ -127,11 +126,11 @@ class LanguageModel:
 
     @property
     def letter_mass(self) -> float:
-        """Mean probability that the next token is a letter at all, so far; at first NaN."""
+        """Mean probability so far that the next token is a letter at all; at first NaN."""
         return self._mass / self._n_seen if self._n_seen else float("nan")
 
     def describe(self) -> dict[str, Any]:
-        """What determines the probabilities."""
+        """Describe what determines the probabilities."""
         import torch
         import transformers
 
@@ -150,7 +149,7 @@ class LanguageModel:
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """The model's size, how surely answers were letters at all, whether the cache was used."""
+        """Tell the model's size, the letters' probability, and what the cache holds."""
         return {
             "parameters": self._model.num_parameters(),
             "letter_mass": self.letter_mass if self._n_seen else None,
@@ -160,7 +159,7 @@ class LanguageModel:
     def probabilities(
         self, pairs: Sequence[tuple[str, str]]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Probabilities of the labels for premise–hypothesis pairs.
+        """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. With the prefix cache, probabilities differ from those
@@ -238,7 +237,7 @@ class LanguageModel:
         return prompts
 
     def _batches(self, lengths: Sequence[int], shared: int) -> list[list[int]]:
-        """Rows of similar length, in batches within the budgets of tokens and memory.
+        """Put rows of similar length into batches within the budgets of tokens and memory.
 
         Long and short batches come in random order, so that the speed seen so far is an
         honest estimate of the speed to come.
@@ -255,7 +254,7 @@ class LanguageModel:
         return batches
 
     def _fits(self, lengths: Sequence[int], shared: int) -> bool:
-        """Whether rows of these lengths, shortest first, may share a forward pass."""
+        """Tell whether rows of these lengths, shortest first, may share a forward pass."""
         rows, longest = len(lengths), lengths[-1]
         tokens = rows * longest
         states = rows * (shared + longest) * (self._cache.layer_bytes if self._cache else 0)
@@ -269,7 +268,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """One forward pass over what prompts have after `shared` tokens; shape (rows, 3).
+        """Run one forward pass over what prompts have after `shared` tokens; shape (rows, 3).
 
         Shorter rows are filled up at the end. A causal model sees nothing of what follows
         a token, so this needs no mask and leaves positions as they are.

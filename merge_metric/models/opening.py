@@ -1,4 +1,4 @@
-"""Which kind of model a name stands for, and how it is opened."""
+"""Open a model by its name: find out its kind, and load it or get ready to ask a server."""
 
 from __future__ import annotations
 

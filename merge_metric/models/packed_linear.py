@@ -23,14 +23,14 @@ PACKED: Final = frozenset(
 """Types of models that use linear layers as such, and not the weights in them."""
 
 _SHAPES_KEPT: Final = "32"
-"""Of inputs, for which PyTorch and oneDNN each keep what they have prepared. They keep 1,024
+"""Shapes of inputs for which PyTorch and oneDNN each keep what they prepared. They keep 1,024
 unless told otherwise, at about a megabyte each; preparing one takes no time to speak of."""
 _ROWS: Final = 512
-"""Of the inputs that weights are laid out for; others come out the same, and hardly slower."""
+"""Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
 
 
 class PackedLinear(nn.Module):
-    """What a linear layer computes, but for rounding; a row's result depends on no other row."""
+    """A linear layer, but for rounding; a row's result depends on no other row."""
 
     def __init__(self, linear: nn.Linear, *, counted: bool = True) -> None:
         """Take over a layer's weights.

@@ -18,14 +18,14 @@ class Preset:
     model: str
     """Hub id."""
     group: str
-    """What it was trained on: `S`, `M`, `SMFA`; or `LLM`."""
+    """Its training data: `S`, `M`, `SMFA`; or `LLM`."""
     kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
-    """What its classes 0, 1, 2 mean, where that is documented: `c,e,n`."""
+    """Labels of its classes 0, 1, 2, where they are documented: `c,e,n`."""
 
 
 def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
-    """The models of a list, in its order.
+    """Read the models of a list, in its order.
 
     Args:
         name: Name of the list, such as `paper`.
@@ -58,7 +58,7 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 
 
 def documented_order(model: str) -> str | None:
-    """What a model's classes mean, for configurations that do not name them.
+    """Look up the labels of a model's classes, for configurations that do not name them.
 
     Args:
         model: Hub id, in any case.

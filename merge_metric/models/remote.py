@@ -6,19 +6,24 @@ requests at a time. It is asked for one token and the log-probabilities of the m
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
+import random
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.endpoint import Endpoint
 from merge_metric.models.prompts import LETTERS, Prompt
+
+if TYPE_CHECKING:
+    import httpx
 
 Missing = Literal["error", "uniform"]
 
@@ -26,6 +31,19 @@ _SPACES: Final = " ▁Ġ"
 """A space, also as servers write it that show tokens instead of text."""
 _TOP: Final = {"completions": 5, "chat/completions": 20}
 """Endpoint → the most alternatives that OpenAI gives there."""
+
+_MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses after which it is worth to ask again."""
+_HINTS: Final = {
+    400: "the prompt may be too long, or the server may not know one of the settings",
+    401: "name the environment variable that holds the key with --api-key-env",
+    403: "name the environment variable that holds the key with --api-key-env",
+    404: "check the base URL, which mostly ends in /v1, and the model's name",
+}
+_LONGEST_WAIT: Final = 60.0
+"""Seconds."""
+_SHOWN: Final = 300
+"""Characters of an answer that messages show."""
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +113,7 @@ class RemoteModel:
         self._top = top or _TOP[self._path]
 
     def describe(self) -> dict[str, Any]:
-        """What determines the probabilities, as far as it can be known from outside.
+        """Describe what determines the probabilities, as far as it can be known from outside.
 
         `missing` is not among it: whoever was stopped by an answer without letters may go
         on the other way, and what was answered before stays as it is.
@@ -110,13 +128,13 @@ class RemoteModel:
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-        """How many of this run's answers lacked letters."""
+        """Count this run's answers that lacked letters."""
         return {"answers_partial": self.n_partial, "answers_without_letters": self.n_missing}
 
     def probabilities(
         self, pairs: Sequence[tuple[str, str]]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Probabilities of the labels for premise–hypothesis pairs.
+        """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. The first pair is asked alone, so that what is wrong with
@@ -145,7 +163,7 @@ class RemoteModel:
     def _ask_all(
         self, pairs: Sequence[tuple[str, str]], rows: Iterable[int]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Several at a time. Few are queued ahead, so that an error ends the run soon."""
+        """Ask several at a time. Few are queued ahead, so that an error ends the run soon."""
         rest = iter(rows)
         running: dict[Future[dict[str, float]], int] = {}
         pool = ThreadPoolExecutor(self._concurrency)
@@ -164,7 +182,7 @@ class RemoteModel:
             pool.shutdown(cancel_futures=True)
 
     def _ask(self, pair: tuple[str, str]) -> dict[str, float]:
-        """The log-probabilities of the most probable next tokens."""
+        """Ask for the log-probabilities of the most probable next tokens."""
         payload: dict[str, Any] = {"model": self.name, "max_tokens": 1, "temperature": 0}
         if self._chat:
             payload |= {"messages": self.prompt.messages(*pair)}
@@ -212,7 +230,7 @@ class RemoteModel:
 
 
 def letter_probabilities(answer: Mapping[str, float]) -> NDArray[np.float64]:
-    """Probabilities of the letters, with and without a space before them; shape (3,).
+    """Sum up the letters' probabilities, with and without a space before them; shape (3,).
 
     Args:
         answer: Token → natural logarithm of its probability.
@@ -228,7 +246,7 @@ def letter_probabilities(answer: Mapping[str, float]) -> NDArray[np.float64]:
 
 
 def alternatives(answer: Any) -> dict[str, float]:
-    """Token → log-probability in nats, for the first token of a completion.
+    """Read the first token's alternatives out of a completion: token → log-probability in nats.
 
     Both endpoints' forms are understood, wherever they come from: a table of tokens, and a
     list of records. Empty if the completion has no token.
@@ -249,7 +267,9 @@ def alternatives(answer: Any) -> dict[str, float]:
             "give them"
         )
     try:
-        found = _of_table(given) if given.get("content") is None else _of_records(given["content"])
+        found = (
+            _read_table(given) if given.get("content") is None else _read_records(given["content"])
+        )
         if any(math.isnan(value) or value > 1e-3 for value in found.values()):
             raise ValueError(found)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -257,17 +277,151 @@ def alternatives(answer: Any) -> dict[str, float]:
     return found
 
 
-def _of_records(content: Sequence[Any]) -> dict[str, float]:
-    """The form of /chat/completions."""
+def _read_records(content: Sequence[Any]) -> dict[str, float]:
+    """Read the form of /chat/completions."""
     records = [record for first in content[:1] for record in (*first["top_logprobs"], first)]
     return {str(record["token"]): float(record["logprob"]) for record in records}
 
 
-def _of_table(given: Mapping[str, Any]) -> dict[str, float]:
-    """The form of /completions."""
+def _read_table(given: Mapping[str, Any]) -> dict[str, float]:
+    """Read the form of /completions."""
     tables = given["top_logprobs"][:1]
     found = {str(token): float(value) for table in tables for token, value in table.items()}
     own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
     for token, value in list(own)[:1]:
         found.setdefault(str(token), float(value))
     return found
+
+
+# --- One URL that answers JSON with JSON ---
+
+
+class Endpoint:
+    """A URL to post to, from several threads at a time."""
+
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        *,
+        key: str | None,
+        connections: int,
+        timeout: float,
+        retries: int,
+        backoff: float,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            base_url: A server's URL, such as `http://localhost:8000/v1`; its query stays.
+            path: Where to post, from there.
+            key: Sent as a bearer token, and nowhere shown.
+            connections: Most connections at a time.
+            timeout: Seconds without a byte after which an attempt counts as broken.
+            retries: Attempts after the first.
+            backoff: Seconds before the second attempt, doubled for each further one, at
+                most a minute; a server's own `Retry-After` comes first.
+
+        Raises:
+            ValueError: not a URL of http or https.
+        """
+        import httpx
+
+        try:
+            parsed = httpx.URL(base_url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"expected a URL like http://localhost:8000/v1: {error}") from error
+        if parsed.scheme not in {"http", "https"} or not parsed.host:
+            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {base_url!r}")
+        parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
+        self.name = str(parsed.copy_with(username=None, password=None, query=None))
+        """The URL without what could be a secret."""
+        self._url, self._key = parsed, key
+        self._retries, self._backoff = retries, backoff
+        self._stopped = threading.Event()
+        self._settings: dict[str, Any] = {
+            "headers": {"Authorization": f"Bearer {key}"} if key else {},
+            "timeout": timeout,
+            "limits": httpx.Limits(max_connections=connections),
+        }
+        self._client: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        """Open the connections, as needed, for the posts to come."""
+        import httpx
+
+        self._stopped.clear()
+        self._client = httpx.Client(**self._settings)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close them."""
+        self.stop()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def stop(self) -> None:
+        """Let no thread wait for another attempt."""
+        self._stopped.set()
+
+    def post(self, payload: dict[str, Any]) -> Any:
+        """The answer to a JSON document, itself JSON; inside a `with` of this endpoint.
+
+        Raises:
+            ValueError: the server refused, or its answer is no JSON.
+            ConnectionError: no attempt succeeded.
+        """
+        import httpx
+
+        if self._client is None:
+            raise RuntimeError("expected a post inside a with statement of the endpoint")
+        for attempt in range(self._retries + 1):
+            delay = min(self._backoff * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
+            try:
+                response = self._client.post(self._url, json=payload)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if response.is_success:
+                    return self._json(response)
+                problem = f"HTTP {response.status_code}: {self._shown(response)}"
+                if response.status_code not in _MAY_PASS:
+                    hint = _HINTS.get(response.status_code)
+                    raise ValueError(
+                        f"{self.name}: expected an answer, got {problem}"
+                        + (f": {hint}" if hint else "")
+                    )
+                delay = _retry_after(response) or delay
+            if attempt < self._retries:
+                log.info("%s: %s; asking again in %.1f s", self.name, problem, delay)
+                if self._stopped.wait(delay):
+                    break
+        raise ConnectionError(
+            f"{self.name}: expected an answer, got none in {attempt + 1} attempts; the last one "
+            f"ended in {problem}"
+        )
+
+    def _json(self, response: httpx.Response) -> Any:
+        try:
+            return response.json()
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{self.name}: expected JSON, got {self._shown(response)!r}: {error}"
+            ) from error
+
+    def _shown(self, response: httpx.Response) -> str:
+        """Return the beginning of an answer, on one line, without the key should it be in there."""
+        text = " ".join(response.text.split())
+        if self._key:
+            text = text.replace(self._key, "***")
+        return text[:_SHOWN] or response.reason_phrase
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Read the seconds that the server asks to wait, unless it gives a date."""
+    try:
+        seconds = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        return None
+    return min(max(seconds, 0.0), _LONGEST_WAIT)

@@ -1,5 +1,67 @@
-"""Models → predictions files.
+"""Models over a dataset: problems in, predictions files out, and what baselines there are.
 
-A model is anything with the two methods of `run.PairModel`; `run.predict` asks it about
-each distinct pair of a table of problems, and writes its answers.
+`predict` asks any `merge_metric.models.PairModel` about each distinct pair of a table of problems,
+which `read_problems` makes of a dataset; `open_for` opens a model for one.
+
+>>> from pathlib import Path
+>>> from tempfile import TemporaryDirectory
+>>> import pyarrow as pa
+>>> from merge_metric import read_predictions
+>>> from merge_metric.demo import MODEL
+>>> from merge_metric.models import Classifier
+>>> from merge_metric.predict import predict
+>>> problems = pa.table({"variant_id": ["a", "a/1"], "seed_id": ["a", "a"],
+...                      "premise": ["A man sleeps.", "A dog sleeps."],
+...                      "hypothesis": ["Nobody sleeps.", "No dog sleeps."], "label": [2, 2]})
+>>> with TemporaryDirectory() as folder:
+...     out = Path(folder, "bert-tiny.parquet")
+...     outcome = predict(Classifier.load(MODEL, device="cpu"), problems, out, progress=False)
+...     read_predictions(out)["prediction"].to_pylist()
+[2, 0]
+>>> outcome.problems, outcome.metadata["name"]
+(2, 'bert-tiny-nli')
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merge_metric.predict.baselines import HypothesisOnly, Majority, read_training_data
+    from merge_metric.predict.driver import Outcome, predict
+    from merge_metric.predict.jobs import open_for, predict_preset, predict_request
+    from merge_metric.predict.problems import read_problems, sample_seeds
+
+__all__ = [
+    "HypothesisOnly",
+    "Majority",
+    "Outcome",
+    "open_for",
+    "predict",
+    "predict_preset",
+    "predict_request",
+    "read_problems",
+    "read_training_data",
+    "sample_seeds",
+]
+
+_HOMES = {
+    "HypothesisOnly": "merge_metric.predict.baselines",
+    "Majority": "merge_metric.predict.baselines",
+    "Outcome": "merge_metric.predict.driver",
+    "open_for": "merge_metric.predict.jobs",
+    "predict": "merge_metric.predict.driver",
+    "predict_preset": "merge_metric.predict.jobs",
+    "predict_request": "merge_metric.predict.jobs",
+    "read_problems": "merge_metric.predict.problems",
+    "read_training_data": "merge_metric.predict.baselines",
+    "sample_seeds": "merge_metric.predict.problems",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that importing the package costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

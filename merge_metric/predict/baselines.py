@@ -30,7 +30,7 @@ _ITERATIONS: Final = 200
 
 HYPOTHESIS_COLUMNS: Final = ("hypothesis", "sentence2")
 LABEL_COLUMNS: Final = ("label", "gold_label")
-"""What the releases of SNLI and MultiNLI, and their copies on the Hub, call them."""
+"""Names in the releases of SNLI and MultiNLI and in their copies on the Hub."""
 
 _UNLABELLED: Final = ("-", "", "-1", "None", "hidden")
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".txt", ".parquet")
@@ -65,7 +65,7 @@ class HypothesisOnly:
         self._training = data.description
 
     def describe(self) -> dict[str, Any]:
-        """What determines the probabilities."""
+        """Describe what determines the probabilities."""
         import sklearn
 
         return {
@@ -80,7 +80,7 @@ class HypothesisOnly:
     def probabilities(
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Probabilities of the labels; of each pair only the hypothesis is read."""
+        """Yield probabilities of the labels; of each pair only the hypothesis is read."""
         places: dict[str, list[int]] = {}
         for position, (_, hypothesis) in enumerate(pairs):
             places.setdefault(hypothesis, []).append(position)
@@ -116,7 +116,7 @@ class Majority:
         self._source, self._known = source, known
 
     def describe(self) -> dict[str, Any]:
-        """What determines the probabilities."""
+        """Describe what determines the probabilities."""
         return {
             "kind": "baseline",
             "name": "majority",
@@ -128,7 +128,7 @@ class Majority:
     def probabilities(
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """The same probabilities for every pair."""
+        """Yield the labels' frequencies for every pair."""
         for start in range(0, len(pairs), _BATCH):
             positions = list(range(start, min(start + _BATCH, len(pairs))))
             yield positions, np.tile(self._frequencies, (len(positions), 1))

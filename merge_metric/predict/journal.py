@@ -1,4 +1,4 @@
-"""What a model has answered so far, on disk: an interrupted run goes on from it."""
+"""A model's answers so far, on disk: an interrupted run goes on from them."""
 
 from __future__ import annotations
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ from helpers.paraphrasing import INSTRUCTION, candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generation.paraphrases import rounds
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rewriting import Candidate, Request
 from generation.paraphrases.rounds import (
-    KEPT,
     REASONS,
+    ParaphraseReason,
     Tried,
     echoes,
     entails,
@@ -25,6 +28,7 @@ from generation.paraphrases.rounds import (
     run_rounds,
     temperature_of,
 )
+from generation.reasons import KEPT
 
 GIRL = "A girl jumps."
 
@@ -320,3 +324,11 @@ def test_entailment_is_the_most_probable_label_the_first_at_a_tie() -> None:
     expected = [all(row[0] >= other for other in row[1:]) for row in rows]
     assert entails(np.array(rows)).tolist() == expected
     assert expected == [True, False, False, True, True, False, True, False]
+
+
+def test_the_readme_lists_the_reasons() -> None:
+    """Each with its step and sentence, in the order in which they are tried."""
+    text = (Path(rounds.__file__).parent / "README.md").read_text(encoding="utf-8")
+    section = text.split("## Why something is dropped")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section, flags=re.MULTILINE)
+    assert rows == [(str(reason), reason.step, reason.sentence) for reason in ParaphraseReason]

@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from merge_metric.models import language_model
 from merge_metric.models.language_model import TOLERANCE, LanguageModel
 from merge_metric.models.prefix_cache import PrefixCache
-from merge_metric.models.prompt_tokens import PromptTokens, common_prefix
-from merge_metric.models.prompts import Example, Prompt, read_prompt
+from merge_metric.models.prompts import Example, Prompt, PromptTokens, common_prefix, read_prompt
 
 TEXTS = sentences(40)
 SHOTS = Prompt(
