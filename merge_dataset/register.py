@@ -6,13 +6,14 @@ import os
 import shutil
 from pathlib import Path
 
+from merge_dataset.checks.run import check_dataset
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.merge_nli import builder
 from merge_dataset.schema import DATASET_NAME
 
 
 def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
-    """Prepare every configuration of a dataset folder into the cache of `datasets`.
+    """Check a dataset folder, and prepare each configuration into the cache of `datasets`.
 
     Where the Hub has no data set of that name, or cannot be reached, `load_dataset`
     falls back to its cache and takes the entry modified last. So the folder registered
@@ -27,9 +28,13 @@ def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
         Names of the configurations.
 
     Raises:
-        NotADirectoryError, ValueError: `folder` is no dataset folder.
+        NotADirectoryError: `folder` is no folder.
+        ValueError: the check found problems, which the message lists.
     """
-    require_dataset(folder)
+    if not folder.is_dir():
+        require_dataset(folder)
+    if problems := check_dataset(folder):
+        raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
     names = all_configurations(folder)
     for name in names:
         prepared = builder(folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir)

@@ -305,9 +305,9 @@ def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = Fals
 
     configs = export_dataset(run, out)
     if register:
-        from merge_dataset.commands.check import register_folder
+        from merge_dataset.register import register_dataset
         from merge_metric.register import register_metric
 
-        register_folder(out)
+        register_dataset(out)
         register_metric()
     typer.echo(summarise(run, out, configs, registered=register, as_json=output == "json"))

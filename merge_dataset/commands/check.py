@@ -27,17 +27,3 @@ def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format =
     write_result(output, whole, *(problems or [f"{folder}: good"]))
     if problems:
         raise typer.Exit(1)
-
-
-def register_folder(folder: Path, cache_dir: Path | None = None) -> list[str]:
-    """Check a dataset folder and register it; the configurations that load now.
-
-    Raises:
-        ValueError: the check found problems, which the message lists.
-    """
-    from merge_dataset.checks.run import check_dataset
-    from merge_dataset.register import register_dataset
-
-    if problems := check_dataset(folder):
-        raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
-    return register_dataset(folder, cache_dir)

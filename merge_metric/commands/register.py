@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from merge_dataset.commands.check import register_folder
 from merge_dataset.commands.command_line import Format, option, user_errors, write_result
 from merge_dataset.schema import DATASET_NAME
 
@@ -42,11 +41,12 @@ def register_command(
     configs: list[str] = []
     problem: ValueError | None = None
     with user_errors():
+        from merge_dataset.register import register_dataset
         from merge_metric.register import METRIC_NAME, register_metric
 
         register_metric()
         try:
-            configs = register_folder(folder, cache_dir) if folder else []
+            configs = register_dataset(folder, cache_dir) if folder else []
         except ValueError as error:
             problem = error
     write_result(

@@ -57,7 +57,7 @@ class Client:
             connection.close()
 
     def session(self) -> Any:
-        """What the page needs to go on."""
+        """Ask for what the page needs to go on."""
         return self.ask("GET", "/session").json
 
     def save(self, position: int, event: object) -> Reply:

@@ -33,7 +33,7 @@ _FRAMEWORKS = {"inspect-ai", "harbor", "mteb"}
 
 @dataclass(frozen=True)
 class User:
-    """Who a token belongs to."""
+    """The owner of a token."""
 
     name: str
     role: str = "write"
@@ -142,7 +142,7 @@ Cut = Literal["before", "during", "after"]
 
 @dataclass
 class Fault:
-    """What becomes of the nth requests of a route, counted from when it was set."""
+    """A fault in the nth requests of a route, counted from when it was set."""
 
     route: str
     method: str | None
@@ -191,7 +191,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """What a route is asked."""
+    """A request to a route."""
 
     method: str
     groups: Mapping[str, str]
@@ -271,7 +271,7 @@ class LoopbackHub:
         return [r.route for r in self.requests if not methods or r.method in methods]
 
     def environment(self, token: str | None) -> dict[str, str]:
-        """What the client libraries need to know."""
+        """Make the environment of the client libraries."""
         login = {} if token is None else {"HF_TOKEN": token}
         return login | {
             "HF_ENDPOINT": self.url,

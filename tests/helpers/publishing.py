@@ -77,7 +77,7 @@ sys.meta_path.insert(0, Absent())
 
 @dataclass(frozen=True)
 class Result:
-    """What a command said."""
+    """The output of a command."""
 
     code: int
     out: str

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(python: str, folder: Path, way: str) -> dict[str, object]:
-    """What an interpreter reads, with an empty cache of its own."""
+    """Rows that an interpreter reads, with an empty cache of its own."""
     command = [python, str(READER), str(folder), way]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

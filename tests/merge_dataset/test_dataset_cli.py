@@ -141,6 +141,6 @@ def test_default_folder(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_export_for_other_command_lines(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """What `merge-nli build` ends with."""
+    """`merge-nli build` ends with this."""
     names = ["snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
     assert export_dataset(make_run(), tmp_path / "merge-nli") == names

@@ -123,7 +123,7 @@ def test_the_card_without_nli(tmp_path: Path) -> None:
 
 
 def test_every_column_is_described() -> None:
-    """Of each format, in order."""
+    """Columns of each format, in order."""
     for problem_format in (NLI, PAIRS, READING):
         columns = card_text.columns({REPLACEMENTS}, {"x": problem_format})
         described = [name.strip("` ") for names in columns for name in names.split(",")]
@@ -164,7 +164,7 @@ def test_rows_are_checked_by_format(folder: Path, changes: dict[str, Any], findi
 
 
 def test_seeds_are_checked_by_format(folder: Path) -> None:
-    """What is of variants is empty in seeds, for every field."""
+    """Columns of variants are empty in seeds, for every field."""
     rewrite(folder / "pairs/seeds.parquet", lambda rows: rows[0].update(second_mlms=["a"]))
     assert any("second_mlms to be empty in seeds" in line for line in check_dataset(folder))
 

@@ -141,7 +141,7 @@ def test_registering_again_prepares_nothing(
 
 
 def test_killed_preparation_is_tidied(dataset: Path, tmp_path: Path) -> None:
-    """What a killed preparation left would break the fall-back to the cache: it goes."""
+    """Leftovers of a killed preparation would break the fall-back to the cache: it goes."""
     leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
     leftover.mkdir(parents=True)
     register_dataset(dataset, tmp_path / "cache")
@@ -172,7 +172,7 @@ def test_imported_class(dataset: Path, tmp_path: Path) -> None:
 def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same relative `data_dir` in two working directories is two data sets."""
+    """One relative `data_dir` in two working directories is two data sets."""
     export_dataset(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
     found = []
     for place in (dataset.parent, tmp_path / "b"):

@@ -137,7 +137,7 @@ def test_same_run_same_bytes(paraphrases: Path, tmp_path: Path) -> None:
 
 
 def test_a_later_run_of_the_same_model_replaces(paraphrases: Path, tmp_path: Path) -> None:
-    """Whatever else changed: the generator, the problems, the device."""
+    """It does even where something else changed: the generator, the problems, the device."""
     moved = NLI_MODEL | {"name": "elsewhere/some-nli-model", "device": "cuda"}
     moved["name"] = "/mnt/models/some-nli-model"
     generator = {"name": "g", "revision": "1", "architecture": "T", "dtype": "x", "device": "y"}
@@ -188,7 +188,7 @@ def test_another_model_on_another_source(paraphrases: Path, tmp_path: Path) -> N
 def test_interrupted_export_is_cleaned(
     paraphrases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left has an underscored name, is told by the check, and goes with the next export."""
+    """The leftover has an underscored name, is told by the check, and goes with the next export."""
     before = contents(paraphrases)
 
     def stop(*_: Any) -> None:
@@ -375,7 +375,7 @@ def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
     ],
 )
 def test_card_tells(both: Path, words: str) -> None:
-    """What a reader must find: what they are, how they were made and by whom chosen."""
+    """The card says what they are, how they were made and by whom chosen."""
     assert words in (both / "README.md").read_text()
 
 

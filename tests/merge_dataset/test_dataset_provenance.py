@@ -1,4 +1,4 @@
-"""What a dataset keeps of a run's manifest."""
+"""The part of a run's manifest that a dataset keeps."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_configuration_names_round_trip(name: str) -> None:
     "name", ["snli_noun", "snli_paraphrase", "SNLI", "my_set_nouns", "", "a--b", "../snli"]
 )
 def test_other_names_are_refused(name: str) -> None:
-    """What is no configuration name raises and is quoted."""
+    """A text that is no configuration name raises and is quoted."""
     with pytest.raises(ValueError, match="expected a"):
         schema.parse_config_name(name)
 
@@ -56,7 +56,7 @@ def test_paraphrases_are_a_collection_of_their_own() -> None:
 
 
 def test_variant_ids() -> None:
-    """What was put in place of what; of a paraphrase, twelve digits of the text's SHA-256."""
+    """An id has what was put in place of what; of a paraphrase, twelve digits of SHA-256."""
     assert schema.variant_id("snli:1", "noun", "girl A", "owl An") == "snli:1/noun/girl+A/owl+An"
     digest = hashlib.sha256("Élan.".encode()).hexdigest()[:12]
     made = schema.variant_id("snli:1", "paraphrase", "Verve.", "Élan.")

@@ -121,7 +121,7 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
 
 @pytest.mark.usefixtures("dataset")
 def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Those of the same task are replaced; sorted by task; other files are not touched."""
+    """Results on the same task are replaced; sorted by task; other files are not touched."""
     old = [
         {"dataset": {"id": DATASET, "task_id": "snli_verbs"}, "value": 12.5, "notes": "mine"},
         {"dataset": {"id": DATASET, "task_id": "snli_nouns"}, "value": 99.9},

@@ -43,7 +43,7 @@ def local() -> dict[str, bytes]:
 
 
 def test_example_by_hand() -> None:
-    """What the check expects of the Space is what the metric computes here."""
+    """The check expects of the Space what the metric computes here."""
     example = worked_example()
     result = score(**example.arguments)
     assert {key: result[key] for key in example.figures} == example.figures
@@ -95,7 +95,7 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_space_that_does_not_load(desk: Desk) -> None:
-    """What `evaluate` says is told."""
+    """The message of `evaluate` is passed on."""
     desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"
     result = desk.run("metric", "--repo", NAME, "--yes", verify=True)
     assert result.code == 1

@@ -189,7 +189,7 @@ def test_choosing_which_scale(opened: Chrome) -> None:
 
 
 def test_undoing(opened: Chrome, session: Session) -> None:
-    """What is not saved first, then answer by answer, with their comments kept."""
+    """Undo what is not saved first, then answer by answer, with their comments kept."""
     first, second, *_ = order(session)
     press(opened, "1", "1", "c", "why not", Keys.ENTER, "2", "2", Keys.ENTER, "3")
     press(opened, "u")

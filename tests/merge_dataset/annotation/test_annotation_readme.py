@@ -38,7 +38,7 @@ def here(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def as_label_studio(tasks: Path, path: Path) -> None:
-    """What Label Studio exports after somebody found the first task good."""
+    """Write what Label Studio exports after somebody found the first task good."""
     task: dict[str, Any] = json.loads(tasks.read_text(encoding="utf-8"))[0]
     results = [
         {"from_name": name, "value": {"choices": ["5"]}} for name in ("fluency", "reasoning")

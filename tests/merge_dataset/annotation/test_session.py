@@ -38,7 +38,7 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
 
 
 def test_a_line_of_the_sample(session: Session) -> None:
-    """What other programs read."""
+    """Other programs read these keys."""
     lines = (session.folder / "sample.jsonl").read_text(encoding="utf-8").splitlines()
     row = next(row for row in map(json.loads, lines) if row["variant_id"].endswith("dog/cat"))
     assert row == {

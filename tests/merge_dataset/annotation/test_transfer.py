@@ -74,7 +74,7 @@ def test_a_table_has_room_for_the_scores(session: Session, tmp_path: Path) -> No
 
 
 def test_a_filled_in_table_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """What is not filled in yet is left out; what is new next time is added."""
+    """Rows without scores are left out; those that are new next time are added."""
     path = tmp_path / "items.csv"
     export_items(session, path)
     assert import_answers(session, path, "ann") == []
@@ -177,7 +177,7 @@ def task(variant: str, *annotations: Any) -> Any:
 
 
 def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """Of several users; aliases or whole choices; what was skipped is left out."""
+    """Several users, aliases or whole choices; skipped tasks are left out."""
     path = written(
         tmp_path / "export.json",
         [
@@ -203,7 +203,7 @@ def test_an_export_in_json_is_taken_in(session: Session, tmp_path: Path) -> None
 
 
 def test_an_export_with_ratings_is_taken_in(session: Session, tmp_path: Path) -> None:
-    """Who prefers stars changes the configuration."""
+    """The configuration may be changed to ratings by stars."""
     stars = annotation(1)
     stars["result"] = [
         {"from_name": name, "type": "rating", "value": {"rating": score}}

@@ -77,7 +77,7 @@ _RELATIVES = "Morphological relatives of a replaced word are left alone"
 def test_options_are_told(
     dataset: Path, settings: dict[str, Any], said: str, pairs: bool, relatives: bool
 ) -> None:
-    """What changes beside one word, how the columns hold it, and which limit is gone."""
+    """The card says what changes beside one word, how columns hold it, which limit is gone."""
     text = rendered(dataset, **settings)
     assert said in text
     assert (_PAIRS in text, _RELATIVES in text) == (pairs, relatives)
@@ -167,12 +167,12 @@ def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
     ],
 )
 def test_card_tells(text: str, words: str) -> None:
-    """What a reader must find: origin, settings, funnel, licence, limits, citation."""
+    """The card has what a reader must find: origin, settings, funnel, licence, limits, citation."""
     assert words in text
 
 
 def test_unset_settings_are_left_out(text: str) -> None:
-    """What was not set has no row: it would only bury what was."""
+    """Settings that are not set have no row: they would bury those that are."""
     assert "| limit |" not in text
     assert "| label_map |" not in text
 

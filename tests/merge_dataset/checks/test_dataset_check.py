@@ -268,7 +268,7 @@ SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl.
 
 
 def test_several_changes() -> None:
-    """What stands at a span says which of the words stood there."""
+    """The text at a span says which of the words stood there."""
     assert list(row_problems(SEVERAL, SEED_OF_SEVERAL, 10)) == []
 
 

@@ -189,7 +189,7 @@ def test_missing_and_foreign_files(paraphrases: Path) -> None:
 
 
 def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
-    """Of another source, or of the other kind of variants."""
+    """Provenance of another source, or of the other kind of variants, is found."""
     path = paraphrases / "snli_paraphrases/provenance.json"
     made = json.loads(path.read_text())
     path.write_text(json.dumps(made | {"source": "demo"}))

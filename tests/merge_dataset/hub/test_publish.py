@@ -216,7 +216,7 @@ def test_private_is_asked_of_a_public_one(published: Desk, dataset: Path) -> Non
 
 
 def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -> None:
-    """What the folder has no more goes in the same commit; the user's own files stay."""
+    """Files that the folder has no more go in the same commit; the user's own files stay."""
     repo = published.hub.repo("dataset", NAME)
     files = dict(repo.commits[repo.branches["main"]].files)
     repo.add("main", files | {"LICENSE": Entry(b"free", False)}, "A licence")
@@ -546,7 +546,7 @@ def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
 
 
 def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
-    """What is done is what was shown, or nothing."""
+    """Nothing else is done than was shown."""
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
