@@ -136,7 +136,7 @@ def test_a_name_of_the_hub_library(
     """A registered name gives the same problems; its configurations must be named."""
     monkeypatch.chdir(tmp_path / "..")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    register_dataset(folder, tmp_path / "cache")
+    register_dataset(folder, tmp_path / "cache", checked=True)
     for configs in (["snli"], ["snli_nouns", "demo"]):
         by_name = read_problems("merge-nli", configs)
         assert by_name.equals(read_problems(str(folder), configs))
