@@ -21,7 +21,7 @@ def pairs_of(count: int) -> list[Pair]:
 
 
 def test_answers_come_in_the_order_of_the_pairs() -> None:
-    """Whatever the order of the model's batches; progress counts every pair."""
+    """The order of the model's batches does not matter; progress counts every pair."""
     verdict, pairs, done = random_verdict(0), pairs_of(10), list[int]()
     answers = ask(FakeJudge(verdict), pairs, done.append)
     assert answers.tolist() == [list(verdict(*pair)) for pair in pairs]

@@ -37,7 +37,7 @@ def invoke(*arguments: str) -> Any:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command would do, without doing it."""
+    """Return what the command would do, without doing it."""
     found: dict[str, Any] = {}
 
     def remember(config: ParaphraseConfig, out: Path, **more: Any) -> None:
@@ -317,7 +317,7 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
 def test_real_models_are_not_asked_again(
     real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same command, done already, opens no model and leaves the same bytes."""
+    """A command that is done already opens no model and leaves the same bytes."""
     folders = [real_run["folder"] / "run", real_run["folder"] / "merge-nli"]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     before = {path: digest_of_file(path) for path in files}

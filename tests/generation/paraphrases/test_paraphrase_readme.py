@@ -21,7 +21,7 @@ README = bundled_path("paraphrase/README.md")
 
 
 def commands() -> list[list[str]]:
-    """Those of all shell blocks, without the program's name."""
+    """Return the commands of all shell blocks, without the program's name."""
     blocks = re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     found = [shlex.split(line) for line in lines]

@@ -26,7 +26,7 @@ def invoke(*words: str | Path) -> str:
 def test_from_problems_to_fooling_rates(
     shared_data: Path, shared_models: Path, tmp_path: Path
 ) -> None:
-    """What the NLI model holds to be equivalent, and how often its answer changes all the same."""
+    """The NLI model's answer changes for hypotheses that it holds to be equivalent."""
     judge, out = shared_models / "minilm-l6-nli", tmp_path / "merge-nli"
     invoke(
         "paraphrase", "--source", "snli", "--data", shared_data / "snli_test.jsonl",

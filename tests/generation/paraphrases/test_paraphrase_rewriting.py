@@ -1,4 +1,4 @@
-"""What generators are asked, what of their answers counts, and which settings are refused."""
+"""Prompts to generators, the paraphrase in their answers, and settings that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of candidates: each reason, their order, temperatures, and when rounds end."""
+"""The fate of candidates: each reason, their order, temperatures, and when rounds end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Scripted:
 
 
 def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None]:
-    """What becomes of the candidates of one round."""
+    """Return the candidates of one round with their reasons."""
     candidates = [c if isinstance(c, Candidate) else candidate(c) for c in texts]
     (tried,) = Scripted({GIRL: candidates}).run(config(**changes))
     return [each.reason for each in tried]
@@ -123,7 +123,7 @@ def test_the_first_reason_counts() -> None:
 
 
 def test_duplicates_are_of_any_earlier_candidate() -> None:
-    """Whatever became of the earlier one, and however it was written."""
+    """It does not matter what became of the earlier one, or how it was written."""
     texts = ["A girl leaps (more).", "a girl, leaps MORE", "A girl hops.", "A girl  hops"]
     assert reasons(texts) == ["not_entailed", "duplicate", KEPT, "duplicate"]
     cut = candidate("A girl hops", finished=False)
@@ -216,7 +216,7 @@ def test_earlier_candidates_are_passed_on_as_they_came() -> None:
 
 
 def test_temperatures_are_keyed() -> None:
-    """The same for the same seed, hypothesis and round, and another for others."""
+    """Seed, hypothesis and round decide it; others have another one."""
     made = config(max_rounds=2)
     script = Scripted({}, {})
     script.run(made, "A.", "B.")

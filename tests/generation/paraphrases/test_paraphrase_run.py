@@ -85,7 +85,7 @@ def echo_in(text: str, hypothesis: str) -> bool:
 
 @dataclass
 class Expected:
-    """What a run should leave."""
+    """Make what a run should leave."""
 
     exclusions: dict[str, tuple[str, int | None]]
     candidates: list[dict[str, Any]]
@@ -340,7 +340,7 @@ class Writes:
 
 
 def each(model: Any, *_: object) -> Any:
-    """What opens a model."""
+    """Open a model that is there."""
     return model
 
 
@@ -570,7 +570,7 @@ def test_the_manifest(tmp_path: Path) -> None:
 
 
 def test_fingerprints_tell_runs_apart(tmp_path: Path) -> None:
-    """The same run, the same; other settings or another model, another."""
+    """Equal runs have the same one; other settings or another model another."""
     world = World.of(1)
     data = write_problems(tmp_path / "data.jsonl", world.problems)
     prints = [
@@ -585,7 +585,7 @@ def test_fingerprints_tell_runs_apart(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_kind_of_run(tmp_path: Path) -> None:
-    """What suggest and build left stays as it is."""
+    """Folders of suggest and build stay as they are."""
     world, folder = World.of(1), tmp_path / "run"
     folder.mkdir()
     (folder / "config.toml").write_text(Config(source="snli").to_toml())

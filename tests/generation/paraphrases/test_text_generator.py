@@ -163,7 +163,7 @@ def test_company_changes_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_single_precision(kind: str) -> None:
-    """The same texts in float32, in which models run on a CPU."""
+    """Texts are the same in float32, in which models run on a CPU."""
     requests = [Request(h, 0.45) for h in HYPOTHESES]
     single = copy.deepcopy(tiny_generator(kind)).float()
     found = generator(kind, model=single).candidates(requests)
@@ -257,7 +257,7 @@ def with_bias(kind: str, **biases: float) -> Any:
 
 @pytest.mark.parametrize(("kind", "end"), [("t5", "</s>"), ("llama-chat", "<|end|>")])
 def test_ends(kind: str, end: str) -> None:
-    """What ends at once is empty, what never does is cut."""
+    """A text that ends at once is empty, one that never does is cut."""
     requests = [Request(h, 0.5) for h in HYPOTHESES[:2]]
     greedy = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=5)
     at_once = generator(kind, greedy, model=with_bias(kind, **{end: 1e4}))
@@ -422,7 +422,7 @@ def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
 
 
 def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -> None:
-    """What a repository says about sampling neither counts nor warns."""
+    """Settings of a repository for sampling neither count nor warn."""
     shutil.copytree(folders / "llama-chat", tmp_path / "model")
     path = tmp_path / "model" / "generation_config.json"
     settings = json.loads(path.read_text())

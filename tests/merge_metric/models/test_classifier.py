@@ -127,7 +127,7 @@ def test_nothing_to_ask() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_pairs_are_counted(kind: str) -> None:
-    """Those with more tokens than the model takes, and nothing else."""
+    """Pairs with more tokens than the model takes are counted, and nothing else."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_classifier(kind))
     lengths = [len(tokenizer([p], [h], verbose=False)["input_ids"][0]) for p, h in PAIRS]
     assert max(lengths) > MAX_TOKENS
@@ -197,7 +197,7 @@ def test_two_classes_are_refused() -> None:
 
 
 def test_description() -> None:
-    """What determines the answers; a folder is known by its name and its content."""
+    """It holds what determines the answers; a folder is known by its name and its content."""
     description = tiny("roberta").describe()
     assert description["kind"] == "classifier"
     assert description["name"] == tiny_classifier("roberta").name
@@ -281,7 +281,7 @@ def test_unknown_device() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu() -> None:
-    """The same probabilities, up to rounding."""
+    """Probabilities are equal, up to rounding."""
     for kind in KINDS:
         model = Classifier.load(tiny_classifier(kind), device="cuda")
         np.testing.assert_allclose(ask(model, PAIRS), ask(tiny(kind), PAIRS), atol=1e-4)

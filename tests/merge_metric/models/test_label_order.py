@@ -189,7 +189,7 @@ def test_ties_leave_the_order_as_it_is() -> None:
 @pytest.mark.parametrize("true", ORDERS)
 @pytest.mark.parametrize("assumed", ["e,n,c", "c,e,n"])
 def test_order_from_seeds(true: str, assumed: str) -> None:
-    """Whatever order is assumed, the true one comes out."""
+    """The true order comes out, whichever is assumed."""
     predictions, gold = answers(100, 0.7)
     classes = np.array([true.split(",").index(LABELS[p][0]) for p in predictions])
     in_use = parse_order(assumed)

@@ -307,7 +307,7 @@ def test_models_with_another_state_run_without_the_cache(
 def test_a_cache_that_changes_answers_is_not_used(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason: the longest prompt is run both ways first."""
+    """The longest prompt is run both ways first, so the reason does not matter."""
 
     def damaged(self: PrefixCache, model: Any, ids: Sequence[int]) -> None:
         original(self, model, ids)
@@ -390,7 +390,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_loading_a_folder(saved: Path) -> None:
-    """The same answers, named after the folder, identified by the files."""
+    """It gives the same answers, is named after the folder, and identified by the files."""
     model = LanguageModel.load(saved, prompt=SHOTS, device="cpu")
     np.testing.assert_allclose(answers(model, PAIRS), oracle("llama"), atol=TOLERANCE)
     description = model.describe()
@@ -429,7 +429,7 @@ def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message
 
 
 def test_unknown_devices(saved: Path) -> None:
-    """What torch does not know or have."""
+    """Torch does not know it, or it is not there."""
     with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
         LanguageModel.load(saved, prompt=SHOTS, device="tpu9")
 

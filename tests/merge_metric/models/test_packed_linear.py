@@ -44,7 +44,7 @@ def layers(model: nn.Module, kind: type[nn.Module]) -> int:
 @needs_packing
 @pytest.mark.parametrize("model_type", sorted(PACKED))
 def test_models_compute_the_same(model_type: str) -> None:
-    """Of every type: all linear layers are packed, and the result is the same but for rounding."""
+    """All linear layers of every type are packed, and the result is equal but for rounding."""
     model = small_model(model_type)
     size, linear = model.num_parameters(), layers(model, nn.Linear)
     ids = torch.randint(4, 99, (3, 7))
@@ -87,7 +87,7 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 
 
 def test_other_models_stay_as_they_are() -> None:
-    """Those of other types, or in other number formats."""
+    """Models of other types or number formats stay as they are."""
     odd = small_model("deberta")
     half = small_model("bert").to(torch.float64)
     for model in (odd, half):

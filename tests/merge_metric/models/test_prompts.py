@@ -34,7 +34,7 @@ Answer: {{ choice_text }}"""
 
 
 def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
-    """What Jinja, which the paper's template is written in, makes of it."""
+    """Render it with Jinja, which the paper's template is written in."""
     jinja2 = pytest.importorskip("jinja2")
     shots = [
         {"premise": e.premise, "hypothesis": e.hypothesis, "answer": "ABC"[e.label]}

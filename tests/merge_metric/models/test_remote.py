@@ -23,7 +23,7 @@ KEY = "sk-very-secret-0123"
 
 
 def shares(pair: tuple[str, str]) -> list[float]:
-    """What the server's model thinks of a pair."""
+    """Return the server's model's opinion of a pair."""
     weights = [1 + (len(pair[0]) * 7 + ord(pair[0][-2]) * k) % 5 for k in (1, 2, 3)]
     return [weight / sum(weights) for weight in weights]
 

@@ -25,7 +25,7 @@ from merge_metric.predict.baselines import (
 )
 
 WORDS = {0: "outside", 1: "tall", 2: "sleeping"}
-"""What gives each label away."""
+"""Words that give each label away."""
 
 
 def hypotheses(n: int = 90) -> tuple[list[str], NDArray[np.int64]]:
@@ -62,7 +62,7 @@ def test_it_learns_what_gives_a_label_away() -> None:
 
 
 def test_it_never_reads_the_premise() -> None:
-    """Whatever stands there; equal hypotheses are all answered."""
+    """Premises do not matter; equal hypotheses are all answered."""
     model = HypothesisOnly(training_data())
     first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
     second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),

@@ -346,7 +346,7 @@ def test_hypothesis_only(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("train", [False, True])
 def test_majority(run: Run, tmp_path: Path, train: bool) -> None:
-    """Of the seeds, or of a training file."""
+    """It is that of the seeds, or of a training file."""
     options = []
     label = 0
     if train:

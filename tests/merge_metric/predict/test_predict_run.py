@@ -140,7 +140,7 @@ def test_notes_of_a_model(problems: pa.Table, out: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fake.jsonl", "fake.jsonl.gz"])
 def test_json_lines(problems: pa.Table, out: Path, name: str) -> None:
-    """The same rows, without metadata."""
+    """JSON lines have the same rows, without metadata."""
     predict(Fake(), problems, out, progress=False)
     predict(Fake(), problems, out.with_name(name), progress=False)
     assert read_predictions(out.with_name(name)).equals(read_predictions(out))
@@ -163,7 +163,7 @@ def test_progress_is_on_stderr(
 def test_an_interrupted_run_goes_on(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was answered is not asked again, and the file is the same, byte by byte."""
+    """Answered pairs are not asked again, and the file is the same, byte by byte."""
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     first, second = Fake(stop_after=3), Fake(batch=11)
     with pytest.raises(KeyboardInterrupt):
@@ -232,7 +232,7 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
 def test_what_is_finished_is_not_run_again(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same call again asks nothing; with other problems the file is replaced."""
+    """Called again it asks nothing; with other problems the file is replaced."""
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
     with caplog.at_level(logging.INFO):

@@ -113,7 +113,7 @@ def test_folders_that_are_no_dataset(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_rows(folder: Path, change: dict[str, Any], message: str) -> None:
-    """The same id with another text, labels out of range, empty cells."""
+    """One id with two texts, labels out of range, empty cells."""
     row = problem_row("snli:1", PROBLEMS["snli:1"]) | change
     write_rows(folder / "snli/verbs/seeds.parquet", [row])
     with pytest.raises(ValueError, match=message):
