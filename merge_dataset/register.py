@@ -12,7 +12,9 @@ from merge_dataset.merge_nli import builder
 from merge_dataset.schema import DATASET_NAME
 
 
-def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
+def register_dataset(
+    folder: Path, cache_dir: Path | None = None, *, checked: bool = False
+) -> list[str]:
     """Check a dataset folder, and prepare each configuration into the cache of `datasets`.
 
     Where the Hub has no data set of that name, or cannot be reached, `load_dataset`
@@ -23,6 +25,7 @@ def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
         folder: The dataset folder.
         cache_dir: The cache; by default that of `datasets`. Another one must be given to
             `load_dataset` too.
+        checked: Whether the folder was checked before; then it is not again.
 
     Returns:
         Names of the configurations.
@@ -33,7 +36,7 @@ def register_dataset(folder: Path, cache_dir: Path | None = None) -> list[str]:
     """
     if not folder.is_dir():
         require_dataset(folder)
-    if problems := check_dataset(folder):
+    if not checked and (problems := check_dataset(folder)):
         raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
     names = all_configurations(folder)
     for name in names:
