@@ -1,1 +1,1 @@
-"""The commands of this package, one module for each group."""
+"""Commands of the generation: on runs of the masked LMs, and `paraphrase`."""

@@ -38,6 +38,7 @@ Tasks = Annotated[
     int | None, option("How many tasks; by default as many as workers.", panel=CLUSTER, min=1)
 ]
 SuggestSettings = Annotated[Given, options_of(Config, "suggest")]
+"""Options of `suggest`, which `generate` has too."""
 ResourceSettings = Annotated[Given, options_of(Resources, "suggest", defaults=True)]
 
 
@@ -71,7 +72,7 @@ def demo_command(
         typer.echo(f"{error.name} is not installed; {needed}", err=True)
 
 
-@user_errors(extra="generation", failures=ExecutorError)
+@user_errors(extra="generation", failures=(ExecutorError,))
 @with_settings
 def generate_command(
     *,
@@ -113,7 +114,7 @@ def generate_command(
     _export(folder.path, out, output)
 
 
-@user_errors(extra="generation", failures=ExecutorError)
+@user_errors(extra="generation", failures=(ExecutorError,))
 @with_settings
 def suggest_command(
     *,

@@ -1,1 +1,1 @@
-"""The commands of this package, one module for each group."""
+"""Commands on dataset folders; `command_line` is the scaffolding of all commands."""

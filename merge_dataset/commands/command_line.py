@@ -138,7 +138,7 @@ class _OptionsOf:
 
 
 def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
-    """Stand for all options that a settings class has for a command.
+    """Make a stand-in for all options that a settings class has for a command.
 
     `given: Annotated[Given, options_of(Config, "build")]` is a parameter of a command under
     `with_settings`, which then gets the settings that were given by their names.
@@ -222,7 +222,7 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 
 @contextmanager
 def user_errors(
-    *, extra: str | None = None, failures: type[Exception] | tuple[type[Exception], ...] = ()
+    *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Log to stderr; turn an expected error into its message and an exit code.
 
@@ -235,6 +235,7 @@ def user_errors(
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
     try:
         yield
     except ModuleNotFoundError as error:
@@ -243,12 +244,9 @@ def user_errors(
             f"error: this command needs {error.name}; run: pip install '{package}'", err=True
         )
         raise typer.Exit(2) from error
-    except failures as error:
+    except expected as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
-    except (ValueError, TypeError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(1 if isinstance(error, failures) else 2) from error
 
 
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:

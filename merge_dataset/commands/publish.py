@@ -12,6 +12,7 @@ import typer
 
 from merge_dataset.commands.command_line import Format, OutputFormat, option, user_errors
 from merge_dataset.files import to_json
+from merge_dataset.hub.errors import PublishError
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
@@ -21,6 +22,18 @@ Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--
 Private = Annotated[bool, option("Make it private; one that is there must be.", "--private")]
 
 
+@contextmanager
+def publishing() -> Iterator[None]:
+    """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
+    for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # It has a handler of its own, and would say everything twice.
+    logging.getLogger("huggingface_hub").propagate = False
+    with user_errors(failures=(PublishError,)):
+        yield
+
+
+@publishing()
 def publish_dataset_command(
     repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
     folder: Annotated[
@@ -56,27 +69,9 @@ def publish_dataset_command(
     \b
       merge-nli publish dataset --repo somebody/merge-nli --version 2.0.0 --yes
     """  # \b is a mark of click: keep the lines that follow
-    with publishing():
-        from merge_dataset.hub.dataset import plan_dataset
+    from merge_dataset.hub.dataset import plan_dataset
 
-        publish(plan_dataset(folder, repo, version=version, private=private), yes, output)
-
-
-@contextmanager
-def publishing() -> Iterator[None]:
-    """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
-    with user_errors():
-        for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
-            logging.getLogger(name).setLevel(logging.WARNING)
-        # It has a handler of its own, and would say everything twice.
-        logging.getLogger("huggingface_hub").propagate = False
-        from merge_dataset.hub.errors import PublishError
-
-        try:
-            yield
-        except PublishError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from error
+    publish(plan_dataset(folder, repo, version=version, private=private), yes, output)
 
 
 def publish(planned: Plan, yes: bool, output: OutputFormat) -> None:

@@ -1,1 +1,1 @@
-"""The commands of this package, one module for each group."""
+"""Commands on models and their predictions, exports, and what is published of them."""

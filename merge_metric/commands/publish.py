@@ -27,6 +27,7 @@ publish_app.command("dataset")(publish_dataset_command)
 
 
 @publish_app.command("metric")
+@publishing()
 def publish_metric_command(
     repo: Annotated[str, option("The Space, OWNER/seed_variant_accuracy.")],
     private: Private = False,
@@ -45,15 +46,15 @@ def publish_metric_command(
     \b
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
-    with publishing():
-        from merge_dataset.hub.metric import plan_metric
-        from merge_metric.publishing import worked_example
-        from merge_metric.register import SPACE
+    from merge_dataset.hub.metric import plan_metric
+    from merge_metric.publishing import worked_example
+    from merge_metric.register import SPACE
 
-        publish(plan_metric(SPACE, repo, worked_example(), private=private), yes, output)
+    publish(plan_metric(SPACE, repo, worked_example(), private=private), yes, output)
 
 
 @publish_app.command("results")
+@publishing()
 def publish_results_command(
     predictions: Annotated[
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
@@ -88,23 +89,22 @@ def publish_results_command(
       merge-nli publish results predictions.parquet --dataset merge-nli
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
-    with publishing():
-        from merge_dataset.hub.repository import parse_repository
-        from merge_dataset.hub.results import plan_results
-        from merge_metric.publishing import model_figures
+    from merge_dataset.hub.repository import parse_repository
+    from merge_dataset.hub.results import plan_results
+    from merge_metric.publishing import model_figures
 
-        model = parse_repository(repo, "model")
-        if source_name is not None and source_url is None:
-            raise ValueError("--source-name: expected --source-url with it")
-        figures = model_figures(predictions, dataset, config or (), model=repo)
-        planned = plan_results(
-            figures,
-            model,
-            dataset,
-            dataset_repo,
-            pull_request=pr,
-            source_url=source_url,
-            source_name=source_name,
-            date=date,
-        )
-        publish(planned, yes, output)
+    model = parse_repository(repo, "model")
+    if source_name is not None and source_url is None:
+        raise ValueError("--source-name: expected --source-url with it")
+    figures = model_figures(predictions, dataset, config or (), model=repo)
+    planned = plan_results(
+        figures,
+        model,
+        dataset,
+        dataset_repo,
+        pull_request=pr,
+        source_url=source_url,
+        source_name=source_name,
+        date=date,
+    )
+    publish(planned, yes, output)
