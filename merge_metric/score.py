@@ -1,10 +1,11 @@
-"""A predictions file → its figures: `merge-nli score`, also from Python."""
+"""A predictions file → its figures, and these as text: `merge-nli score`, also from Python."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from merge_metric.runs.join import label_columns, probability_table
 from merge_metric.runs.predictions import PROBABILITIES, labels_of, read_predictions
 from merge_metric.runs.run import Run, make_model, make_run, runs_of
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.groups import count_all_groups
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.options import (
@@ -22,11 +24,28 @@ from merge_metric.seed_variant_accuracy.options import (
     check_settings,
 )
 from merge_metric.seed_variant_accuracy.scoring import score_counts
+from merge_metric.tables import Column, Table, figure_column, figure_values
+from merge_metric.tables.table import WIDTH
 
 log = logging.getLogger(__name__)
 
 ALL_ROWS: Final = "all rows"
 """Name of the results of a whole file, without configurations."""
+
+_SV: Final = "seed_variant_accuracy"
+_EXPLAINED: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    _SV,
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Keys of the figures in the text, SV accuracy at several thresholds."""
+
+_THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
+
+_Result = Mapping[str, Any]
 
 SCORED: Final = ("probabilities", "seed_probabilities")
 """Columns that runs keep to be scored."""
@@ -164,3 +183,98 @@ def _warn_of_other_order(predictions: pa.Table, path: Path) -> None:
             f"{len(table):,}",
             ", ".join(labels_of(predictions)),
         )
+
+
+# --- Text ---
+
+
+def scores_text(results: Mapping[str, _Result], correctness_threshold: int = 90) -> str:
+    """Render the results of `score_file`: a table each, and once what its columns mean.
+
+    Args:
+        results: Configuration → result.
+        correctness_threshold: Has a column where it is not 50, 80, 90 or 100, in place of 90.
+    """
+    parts = []
+    for config, result in results.items():
+        table = score_table(config, result, correctness_threshold)
+        parts += [table.to_text(), f"signature: {result['signature']}"]
+    explained = (CATALOGUE[key] for key in _EXPLAINED)
+    legend = [
+        line
+        for figure in explained
+        for line in wrap(f"{figure.heading}: {figure.explanation}".replace("{ct}", "CT"), WIDTH)
+    ]
+    unit = "In percent"
+    if any("seed_accuracy_ci" in result for result in results.values()):
+        unit += "; below each value its 95 % interval, by bootstrap over seeds"
+    return "\n\n".join([*parts, "\n".join([*legend, f"{unit}."])])
+
+
+def score_table(config: str, result: _Result, correctness_threshold: int = 90) -> Table:
+    """Make the table of a result: all variants, then each group and label."""
+    thresholds = _THRESHOLDS
+    if correctness_threshold not in thresholds:
+        thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
+    s, variants, *others = (CATALOGUE[key] for key in _EXPLAINED if key != _SV)
+    figures = (s, variants, *map(sv_at, thresholds), *others)
+    return Table(
+        name="scores",
+        title=_title(config, result),
+        columns=(Column("of", "seeds / variants", interval="size"), *map(figure_column, figures)),
+        rows=tuple(
+            {
+                "of": name,
+                "size": f"  {part['n_seeds']:,} / {part['n_variants']:,}",
+                **figure_values(part, figures),
+            }
+            for name, part in _parts(result)
+        ),
+        notes=tuple(_notes(result, correctness_threshold)),
+        tight=True,
+    )
+
+
+def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
+    """Yield the whole result, then its groups and labels, where they are not all of it."""
+    yield "all", result
+    for column, groups in {**result.get("by_group", {}), "label": result["by_label"]}.items():
+        if groups and not _is_whole(groups, result):
+            for value, part in groups.items():
+                yield f"{column.replace('_', ' ')}: {value}", part
+
+
+def _title(config: str, result: _Result) -> str:
+    title = config
+    if (subsamples := result.get("n_subsamples", 1)) > 1:
+        title += f", averaged over {subsamples} subsamples"
+    if left_out := result["n_seeds_left_out"]:
+        title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
+    return title
+
+
+def _is_whole(groups: Mapping[str, _Result], result: _Result) -> bool:
+    """Tell whether the only group is all that there is."""
+    counts = [(group["n_seeds"], group["n_variants"]) for group in groups.values()]
+    return counts == [(result["n_seeds"], result["n_variants"])]
+
+
+def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
+    if result.get("n_subsamples", 1) > 1:
+        spreads = {
+            "var.acc": 100 * result["variant_accuracy_std"],
+            f"SV@{correctness_threshold}": 100 * result["seed_variant_accuracy_std"],
+            "MC": result["matching_threshold_std"],
+        }
+        shown = ", ".join(f"{name} {value:.1f}" for name, value in spreads.items())
+        yield f"standard deviation over the subsamples: {shown}"
+    if "jsd_changed" in result:
+        shown = "; ".join(
+            f"{name} {_fraction(result[f'{key}_changed'])}, {_fraction(result[f'{key}_unchanged'])}"
+            for name, key in (("JSD", "jsd"), ("KS", "ks"), ("σ", "sigma"))
+        )
+        yield f"label probabilities of variants (changed, unchanged): {shown}"
+
+
+def _fraction(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

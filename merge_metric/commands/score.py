@@ -74,8 +74,7 @@ def score_command(
     \b
       merge-nli score unfinished.jsonl --dataset merge-nli --allow-missing
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.score import score_file
-    from merge_metric.tables.score_text import render
+    from merge_metric.score import score_file, scores_text
 
     threshold = read_threshold(ct)
     results = score_file(
@@ -93,7 +92,7 @@ def score_command(
         "dataset": dataset and str(dataset),
         "results": results,
     }
-    write_result(output, whole, render(results, threshold))
+    write_result(output, whole, scores_text(results, threshold))
 
 
 @user_errors()

@@ -25,14 +25,13 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     from merge_metric.predict.problems import read_problems
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.score import score_file
-    from merge_metric.tables.score_text import render
+    from merge_metric.score import score_file, scores_text
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
     predict(
         Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config]), predictions
     )
-    table = render(score_file(predictions, dataset, [config]))
+    table = scores_text(score_file(predictions, dataset, [config]))
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return (
         f"{MODEL.name} over {config}:\n\n{table}\n\n"

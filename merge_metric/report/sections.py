@@ -10,8 +10,8 @@ from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import BREAKDOWN, HEADLINE, MATCHING, RELAXED, STRICT
-from merge_metric.seed_variant_accuracy.figures import Figure, estimate
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.seed_variant_accuracy.figures import Figure
+from merge_metric.tables import Column, Table, figure_column, figure_values
 
 FEW: Final = 6
 """Models that can be told apart with everything about them shown."""
@@ -161,7 +161,7 @@ def _rows(
     evidence: Evidence, results: Sequence[Result | None], figures: Sequence[Figure]
 ) -> Iterator[Mapping[str, Any]]:
     for name, result in zip(evidence.names, results, strict=True):
-        yield {"model": name} | (_values(result, figures) if result else {})
+        yield {"model": name} | (figure_values(result, figures) if result else {})
 
 
 def _part_rows(
@@ -170,17 +170,6 @@ def _part_rows(
     for part in parts:
         for row in _rows(evidence, part.results, figures):
             yield {"part": part.title, **row}
-
-
-def _values(result: Result, figures: Sequence[Figure]) -> dict[str, Any]:
-    """Take figures from a result: shares of 1, thresholds in percent."""
-    values: dict[str, Any] = {key: result[key] for key in ("n_seeds", "n_variants")}
-    for figure in figures:
-        found = estimate(result, figure)
-        values[figure.key] = found.value
-        if found.has_interval:
-            values[f"{figure.key}_ci"] = [found.low, found.high]
-    return values
 
 
 def _name(kind: str, configuration: Configuration) -> str:

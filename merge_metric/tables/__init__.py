@@ -14,8 +14,26 @@ model     S
 bert   87.5
 """
 
-from merge_metric.tables.columns import Column, Kind, Row, figure_column, initials, legend
+from merge_metric.tables.columns import (
+    Column,
+    Kind,
+    Row,
+    figure_column,
+    figure_values,
+    initials,
+    legend,
+)
 from merge_metric.tables.latex import PACKAGES
 from merge_metric.tables.table import Table
 
-__all__ = ["PACKAGES", "Column", "Kind", "Row", "Table", "figure_column", "initials", "legend"]
+__all__ = [
+    "PACKAGES",
+    "Column",
+    "Kind",
+    "Row",
+    "Table",
+    "figure_column",
+    "figure_values",
+    "initials",
+    "legend",
+]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from merge_metric.seed_variant_accuracy.figures import Figure
+from merge_metric.seed_variant_accuracy.figures import Figure, estimate
 
 Value = Any
 """A string, number or None, or lists and dictionaries of them: what JSON knows."""
@@ -45,7 +45,8 @@ class Column:
     heading: str
     kind: Kind = "text"
     interval: str | None = None
-    """Key of the [low, high] that belongs to the value; None or absent where there is none."""
+    """Key of the [low, high] that belongs to the value, or of a text that goes below a text; None
+    or absent where there is none."""
 
     @property
     def is_text(self) -> bool:
@@ -56,13 +57,16 @@ class Column:
         """Write the value of a row, without its interval."""
         return _shown(row.get(self.key), self.kind)
 
-    def show_interval(self, row: Row) -> str:
-        """Write an interval as "[79.9, 83.4]"; empty where the row has none."""
+    def show_interval(self, row: Row, *, tight: bool = False) -> str:
+        """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""
         bounds = row.get(self.interval) if self.interval else None
-        if bounds is None or None in bounds:
+        if bounds is None or self.is_text:
+            return bounds or ""
+        if None in bounds:
             return ""
         kind = _UNSIGNED.get(self.kind, self.kind)
-        return f"[{', '.join(_shown(bound, kind) for bound in bounds)}]"
+        shown = [_shown(bound, kind) for bound in bounds]
+        return "–".join(shown).replace("100.0", "100") if tight else f"[{', '.join(shown)}]"
 
 
 _DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
@@ -80,6 +84,17 @@ def figure_column(
     """
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
     return Column(figure.key, heading or figure.heading, kind, f"{figure.key}_ci")
+
+
+def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[str, Value]:
+    """Take the values of `figure_column`s from a result: shares of 1, thresholds in percent."""
+    values: dict[str, Value] = {key: result[key] for key in ("n_seeds", "n_variants")}
+    for figure in figures:
+        found = estimate(result, figure)
+        values[figure.key] = found.value
+        if found.has_interval:
+            values[f"{figure.key}_ci"] = [found.low, found.high]
+    return values
 
 
 def _shown(value: Value, kind: Kind) -> str:

@@ -31,6 +31,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    tight: bool = False
+    """Whether plain text is as narrow as it goes: for many columns of figures."""
 
     def to_text(self) -> str:
         """Write columns of characters, each interval below its value."""
@@ -40,12 +42,13 @@ class Table:
         below: dict[int, list[str]] = {}
         for row in self.rows:
             lines.append([column.show(row) for column in shown])
-            if any(intervals := [column.show_interval(row) for column in shown]):
+            if any(intervals := [column.show_interval(row, tight=self.tight) for column in shown]):
                 lines.append(intervals)
             below[len(lines) - 1] = [
                 line for column in passages for line in _passage(column.heading, column.show(row))
             ]
-        heading, *aligned = _aligned(lines, [column.is_text for column in shown])
+        gap = " " if self.tight else _GAP
+        heading, *aligned = _aligned(lines, [column.is_text for column in shown], gap)
         text = [*wrap(self.title, WIDTH), "", heading.rstrip(), "-" * len(heading)]
         for number, line in enumerate(aligned, start=1):
             text += [line.rstrip(), *below.get(number, [])]
@@ -125,10 +128,10 @@ def _with_interval(column: Column, row: Row) -> str:
 # --- Plain text ---
 
 
-def _aligned(lines: Sequence[Sequence[str]], at_left: Sequence[bool]) -> Iterator[str]:
+def _aligned(lines: Sequence[Sequence[str]], at_left: Sequence[bool], gap: str) -> Iterator[str]:
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for cells in lines:
-        yield _GAP.join(
+        yield gap.join(
             cell.ljust(width) if left else cell.rjust(width)
             for cell, width, left in zip(cells, widths, at_left, strict=True)
         )

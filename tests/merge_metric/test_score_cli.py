@@ -16,8 +16,7 @@ from helpers.scored_folder import Rows, named, predicted, without, write_folder
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.score import ALL_ROWS, score_file
-from merge_metric.tables.score_text import WIDTH, render
+from merge_metric.score import ALL_ROWS, score_file, scores_text
 
 runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
 
@@ -180,21 +179,22 @@ def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixt
 NOUNS_AND_VERBS = """\
 snli_nouns, averaged over 2 subsamples
 
-seeds / variants             S   var.acc     SV@50     SV@80     SV@90    SV@100        MC       r_r       r_s
-all                      100.0      87.5     100.0      75.0      75.0      75.0       1.0      25.0      25.0
+seeds / variants      S var.acc SV@50 SV@80 SV@90 SV@100  MC  r_r  r_s
+----------------------------------------------------------------------
+all               100.0    87.5 100.0  75.0  75.0   75.0 1.0 25.0 25.0
   2 / 5
-by mlms
-x/big                    100.0      83.3     100.0      75.0      75.0      75.0       1.0      25.0      25.0
+mlms: x/big       100.0    83.3 100.0  75.0  75.0   75.0 1.0 25.0 25.0
   2 / 3
-y/small                  100.0     100.0     100.0     100.0     100.0     100.0       1.0       0.0       0.0
+mlms: y/small     100.0   100.0 100.0 100.0 100.0  100.0 1.0  0.0  0.0
   2 / 3
-by label
-entailment               100.0      75.0     100.0      50.0      50.0      50.0       1.0      50.0      50.0
+label: entailment 100.0    75.0 100.0  50.0  50.0   50.0 1.0 50.0 50.0
   1 / 3
-neutral                  100.0     100.0     100.0     100.0     100.0     100.0       1.0       0.0       0.0
+label: neutral    100.0   100.0 100.0 100.0 100.0  100.0 1.0  0.0  0.0
   1 / 2
 
-"""  # noqa: E501
+standard deviation over the subsamples: var.acc 17.7, SV@90 35.4, MC 0.0
+
+"""
 
 
 def test_text(predictions: Path, folder: Path) -> None:
@@ -206,8 +206,13 @@ def test_text(predictions: Path, folder: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith(NOUNS_AND_VERBS)
     rest = result.stdout.removeprefix(NOUNS_AND_VERBS).splitlines()
-    assert rest[0] == "standard deviation over the subsamples: var.acc 17.7, SV@90 35.4, MC 0.0"
-    assert rest[1].startswith("signature: ct:90|subsamples:2|labels:entailment,neutral,")
+    assert rest[0].startswith("signature: ct:90|subsamples:2|labels:entailment,neutral,")
+    assert rest[2] == "S: Share of the seeds themselves answered right."
+    assert [line.partition(":")[0] for line in rest if line.startswith(("SV@", "r_"))] == [
+        "SV@CT",
+        "r_r",
+        "r_s",
+    ]
     assert rest[-1] == "In percent."
 
 
@@ -221,19 +226,19 @@ def test_text_with_everything(predictions: Path, folder: Path, tmp_path: Path) -
         "snli_verbs", "--by", "mlms", "--n-bootstrap", 50, "--ct", 75,
     )  # fmt: skip
     lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= WIDTH
+    assert max(len(line) for line in lines if not line.startswith("signature: ")) <= 110
     assert lines[0] == "snli, averaged over 2 subsamples"
     assert "snli_verbs, averaged over 2 subsamples" in lines
     assert lines[2].split()[3:] == "S var.acc SV@50 SV@75 SV@80 SV@100 MC r_r r_s".split()
-    assert "by word class" in lines
-    assert lines[3].split()[:5] == ["all", "66.7", "75.0", "100.0", "50.0"]
-    counts, *intervals = lines[4].removeprefix("  3 / 10").split()
+    assert "word class: noun" in result.stdout
+    assert lines[4].split()[:5] == ["all", "66.7", "75.0", "100.0", "50.0"]
+    counts, *intervals = lines[5].removeprefix("  3 / 10").split()
     assert len([counts, *intervals]) == 9
     assert all("–" in interval for interval in intervals)
     assert [
         line for line in lines if line.startswith("label probabilities of variants (changed, unch")
     ]
-    assert len([line for line in lines if line.startswith("S: accuracy on seeds")]) == 1
+    assert len([line for line in lines if line.startswith("S: Share of the seeds")]) == 1
     assert lines[-1] == "In percent; below each value its 95 % interval, by bootstrap over seeds."
 
 
@@ -257,15 +262,14 @@ def test_cells_of_the_table() -> None:
     }
     result = {**figures, "by_label": {"neutral": figures}, "n_seeds_left_out": 3}
     result |= {"by_group": {"mlms": {"google-bert/bert-base-cased": {**figures, "n_seeds": 1}}}}
-    lines = render({"snli": {**result, "signature": "ct:90|version:1"}}).splitlines()
+    lines = scores_text({"snli": {**result, "signature": "ct:90|version:1"}}).splitlines()
     assert lines[0] == "snli; 3 seeds left out, as predictions are missing"
     values = "91.2 80.0 50.0 50.0 50.0 50.0 86.0 – –".split()
-    assert lines[3].split() == ["all", *values]
+    assert lines[4].split() == ["all", *values]
     intervals = "90.3–100 70.0–90.0 40.0–60.0 40.0–60.0 40.0–60.0 40.0–60.0 81.0–91.0".split()
-    assert lines[4].split() == ["1,234", "/", "567,890", *intervals]
-    assert lines[5:7] == ["by mlms", "google-bert/bert-base-cased"]
-    assert lines[7].split() == values
-    assert "by label" not in lines
+    assert lines[5].split() == ["1,234", "/", "567,890", *intervals]
+    assert lines[6].split() == ["mlms:", "google-bert/bert-base-cased", *values]
+    assert "label:" not in "".join(lines)
     assert "signature: ct:90|version:1" in lines
 
 
