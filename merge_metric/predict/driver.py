@@ -60,14 +60,14 @@ def predict(
 
     Answers go to a journal beside `out` as they come, so the same call goes on from where
     it was interrupted. Model, settings and problems are part of the journal's name: a
-    run with others starts afresh and leaves it alone. A finished file is not made again.
+    run with others starts afresh and leaves it alone. A finished file is kept.
 
     Args:
         model: The model.
         problems: From `problems.read_problems`.
         out: The predictions file, .parquet, .jsonl or .jsonl.gz; written at the end,
-            whole or not at all. Parquet has metadata under `metadata.METADATA_KEY`: what the model
-            says of itself, and what is known of the run.
+            whole or not at all. Parquet has metadata under `predictions.METADATA_KEY`: what the
+            model says of itself, and what is known of the run.
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
 
@@ -87,9 +87,9 @@ def predict(
         return Outcome(out, len(problems), len(pairs), 0, 0.0, metadata)
     if out.exists():
         log.info("%s: there is one of another run, which this one will replace", out)
-    journal_path = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
     labels = format_of_problems(problems).labels
-    with open_journal(journal_path, len(pairs), len(labels)) as journal:
+    kept = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
+    with open_journal(kept, len(pairs), len(labels)) as journal:
         missing = journal.missing
         start = time.perf_counter()
         _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
@@ -102,7 +102,7 @@ def predict(
             "problems": description_of(problems),
             "rows": len(problems),
             "distinct_pairs": len(pairs),
-            **_notes(model, pairs),
+            **(model.notes(pairs) if hasattr(model, "notes") else {}),
             "label_order_check": check and asdict(check),
             "fingerprint": fingerprint,
         }
@@ -217,11 +217,6 @@ def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             digest.update(json.dumps(row).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _notes(model: PairModel, pairs: Sequence[Pair]) -> dict[str, Any]:
-    notes = getattr(model, "notes", None)
-    return notes(pairs) if notes else {}
 
 
 # --- Labels ---
