@@ -55,7 +55,7 @@ class Check:
 
 
 CHECKS: Final[dict[str, Check]] = {}
-"""Checks by name, in the order in which they registered."""
+"""Checks by name; those of a module in their order."""
 
 
 def check(

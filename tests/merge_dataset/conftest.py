@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,25 +161,33 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@pytest.fixture
-def dataset(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """A dataset folder with the source `snli`."""
-    export_dataset(make_run(), tmp_path / "merge-nli")
-    return tmp_path / "merge-nli"
-
-
 @pytest.fixture(scope="session")
 def same_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `dataset` gives, once for all that only read it."""
+    """A dataset folder with the source `snli`, beside its run, for all that only read it."""
     place = tmp_path_factory.mktemp("same")
     export_dataset(write_run(place / "run"), place / "merge-nli")
     return place / "merge-nli"
 
 
 @pytest.fixture
-def paraphrases(tmp_path: Path) -> Path:
-    """A dataset folder with the paraphrases of `snli` and nothing else."""
-    export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), tmp_path / "merge-nli")
+def dataset(same_dataset: Path, tmp_path: Path) -> Path:
+    """The same folder, beside its run, to be changed."""
+    shutil.copytree(same_dataset.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "merge-nli"
+
+
+@pytest.fixture(scope="session")
+def same_paraphrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset folder with the paraphrases of `snli` and nothing else, beside their run."""
+    place = tmp_path_factory.mktemp("paraphrases")
+    export_dataset(write_paraphrase_run(place / "paraphrase-run"), place / "merge-nli")
+    return place / "merge-nli"
+
+
+@pytest.fixture
+def paraphrases(same_paraphrases: Path, tmp_path: Path) -> Path:
+    """The same folder, beside their run, to be changed."""
+    shutil.copytree(same_paraphrases.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 
 
