@@ -1,8 +1,9 @@
 """Try deliberate faults: does a test catch each? `make test-faults`, or `run.py WORD…` for some.
 
 Each fault is made in a copy of the tree, where the tests that concern it run until one fails:
-first those of the fast tier, then the slow ones. Libraries are imported once, and every run is
-a fork of this process. What is not caught is listed at the end, and the exit status is 1.
+first those of the fast tier, then the slow ones. What fails has to pass without the fault.
+Libraries are imported once, and every run is a fork of this process. The exit status is 1 where
+a fault is not caught.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -18,6 +20,8 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -28,6 +32,7 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = ROOT / "tests" / "faults" / "faults.toml"
+PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
 LIBRARIES: Final = (
     "hypothesis", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.stats", "torch",
     "transformers", "transformers.modeling_utils", "spacy", "datasets", "evaluate",
@@ -55,7 +60,7 @@ class Fault:
     """Stands once in the modules of the package, wherever these lie."""
     becomes: str
     tests: tuple[str, ...]
-    """Paths of tests or modules with examples that concern it."""
+    """Names of files or folders of tests, or of modules with examples, that concern it."""
 
     def place(self, root: Path) -> Path:
         """The module in which the text stands.
@@ -68,6 +73,18 @@ class Fault:
         if sum(found.values()) != 1:
             raise ValueError(f"expected {self.text!r} once, got it {sum(found.values())} times")
         return next(path for path, count in found.items() if count)
+
+    def paths(self, root: Path) -> list[str]:
+        """Everything of the names `tests`, wherever it lies.
+
+        Raises:
+            ValueError: there is nothing of a name.
+        """
+        tops = [root / top for top in ("tests", *PACKAGES)]
+        found = {name: [p for top in tops for p in sorted(top.rglob(name))] for name in self.tests}
+        if missing := [name for name, paths in found.items() if not paths]:
+            raise ValueError(f"expected tests called {', '.join(missing)}, found none")
+        return [str(path.relative_to(root)) for paths in found.values() for path in paths]
 
 
 def read_faults() -> list[Fault]:
@@ -97,11 +114,14 @@ def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> st
     if not pid:
         os.close(reading)
         status = 1
-        with suppress(BaseException):
+        try:
             said = _run_pytest(tree, tests, options)
-            os.write(writing, json.dumps(said)[-60_000:].encode())
+            os.write(writing, json.dumps(said).encode())
             status = 0
-        os._exit(status)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
     os.close(writing)
     end = time.monotonic() + LONGEST
     while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
@@ -124,7 +144,19 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         code = pytest.main(
-            ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *options, *tests]
+            [
+                "-x",
+                "-q",
+                "--tb=line",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+                *options,
+                *tests,
+            ]
         )
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
@@ -133,44 +165,48 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
     return said.getvalue()[-300:].strip() or f"(exit status {code})"
 
 
-def try_fault(fault: Fault, tree: Path) -> tuple[str, str] | None:
-    """The tier and the test that catches a fault, if any does."""
-    path = fault.place(tree)
-    sound = path.read_text("utf-8")
-    path.write_text(sound.replace(fault.text, fault.becomes), "utf-8")
-    try:
+def try_fault(fault: Fault) -> tuple[str, str] | None:
+    """Make a fault in a copy: the tier and the test that catches it, if any does.
+
+    Raises:
+        RuntimeError: that test fails without the fault, too.
+    """
+    with copied_tree() as tree:
+        path, tests = fault.place(tree), fault.paths(tree)
+        sound = path.read_text("utf-8")
         for tier, options in TIERS.items():
-            if caught := failing_test(tree, fault.tests, options):
+            path.write_text(sound.replace(fault.text, fault.becomes), "utf-8")
+            if caught := failing_test(tree, tests, options):
+                path.write_text(sound, "utf-8")
+                alone = [caught] if "::" in caught else tests
+                if failing_test(tree, alone, [*options, "-m", ""]):
+                    raise RuntimeError(f"{caught} fails without the fault, too")
                 return tier, caught
-    finally:
-        path.write_text(sound, "utf-8")
     return None
+
+
+def _tried(fault: Fault) -> tuple[Fault, str, str]:
+    """The fault, `fast`, `slow`, `missed` or `error`, and the test or the error."""
+    try:
+        return fault, *(try_fault(fault) or ("MISSED", ""))
+    except (RuntimeError, ValueError) as error:
+        return fault, "ERROR", str(error)
 
 
 def main(words: Sequence[str]) -> int:
     """Try all faults, or those in whose lines one of the words stands."""
-    faults = [f for f in read_faults() if not words or any(w in repr(f) for w in words)]
+    faults = [fault for fault in read_faults() if not words or any(w in repr(fault) for w in words)]
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)
-    caught = dict.fromkeys(TIERS, 0)
-    missed: list[Fault] = []
-    with copied_tree() as tree:
-        for tests in dict.fromkeys(fault.tests for fault in faults):
-            if broken := failing_test(tree, tests, TIERS["fast"]):
-                print(f"without any fault {broken} fails", flush=True)
-                return 2
-        for fault in faults:
-            found = try_fault(fault, tree)
-            if found:
-                caught[found[0]] += 1
-            else:
-                missed.append(fault)
-            print(f"{fault.breaks}: {' '.join(found) if found else 'MISSED'}", flush=True)
-    by_tier = ", ".join(f"{count} {tier}" for tier, count in caught.items())
-    print(f"{len(faults)} faults: {by_tier}, {len(missed)} missed")
-    return 1 if missed else 0
+    counts: Counter[str] = Counter()
+    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
+        for fault, what, test in pool.imap_unordered(_tried, faults):
+            counts[what] += 1
+            print(f"{what:<6} {fault.breaks}: {test}".rstrip(": "), flush=True)
+    print(f"{len(faults)} faults: {', '.join(f'{n} {what}' for what, n in counts.items())}")
+    return 1 if set(counts) - {*TIERS} else 0
 
 
 if __name__ == "__main__":
