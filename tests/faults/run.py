@@ -60,7 +60,7 @@ class Fault:
     """Stands once in the modules of the package, wherever these lie."""
     becomes: str
     tests: tuple[str, ...]
-    """Names of files or folders of tests, or of modules with examples, that concern it."""
+    """Names of files or folders of tests, or of modules with examples, to begin with."""
 
     def place(self, root: Path) -> Path:
         """The module in which the text stands.
@@ -74,17 +74,20 @@ class Fault:
             raise ValueError(f"expected {self.text!r} once, got it {sum(found.values())} times")
         return next(path for path, count in found.items() if count)
 
-    def paths(self, root: Path) -> list[str]:
-        """Everything of the names `tests`, wherever it lies.
-
-        Raises:
-            ValueError: there is nothing of a name.
-        """
+    def nearest(self, root: Path) -> list[str]:
+        """What has the names `tests`, wherever it lies; names that are gone do no harm."""
         tops = [root / top for top in ("tests", *PACKAGES)]
-        found = {name: [p for top in tops for p in sorted(top.rglob(name))] for name in self.tests}
-        if missing := [name for name, paths in found.items() if not paths]:
-            raise ValueError(f"expected tests called {', '.join(missing)}, found none")
-        return [str(path.relative_to(root)) for paths in found.values() for path in paths]
+        found = [path for name in self.tests for top in tops for path in sorted(top.rglob(name))]
+        return [str(path.relative_to(root)) for path in found]
+
+    def room(self, root: Path) -> list[str]:
+        """The module and the tests of its room: the folder of that name, or files in those above."""
+        module = self.place(root).relative_to(root)
+        tests = root / "tests" / module.parent
+        while not tests.is_dir():
+            tests = tests.parent
+        inside = [tests] if len(module.parts) > 2 else sorted(tests.glob("test_*.py"))
+        return [str(module), *(str(path.relative_to(root)) for path in inside)]
 
 
 def read_faults() -> list[Fault]:
@@ -172,9 +175,12 @@ def try_fault(fault: Fault) -> tuple[str, str] | None:
         RuntimeError: that test fails without the fault, too.
     """
     with copied_tree() as tree:
-        path, tests = fault.place(tree), fault.paths(tree)
+        path, room, nearest = fault.place(tree), fault.room(tree), fault.nearest(tree)
         sound = path.read_text("utf-8")
-        for tier, options in TIERS.items():
+        for tier, tests in (("fast", nearest), ("fast", room), ("slow", [*nearest, *room])):
+            if not tests:
+                continue
+            options = TIERS[tier]
             path.write_text(sound.replace(fault.text, fault.becomes), "utf-8")
             if caught := failing_test(tree, tests, options):
                 path.write_text(sound, "utf-8")
