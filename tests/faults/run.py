@@ -81,7 +81,7 @@ class Fault:
         return [str(path.relative_to(root)) for path in found]
 
     def room(self, root: Path) -> list[str]:
-        """The module and the tests of its room: the folder of that name, or files in those above."""
+        """The module, and the tests of its room: the folder of that name, or files above."""
         module = self.place(root).relative_to(root)
         tests = root / "tests" / module.parent
         while not tests.is_dir():
