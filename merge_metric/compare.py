@@ -48,12 +48,12 @@ DECISIVE: Final = "seed_variant_accuracy"
 """The figure that models are ranked by."""
 
 _MARGIN: Final = 5
-"""How many replicates may contradict a difference that is still significant, about."""
+"""Number of replicates, about, that may contradict a significant difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Models on one configuration."""
+    """Models compared on one configuration."""
 
     config: str
     models: Table
@@ -199,7 +199,7 @@ def compare_models(
 
 
 def replicates_for(n_models: int) -> int:
-    """Bootstrap replicates that the smallest p-value needs to survive Holm's correction.
+    """Count the bootstrap replicates that Holm's correction of the smallest p-value needs.
 
     With B replicates no p-value is below 2 / (B + 1), and Holm multiplies the smallest by
     the number of pairs: with 1,000 replicates no difference among eight models could be
@@ -213,7 +213,7 @@ def replicates_for(n_models: int) -> int:
 
 
 def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Best and worst rank of each model, given which differences are significant.
+    """Find each model's best and worst rank, given which differences are significant.
 
     Args:
         n_models: Number of models.

@@ -45,21 +45,21 @@ def register_metric(modules_cache: Path | None = None) -> Path:
 
 
 def default_modules_cache() -> Path:
-    """Where `evaluate` keeps modules: the rule of `evaluate.config`, which is slow to import."""
+    """Find where `evaluate` keeps modules, by the rule of `evaluate.config`, slow to import."""
     cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("HF_HOME", f"{cache_home}/huggingface")
     return Path(os.environ.get("HF_MODULES_CACHE", Path(home).expanduser() / "modules"))
 
 
 def module_files() -> list[str]:
-    """Files that `evaluate` needs: the script and the siblings that it imports, which are all."""
+    """List the files that `evaluate` needs: the script and the siblings that it imports."""
     script = ast.parse((SPACE / f"{METRIC_NAME}.py").read_text(encoding="utf-8"))
     siblings = [n.module for n in script.body if isinstance(n, ast.ImportFrom) and n.level == 1]
     return ["__init__.py", f"{METRIC_NAME}.py", *(f"{module}.py" for module in siblings)]
 
 
 def _digest(files: dict[str, bytes]) -> str:
-    """64 hex digits, by which `evaluate` recognises an entry."""
+    """Compute the 64 hex digits by which `evaluate` recognises an entry."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)

@@ -28,7 +28,7 @@ _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
 class Scored(NamedTuple):
-    """A model on one configuration."""
+    """A model's result and counts on one configuration."""
 
     result: Result
     counts: SeedCounts
@@ -38,7 +38,7 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of a source that has replacements and paraphrases."""
+    """Tables of a source that has both replacements and paraphrases."""
 
     source: str
     table: Table

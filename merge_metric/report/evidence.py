@@ -46,7 +46,7 @@ class Part:
     kind: str
     """all, word_class or label."""
     results: tuple[Result | None, ...]
-    """Of each model; None where it has none."""
+    """Each model's result; None where it has none."""
 
     @property
     def some_result(self) -> Result:
@@ -60,20 +60,20 @@ class Configuration:
 
     name: str
     results: tuple[Result | None, ...]
-    """Of each model what `scoring.score` gives, with `n_seeds_left_out`; None where a
+    """Each model's result of `score.score_run`; None where a
     model has no predictions for it."""
     comparison: Comparison | None
-    """Of the models with a result; None where `compare` has nothing to say."""
+    """Comparison of the models with a result; None where none is possible."""
     labels: tuple[str, ...] = LABELS
 
     @property
     def source(self) -> str:
-        """The source that it is of."""
+        """The source of its problems."""
         return parse_config_name(self.name)[0]
 
     @property
     def collection(self) -> str:
-        """The folder that it lies in, with a provenance of its own."""
+        """The folder that holds it, with a provenance of its own."""
         return collection_name(*parse_config_name(self.name))
 
     @property
@@ -83,7 +83,7 @@ class Configuration:
 
     @property
     def scored(self) -> list[Result]:
-        """The results that there are."""
+        """The results of the models that have one."""
         return [result for result in self.results if result]
 
     @property
@@ -118,7 +118,7 @@ class Evidence:
     models: tuple[Model, ...]
     configurations: tuple[Configuration, ...]
     classes: tuple[Classes, ...]
-    """Of the sources that have replacements and paraphrases."""
+    """Tables of the sources that have replacements and paraphrases."""
     provenance: Mapping[str, Mapping[str, Any]]
     """Source, or source and `_paraphrases` → how its data was made."""
     n_bootstrap: int
@@ -145,7 +145,7 @@ class Evidence:
 
     @property
     def has_replacements(self) -> bool:
-        """Whether some are replacements."""
+        """Whether some variants are replacements."""
         return not all(each.is_paraphrases for each in self.configurations)
 
 

@@ -62,7 +62,7 @@ _LABELS: Final = {
 
 
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
-    """The report as HTML.
+    """Render the report as HTML.
 
     Args:
         evidence: What was measured.
@@ -141,7 +141,7 @@ def label(figure: Figure) -> str:
 
 
 def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """A content security policy under which only these texts run and nothing is loaded."""
+    """Write a content security policy: only these texts run, nothing is loaded."""
     return "; ".join(
         [
             "default-src 'none'",
@@ -154,12 +154,12 @@ def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 
 
 def heat_parts(configuration: Configuration) -> list[Part]:
-    """All variants of a configuration, and those of each word class."""
+    """List all variants of a configuration, and those of each word class."""
     return [part for part in configuration.parts() if part.kind != "label"]
 
 
 def heat_range(evidence: Evidence) -> tuple[int, int]:
-    """From where to where the colours of the matching thresholds go, in percent."""
+    """Find the range of matching thresholds that the colours span, in percent."""
     values = [
         value
         for configuration in evidence.configurations
@@ -172,7 +172,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
 
 
 def heat_step(result: Result | None, low: int, high: int) -> str:
-    """The class of a cell's colour: h0, the palest, to h8."""
+    """Choose the class of a cell's colour: h0, the palest, to h8."""
     value = cell(result, MATCHING).value if result else None
     if value is None:
         return "none"
@@ -182,7 +182,7 @@ def heat_step(result: Result | None, low: int, high: int) -> str:
 def comparison_rows(
     comparison: Comparison,
 ) -> list[tuple[Row, list[Row | None]]]:
-    """Models, the best first: row of the ranking, and its pairs with the second to the last.
+    """List models, the best first: row of the ranking, and pairs with the second to the last.
 
     None where the other model is no worse.
     """
@@ -194,7 +194,7 @@ def comparison_rows(
 
 
 def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
-    """Whether a figure, as shown, is the best of several models."""
+    """Tell whether a figure, as shown, is the best of several models."""
     scored = [each for each in results if each]
     values = [round(v, 1) for r in scored if (v := cell(r, figure).value) is not None]
     mine = cell(result, figure).value
@@ -223,12 +223,12 @@ def _compact_json(value: Any) -> str:
 
 
 def _breakable(signature: str) -> Markup:
-    """A signature that may be broken between its parts."""
+    """Let a signature be broken between its parts."""
     return Markup("|<wbr>").join(map(escape, signature.split("|")))
 
 
 def _by_model(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Model → its rows, in the order given; the filter of Jinja sorts."""
+    """Group rows by model, in the order given; the filter of Jinja sorts."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["model"], []).append(row)
@@ -250,13 +250,13 @@ def _plain_style(position: int) -> dict[str, Any]:
 
 
 def _mlm_names(evidence: Evidence) -> list[str]:
-    """Of the masked language models of all sources, each once."""
+    """Name the masked language models of all sources, each once."""
     every = (facts.get("mlms") or () for facts in evidence.provenance.values())
     return list(dict.fromkeys(mlm["name"] for mlms in every for mlm in mlms))
 
 
 def _paraphrasers(evidence: Evidence) -> list[str]:
-    """Text generators and the NLI models that chose among what they wrote, each pair once."""
+    """Name text generators and the NLI models that chose among their texts, each pair once."""
     found = (
         f"{facts['generator']['name']}, chosen by {facts['nli_model']['name']}"
         for facts in evidence.provenance.values()
@@ -266,7 +266,7 @@ def _paraphrasers(evidence: Evidence) -> list[str]:
 
 
 def _signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
-    """Names of the models whose result has a signature."""
+    """Name the models whose result has a signature."""
     return joined(
         [
             name

@@ -52,11 +52,11 @@ class SourceSeeds:
 
     source: str
     texts: tuple[str, str]
-    """What stands in the columns `premise` and `hypothesis`: of NLI these."""
+    """Fields that the columns `premise` and `hypothesis` hold: in NLI these."""
     seeds: pa.Table
     """(S,) by id."""
     variants: pa.Table
-    """Those to be shown, by seed and id."""
+    """Variants to be shown, by seed and id."""
     own: Ints
     """(M, S) answers on the seeds."""
     answers: Ints

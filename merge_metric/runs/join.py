@@ -287,7 +287,7 @@ def _join(
 
 
 def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:
-    """Columns for `scoring.score` from the dataset."""
+    """Take columns for `scoring.score` from the dataset."""
     columns: dict[str, Any] = {
         "references": variants["label"].to_numpy(),
         "seed_ids": variants["seed_id"].to_pylist(),
@@ -308,7 +308,7 @@ def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, An
 def _answers(
     predictions: pa.Table, rows: NDArray[np.int64], own_rows: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Columns for `scoring.score` from the model: rows of the variants and of their seeds."""
+    """Take columns for `scoring.score` from the model, by rows of variants and their seeds."""
     prediction = predictions["prediction"].to_numpy()
     columns = {"predictions": prediction[rows], "seed_predictions": prediction[own_rows]}
     columns |= label_columns(predictions)
@@ -319,13 +319,13 @@ def _answers(
 
 
 def label_columns(predictions: pa.Table) -> dict[str, Any]:
-    """Keyword `labels` of `scoring.score`, where it has to be told them."""
+    """Make the keyword `labels` of `scoring.score`, where it has to be told them."""
     labels = labels_of(predictions)
     return {} if labels == LABELS else {"labels": labels}
 
 
 def probability_table(predictions: pa.Table) -> NDArray[np.float64]:
-    """The probabilities of a predictions table, (n, labels)."""
+    """Read the probabilities of a predictions table, (n, labels)."""
     column = predictions[PROBABILITIES].combine_chunks()
     per_row = len(labels_of(predictions))
     table: NDArray[np.float64] = column.flatten().to_numpy().reshape(-1, per_row)
@@ -333,7 +333,7 @@ def probability_table(predictions: pa.Table) -> NDArray[np.float64]:
 
 
 def _seeds_of(variants: pa.Table, seeds: pa.Table, config: str) -> NDArray[np.int64]:
-    """For each variant the row of its seed."""
+    """Find for each variant the row of its seed."""
     found = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"].combine_chunks())
     if found.null_count:
         ids = variants["seed_id"].filter(pc.is_null(found)).unique()
@@ -414,7 +414,7 @@ def _judge_missing(
 
 
 def _less_incomplete(coverage: Coverage, config: str) -> str:
-    """Other configurations that lack less, for the end of a message."""
+    """Name other configurations that lack less, for the end of a message."""
 
     def missing(name: str) -> int:
         return sum(coverage.n_missing(name, split) for split in SPLITS)

@@ -79,13 +79,13 @@ def read_predictions(path: Path, dataset: Path | None = None) -> pa.Table:
 
 
 def labels_of(predictions: pa.Table) -> tuple[str, ...]:
-    """The labels whose positions a table from `validate` holds."""
+    """Read the labels whose positions a table from `validate` holds."""
     recorded = (predictions.schema.metadata or {}).get(_LABELS)
     return LABELS if recorded is None else tuple(json.loads(recorded))
 
 
 def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """The table with a note of these labels for `labels_of`, if they are not of NLI."""
+    """Note a table's labels for `labels_of`, if they are not of NLI."""
     if tuple(labels) == LABELS:
         return table
     noted = {_LABELS: json.dumps(list(labels))}
@@ -166,7 +166,7 @@ def validate(
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix of a predictions file's name, out of `SUFFIXES`.
+    """Find the suffix of a predictions file's name, out of `SUFFIXES`.
 
     Raises:
         ValueError: it has another one.
@@ -192,7 +192,7 @@ def _strings(name: str, column: pa.ChunkedArray, place: _Place) -> pa.ChunkedArr
 
 
 def _labels(table: pa.Table, where: str, dataset: Path | None) -> tuple[str, ...]:
-    """The labels of the problems that predictions are for."""
+    """Find the labels of the problems that predictions are for."""
     if not {"seed_id", *ANSWERS} <= set(table.column_names):
         return LABELS  # `validate` says what is missing
     if dataset is not None and (known := _labels_in(dataset, table["seed_id"])):
@@ -211,7 +211,7 @@ def _labels(table: pa.Table, where: str, dataset: Path | None) -> tuple[str, ...
 
 
 def _labels_in(dataset: Path, seed_ids: pa.ChunkedArray) -> list[tuple[str, ...]]:
-    """The labels of a dataset folder's sources that ids of seeds begin with."""
+    """List the labels of the dataset's sources that ids of seeds begin with."""
     if not dataset.is_dir() or seed_ids.type != pa.string():
         return []  # told later
     begun = pc.list_element(pc.split_pattern(seed_ids, ":", max_splits=1), 0)
@@ -227,7 +227,7 @@ def _labels_in(dataset: Path, seed_ids: pa.ChunkedArray) -> list[tuple[str, ...]
 def _codes(
     name: str, column: pa.ChunkedArray, place: _Place, labels: Sequence[str]
 ) -> pa.ChunkedArray:
-    """Positions among the labels."""
+    """Check labels and turn them into positions among the known ones."""
     column = _decoded(column)
     _require_values(name, column, place)
     if column.type == pa.string():
@@ -253,7 +253,7 @@ def _codes(
 
 
 def _distributions(column: pa.ChunkedArray, place: _Place, labels: Sequence[str]) -> pa.Array:
-    """Fixed-size lists of a probability per label."""
+    """Check probabilities and make fixed-size lists of one per label."""
     flat, lengths = _flattened(column, len(labels))
     if (odd := lengths != len(labels)).any():
         row = int(odd.argmax())
@@ -276,7 +276,7 @@ def _distributions(column: pa.ChunkedArray, place: _Place, labels: Sequence[str]
 def _flattened(
     column: pa.ChunkedArray, per_row: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The numbers in lists, NaN for null ones, and the length of each list, -1 for a null."""
+    """Flatten lists: numbers, NaN for null ones, and each list's length, -1 for a null."""
     item = getattr(column.type, "value_type", None)
     if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
         raise ValueError(
@@ -289,7 +289,7 @@ def _flattened(
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Plain strings for those that Parquet writers store in other ways."""
+    """Turn strings that Parquet writers store in other ways into plain ones."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind = pa.string()

@@ -200,7 +200,7 @@ class Run:
     config: str
     rows: Rows
     counts: SeedCounts
-    """Of all rows."""
+    """Counts of all rows."""
     groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Column of the dataset → one value, or a list of values, per row."""
     dataset: str = ""

@@ -131,7 +131,7 @@ def answer(
 
 
 def failure(error: ValueError) -> Answer:
-    """An error of the input, in words."""
+    """Show an error of the input in words."""
     return Answer(
         message="<div class='sva-note sva-error' role=alert><strong>Nothing was computed.</strong> "
         f"{html.escape(str(error))}</div>"
@@ -159,7 +159,7 @@ def again(source: Source | None, *settings: float | None) -> tuple[Any, ...]:
 
 
 def edited(source: Source | None) -> tuple[Any, ...]:
-    """The table has changed: figures of what it held before must not stand beside it."""
+    """Hide the figures of what an edited table held before."""
     if source is None or source.name != TABLE:
         return source, gr.skip(), gr.skip()
     note = "<div class=sva-note>The table has changed: press Compute for its figures.</div>"
@@ -167,7 +167,7 @@ def edited(source: Source | None) -> tuple[Any, ...]:
 
 
 def _respond(read: Callable[[], Source], settings: tuple[float | None, ...]) -> tuple[Any, ...]:
-    """The source for `again`, the message, whether there are results, and the results."""
+    """Return the source for `again`, message, visibility of results, and the results."""
     source = None
     try:
         source = read()
@@ -182,7 +182,7 @@ def _respond(read: Callable[[], Source], settings: tuple[float | None, ...]) -> 
 
 
 def build() -> gr.Blocks:
-    """The page and what its parts do."""
+    """Build the page and connect its parts."""
     page = gr.Blocks(
         title="Seed-variant accuracy", analytics_enabled=False, delete_cache=(HOUR, HOUR)
     )
@@ -262,7 +262,7 @@ def _settings() -> list[gr.Slider | gr.Number]:
 
 
 def _outputs() -> list[gr.components.Component]:
-    """One component per field of `Answer` after the message, in its order."""
+    """Make a component per field of `Answer` after the message, in its order."""
     line = gr.HTML(elem_id="sva-summary")
     with gr.Row():
         with gr.Column(scale=3, min_width=320):
@@ -296,7 +296,7 @@ def _outputs() -> list[gr.components.Component]:
 
 
 def _theme() -> gr.themes.Base:
-    """Fonts of the reader's system, and small print that can be read."""
+    """Choose fonts of the reader's system, and small print that can be read."""
     theme = gr.themes.Default(primary_hue="blue", font=FONTS, font_mono=MONO_FONTS)
     return theme.set(
         body_text_color_subdued="*neutral_600",

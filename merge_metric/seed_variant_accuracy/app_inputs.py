@@ -1,4 +1,4 @@
-"""What a visitor of the page gives, a table or a file → the arguments of `score`."""
+"""A visitor's table or file → the arguments of `score`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLE: Final = (
 """Three seeds of four variants each: 4, 3 and 2 right, and the third seed itself wrong."""
 
 COLUMNS: Final = ("variant_id", "seed_id", "label", "prediction")
-"""What every row of a predictions file has."""
+"""Columns that every row of a predictions file has."""
 PROBABILITIES: Final = "probabilities"
 
 ROWS_AT_MOST: Final = 1_000_000
@@ -34,14 +34,14 @@ REPLICATES_AT_MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where predictions came from, and the arguments of `score` they make."""
+    """Predictions as arguments of `score`, and the name of their origin."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def read_table(rows: Sequence[Sequence[Any]]) -> Source:
-    """The table of the page; rows without any entry do not count.
+    """Read the table of the page; rows without any entry do not count.
 
     Raises:
         ValueError: a cell is empty or holds no label, or there are no rows.
@@ -77,7 +77,7 @@ def read_table(rows: Sequence[Sequence[Any]]) -> Source:
 
 
 def _label(number: int, column: int, cells: Sequence[str]) -> str:
-    """The label in a cell: a name in any case, or its number."""
+    """Read the label in a cell: a name in any case, or its number."""
     cell = cells[column].lower()
     if cell in LABELS:
         return cell
@@ -90,7 +90,7 @@ def _label(number: int, column: int, cells: Sequence[str]) -> str:
 
 
 def read_file(path: Path) -> Source:
-    """A predictions file, Parquet or JSON Lines.
+    """Read a predictions file, Parquet or JSON Lines.
 
     Raises:
         ValueError: another kind of file, a damaged one, a column that lacks, or rows that
@@ -178,7 +178,7 @@ def _require_rows(n_rows: int) -> None:
 
 
 def whole(name: str, value: float | None, *, least: int = 0, most: int) -> int:
-    """The value of a number field as an int.
+    """Read the value of a number field as an int.
 
     Raises:
         ValueError: it is empty, not whole, or out of range.

@@ -259,7 +259,7 @@ COLOURS: Final = {
 
 
 def curve_points(result: Result, correctness_threshold: int) -> pd.DataFrame:
-    """Points of the lines in the plot: the SV curve, its interval, S, MC and the threshold.
+    """Make the lines of the plot: the SV curve, its interval, S, MC and the threshold.
 
     The curve is a step function: the value at CT holds above CT − 1 and up to CT.
     """

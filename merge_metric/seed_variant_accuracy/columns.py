@@ -17,7 +17,7 @@ _EXAMPLES: Final = 3
 
 
 def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns as arrays of ints or lists of strings (subsamples: lists of ints), equally long.
+    """Check columns: arrays of ints or lists of strings (subsamples: lists of ints).
 
     Raises:
         ValueError: a column holds something else, or they differ in length, or label
@@ -36,7 +36,7 @@ def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_column(name: str, values: Any) -> Column:
-    """One column as an array of ints or a list of strings.
+    """Check one column: an array of ints or a list of strings.
 
     Args:
         name: How messages call it.
@@ -72,7 +72,7 @@ def check_column(name: str, values: Any) -> Column:
 
 
 def factorize(column: Column) -> tuple[list[Any], Ints]:
-    """Distinct values, sorted, and the position in them of each entry.
+    """Find the distinct values, sorted, and the position in them of each entry.
 
     >>> ids, codes = factorize(["b", "a", "b"])
     >>> ids, codes.tolist()
@@ -87,7 +87,7 @@ def factorize(column: Column) -> tuple[list[Any], Ints]:
 
 
 def check_ids(columns: Mapping[str, Any]) -> dict[str, Column]:
-    """Columns of ids: equally long, all ints or all strings.
+    """Check columns of ids: equally long, all ints or all strings.
 
     Raises:
         ValueError: they are not.
@@ -108,7 +108,7 @@ def factorize_together(first: Column, second: Column) -> tuple[list[Any], tuple[
 
 
 def preview(values: Sequence[Any]) -> str:
-    """The first few values, and how many more there are."""
+    """Show the first few values, and how many more there are."""
     shown = ", ".join(map(repr, values[:_EXAMPLES]))
     more = len(values) - _EXAMPLES
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -1,4 +1,4 @@
-"""What is counted of each seed: all figures are made from these counts alone."""
+"""Counts per seed, from which alone all figures are made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SeedCounts:
         return 100 * self.n_correct // np.maximum(self.n_variants, 1)
 
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
-        """The counts of some seeds: under a mask, (S,), or at positions, in their order."""
+        """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""
         return SeedCounts(
             labels=self.labels,
             has_subsamples=self.has_subsamples,
@@ -117,7 +117,7 @@ def count(
 def opposite_table(
     labels: tuple[str, ...], opposites: tuple[tuple[str, str], ...]
 ) -> NDArray[np.bool_]:
-    """(L, L) whether a change from the label of the row to that of the column is strict.
+    """Tabulate, (L, L), whether a change from the row's label to the column's is strict.
 
     >>> opposite_table(("e", "n", "c"), (("e", "c"),)).astype(int).tolist()
     [[0, 0, 1], [1, 0, 1], [1, 0, 0]]

@@ -1,4 +1,4 @@
-"""How far label distributions of variants lie from those of their seeds.
+"""Distances between the label distributions of variants and those of their seeds.
 
 Arakelyan, Liu and Augenstein (2024), section 5.2, figures 3 and 4.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .figures import Floats
 
 _TERMS: Final = 100
-"""Of the Kolmogorov series; the rest is below double precision wherever the sum is not 1."""
+"""Terms of the Kolmogorov series; the rest is below double precision where it matters."""
 
 
 def distribution_shift(
@@ -24,7 +24,7 @@ def distribution_shift(
     own_prediction: NDArray[np.int64],
     changed: NDArray[np.bool_],
 ) -> dict[str, float]:
-    """Divergences and confidences of n variants, split by whether the prediction changed.
+    """Measure n variants' divergences and confidences, split by whether the prediction changed.
 
     Args:
         own_distribution: (n, L) label probabilities of the variant's seed.
@@ -56,7 +56,7 @@ def distribution_shift(
 
 
 def jensen_shannon(p: Floats, q: Floats) -> Floats:
-    """(n,) Jensen–Shannon divergence in bits, 0 to 1, of the rows of two (n, L) tables.
+    """Compute the Jensen–Shannon divergence, (n,) in bits, 0 to 1, of two (n, L) tables' rows.
 
     >>> jensen_shannon(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.0, 1.0], [0.5, 0.5]]))
     array([1., 0.])
@@ -66,7 +66,7 @@ def jensen_shannon(p: Floats, q: Floats) -> Floats:
 
 
 def kolmogorov_smirnov(x: Floats, y: Floats) -> tuple[float, float]:
-    """Two-sample Kolmogorov–Smirnov statistic and its limiting two-sided p-value.
+    """Compute the two-sample Kolmogorov–Smirnov statistic and its limiting two-sided p-value.
 
     NaN both where a sample is empty.
 
@@ -85,7 +85,7 @@ def kolmogorov_smirnov(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def sigma(p: Floats) -> Floats:
-    """(n,) population standard deviation of each row's probabilities.
+    """Compute the population standard deviation, (n,), of each row's probabilities.
 
     At most 0.471 for three labels, when one of them has all.
 
@@ -103,7 +103,7 @@ def _relative_entropy(p: Floats, q: Floats) -> Floats:
 
 
 def _kolmogorov_tail(z: float) -> float:
-    """P(K > z) of the Kolmogorov distribution."""
+    """Compute P(K > z) of the Kolmogorov distribution."""
     if z < 0.2:  # there it differs from 1 by less than 1e-12, and the series is slow
         return 1.0
     k = np.arange(1, _TERMS + 1)

@@ -62,11 +62,11 @@ class Figure:
 
     @property
     def explanation(self) -> str:
-        """What it means, and how to read values."""
+        """The meaning, and how to read values."""
         return f"{self.meaning} {self.remark}".rstrip()
 
     def at(self, correctness_threshold: int) -> Figure:
-        """The figure with its texts filled in for a threshold, integer percent."""
+        """Fill in the texts for a threshold, integer percent."""
         texts = {name: getattr(self, name) for name in ("name", "meaning", "short")}
         filled = {name: text.format(ct=correctness_threshold) for name, text in texts.items()}
         return replace(self, **filled)
@@ -160,7 +160,7 @@ CATALOGUE: Final[Mapping[str, Figure]] = {figure.key: figure for figure in _ROWS
 
 
 def sv_at(correctness_threshold: int) -> Figure:
-    """SV accuracy at a threshold of its own, read from the curve: key `sv_at_90`.
+    """Describe SV accuracy at any threshold, read from the curve: key `sv_at_90`.
 
     >>> sv_at(100).heading, sv_at(100).meaning
     ('SV@100', 'Share of seeds of which every variant is answered right.')
@@ -185,7 +185,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(result: Mapping[str, Any], figure: Figure) -> Estimate:
-    """A figure of a result of `scoring.score`, or of one of its groups, in its own unit.
+    """Read a figure of a result of `scoring.score`, or of one of its groups, in its own unit.
 
     >>> curve = {"accuracy": [1.0] * 50 + [0.5] * 50}
     >>> estimate({"sv_curve": curve}, sv_at(90))
@@ -199,7 +199,7 @@ def estimate(result: Mapping[str, Any], figure: Figure) -> Estimate:
 
 
 def percent(value: float, unit: Unit) -> float:
-    """A value of a unit in percent, or in percentage points."""
+    """Express a value of a unit in percent, or in percentage points."""
     return value if unit == "threshold" else 100 * value
 
 
@@ -217,18 +217,18 @@ class Figures:
     has_subsamples: bool
 
     def means(self) -> dict[str, Floats]:
-        """Result key → (B,) averages over the subsamples in which the figure is defined."""
+        """Average over the subsamples in which a figure is defined: result key → (B,)."""
         averaged = {key: _mean(values) for key, values in self.scalars.items()}
         if self.has_subsamples:
             averaged |= self._of_mean_curve()
         return averaged
 
     def mean_curve(self) -> Floats:
-        """(B, 100) the SV curve, averaged over subsamples."""
+        """Average the SV curve over subsamples: (B, 100)."""
         return _mean(np.moveaxis(self.curve, 1, -1))
 
     def spreads(self) -> dict[str, Floats]:
-        """Result key → (B,) standard deviations over subsamples (ddof 1); 0 for one."""
+        """Compute standard deviations over subsamples (ddof 1; 0 for one): result key → (B,)."""
         return {key: _spread(values) for key, values in self.scalars.items()}
 
     def _of_mean_curve(self) -> dict[str, Floats]:
@@ -246,7 +246,7 @@ class Figures:
 def figures(
     counts: SeedCounts, correctness_threshold: int = 90, weights: Floats | None = None
 ) -> Figures:
-    """Every figure of the seeds, each weighing so many times as `weights` says.
+    """Compute every figure of the seeds, each weighing so many times as `weights` says.
 
     Args:
         counts: Of S seeds in K subsamples.
@@ -270,7 +270,7 @@ def figures(
 
 
 def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
-    """Matching correctness threshold: where SV comes closest to S (paper, section 4).
+    """Find the matching correctness threshold: where SV comes closest to S (paper, section 4).
 
     SV is a step function, so the thresholds of least gap form an interval.
 
@@ -295,7 +295,7 @@ def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
 def _of_subsample(
     counts: SeedCounts, k: int, weights: Floats, correctness_threshold: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Scalars, each (B,), and the curve, (B, 100), of one subsample."""
+    """Compute the scalars, each (B,), and the curve, (B, 100), of one subsample."""
     present, right = counts.present[:, k], counts.right & counts.present[:, k]
     columns = (
         present,
@@ -345,7 +345,7 @@ def _sum(values: Floats) -> Floats:
 
 
 def _mean(values: Floats) -> Floats:
-    """Averages over the last axis of what is not NaN; NaN where nothing is."""
+    """Average what is not NaN over the last axis; NaN where nothing is."""
     with np.errstate(invalid="ignore"):
         mean: Floats = _sum(values) / (~np.isnan(values)).sum(axis=-1)
     return mean

@@ -16,7 +16,7 @@ from .inputs import Rows
 def count_all_groups(
     rows: Rows, groups: Mapping[str, Sequence[Any]], opposites: tuple[tuple[str, str], ...]
 ) -> dict[str, dict[str, SeedCounts]]:
-    """Counts per value of several columns, see `count_groups`: name → value → counts.
+    """Count the values of several columns, see `count_groups`: name → value → counts.
 
     Raises:
         ValueError: no mapping, or not one entry per row.
@@ -32,7 +32,7 @@ def count_all_groups(
 def count_groups(
     rows: Rows, name: str, values: Sequence[Any], opposites: tuple[tuple[str, str], ...]
 ) -> dict[str, SeedCounts]:
-    """Counts per value of a column, over the seeds that have variants with it.
+    """Count the variants with each value of a column, over the seeds that have some.
 
     Args:
         rows: n rows.
@@ -68,7 +68,7 @@ def count_groups(
 
 
 def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
-    """Distinct values, and pairs of a row and the position of one of its values."""
+    """Find the distinct values, and pairs of a row and the position of one of its values."""
     rows = np.arange(len(values))
     flat: Sequence[Any] = values
     if any(issubclass(kind, list | tuple | set | np.ndarray) for kind in set(map(type, values))):
@@ -91,7 +91,7 @@ def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
 
 
 def _draws_of(rows: Rows, member_row: Ints, member_code: Ints) -> tuple[Ints, Ints]:
-    """The draws of each member's row, as positions in `rows.draw_row`, and its code."""
+    """Find the draws of each member's row, as positions in `rows.draw_row`, and its code."""
     n_draws = np.bincount(rows.draw_row, minlength=len(rows.seed))
     first = np.cumsum(n_draws) - n_draws  # draws are in the order of rows
     times = n_draws[member_row]

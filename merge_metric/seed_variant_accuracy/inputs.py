@@ -115,7 +115,7 @@ def split_predictions(
     prediction: Sequence[Any],
     probabilities: Any = None,
 ) -> dict[str, Any]:
-    """Keyword arguments of `scoring.score` from the columns of a predictions file.
+    """Make keyword arguments of `scoring.score` from the columns of a predictions file.
 
     Args:
         variant_id: The variant's id; the row of a seed has the seed's id here.
@@ -179,7 +179,7 @@ def _label_codes(name: str, column: Column, labels: tuple[str, ...]) -> Ints:
 def _one_per_seed(
     name: str, what: str, codes: Ints, seed: Ints, ids: Sequence[Any], labels: tuple[str, ...]
 ) -> Ints:
-    """(S,) the code that all rows of a seed share."""
+    """Find the code that all rows of a seed share: (S,)."""
     first = np.empty(len(ids), np.int64)
     first[seed] = codes
     differs = first[seed] != codes
@@ -197,7 +197,7 @@ def _one_per_seed(
 def _draws(
     subsamples: Sequence[Sequence[int]], seed: Ints, ids: Sequence[Any]
 ) -> tuple[Ints, Ints, int]:
-    """Rows drawn, the subsamples that drew them, and how many subsamples there are."""
+    """Find rows drawn, the subsamples that drew them, and how many subsamples there are."""
     if len(subsamples) != len(seed):
         raise ValueError(
             f"subsamples: expected a list of ints for each of {len(seed):,} variants, "
@@ -243,7 +243,7 @@ def _require_all_subsamples(
 
 
 def _subsample_numbers(subsamples: Sequence[Sequence[int]], rows: Ints) -> Ints:
-    """All lists in one; `rows` says where each number comes from."""
+    """Put all lists into one; `rows` says where each number comes from."""
     flat = list(chain.from_iterable(subsamples))
     try:
         numbers = np.zeros(0, np.int64) if not flat else check_column("subsamples", flat)
@@ -302,7 +302,7 @@ def _require_distinct(variant: Ints, names: Sequence[Any]) -> None:
 
 
 def _rows_and_their_seeds(variant: Ints, seed: Ints, names: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Rows of variants, and for each the row of its seed."""
+    """Find the rows of variants, and for each the row of its seed."""
     is_seed = variant == seed
     row_of_seed = np.full(len(names), -1)
     row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)

@@ -14,11 +14,11 @@ LABELS: Final = ("entailment", "neutral", "contradiction")
 OPPOSITES: Final = (("entailment", "contradiction"),)
 
 SUM_TOLERANCE: Final = 0.01
-"""How far probabilities may sum from 1; softmaxes in bfloat16 are off by nearly that much."""
+"""Largest distance of a sum of probabilities from 1; bfloat16 softmaxes come near it."""
 
 
 def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the labels, checked.
+    """Check the names of the labels.
 
     Raises:
         ValueError: fewer than two, not strings, or not distinct.
@@ -33,7 +33,7 @@ def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
 def check_opposites(
     opposites: Iterable[Sequence[str]] | None, labels: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none.
+    """Check pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none.
 
     Raises:
         ValueError: not pairs of two of the labels, or a label with two opposites.
@@ -56,7 +56,7 @@ def check_opposites(
 
 
 def check_threshold(value: Any) -> int:
-    """A correctness threshold in percent, 1 to 100.
+    """Check a correctness threshold in percent, 1 to 100.
 
     Raises:
         ValueError: it is no integer, or out of range.
@@ -72,7 +72,7 @@ def check_threshold(value: Any) -> int:
 
 
 def check_count(name: str, value: Any) -> int:
-    """A number that is an int of 0 or more.
+    """Check a number that is an int of 0 or more.
 
     Raises:
         ValueError: it is not.
@@ -83,7 +83,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_settings(correctness_threshold: Any, n_bootstrap: Any, rng_seed: Any) -> dict[str, int]:
-    """The settings of a score, checked, by their names.
+    """Check the settings of a score; returns them by name.
 
     Raises:
         ValueError: one is no integer, or out of range.
@@ -96,7 +96,7 @@ def check_settings(correctness_threshold: Any, n_bootstrap: Any, rng_seed: Any) 
 
 
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Label probabilities, one row per variant, scaled to sum to exactly 1.
+    """Check label probabilities, one row per variant, and scale them to sum to exactly 1.
 
     Raises:
         ValueError: another shape, NaN, or no probabilities.

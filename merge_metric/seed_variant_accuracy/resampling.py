@@ -18,7 +18,7 @@ from .figures import Floats, figures
 from .options import check_count, check_threshold
 
 CONFIDENCE: Final = 0.95
-"""Of every interval; percentile method (Efron and Tibshirani 1993, chapter 13)."""
+"""Level of every interval; percentile method (Efron and Tibshirani 1993, chapter 13)."""
 
 _CHUNK: Final = 2**22
 """Draws held in memory at a time."""
@@ -27,7 +27,7 @@ _CHUNK: Final = 2**22
 def bootstrap(
     counts: SeedCounts, *, correctness_threshold: int = 90, n_bootstrap: int, rng_seed: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Figures of resampled data: as many seeds, drawn with replacement.
+    """Compute figures of resampled data: as many seeds, drawn with replacement.
 
     Args:
         counts: Of S seeds.
@@ -48,7 +48,7 @@ def bootstrap(
 
 
 def interval(replicates: Floats) -> Floats:
-    """(2, …) lower and upper bound over the replicates, (B, …), that are defined; else NaN."""
+    """Find the bounds, (2, …), over the replicates, (B, …), that are defined; else NaN."""
     tail = (1 - CONFIDENCE) / 2
     if replicates.ndim == 1:
         replicates = replicates[~np.isnan(replicates)]
@@ -66,7 +66,7 @@ def compare(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """Paired comparison of two models on the same seeds and variants.
+    """Compare two models on the same seeds and variants, as pairs.
 
     Args:
         a: Counts of one model.
@@ -99,7 +99,7 @@ def compare_all(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
-    """`compare` of every pair of models, with each model's replicates computed once.
+    """Compare every pair of models, with each model's replicates computed once.
 
     Returns:
         Positions of the two models in `models`, the lower first → the same as `compare`.
@@ -128,7 +128,7 @@ def compare_all(
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact two-sided p-value of McNemar's test (McNemar 1947), by the binomial.
+    """Compute the exact two-sided p-value of McNemar's test (McNemar 1947), by the binomial.
 
     Args:
         only_a: Seeds that only the first model gets right.
@@ -147,7 +147,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for several comparisons (Holm 1979), in the order given.
+    """Adjust p-values for several comparisons (Holm 1979), in the order given.
 
     >>> holm([0.04, 0.01, 0.03])
     [0.06, 0.03, 0.06]
@@ -161,7 +161,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _resampled_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[Floats]:
-    """How often each seed is drawn, (b, S) at a time, B rows in all."""
+    """Yield how often each seed is drawn, (b, S) at a time, B rows in all."""
     rng = np.random.default_rng(rng_seed)
     rows = max(1, _CHUNK // n_seeds)
     for start in range(0, n_bootstrap, rows):
@@ -173,7 +173,7 @@ def _resampled_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterato
 
 
 def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Seeds by what was counted of them, so that their names decide nothing.
+    """Order seeds by their counts, so that their names decide nothing.
 
     Numbers are compared, as big-endian bytes, so that doubling all counts changes nothing.
     """
@@ -195,7 +195,7 @@ def _differences(
     replicates_a: dict[str, Floats],
     replicates_b: dict[str, Floats],
 ) -> dict[str, dict[str, Any]]:
-    """Figure → what `compare` says of it, from figures, (1,), and replicates, (B,)."""
+    """Make `compare`'s entry for each figure, from figures, (1,), and replicates, (B,)."""
     result = {}
     for key in of_a:
         differences = replicates_a[key] - replicates_b[key]

@@ -108,7 +108,7 @@ def score_counts(
     n_bootstrap: int,
     rng_seed: int,
 ) -> dict[str, Any]:
-    """`score` from rows that are read and counted already.
+    """Score rows that are read and counted already.
 
     Args:
         rows: n rows.
@@ -160,7 +160,7 @@ def summarise(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[str, Any]:
-    """Figures, counts, curve and, where asked for, intervals and spreads of some seeds."""
+    """Summarise some seeds: figures, counts, curve and, where asked for, intervals."""
     exact = figures(counts, correctness_threshold)
     means = {key: values[0] for key, values in exact.means().items()}
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
@@ -185,7 +185,7 @@ def summarise(
 
 
 def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict[str, float | None]:
-    """Divergences over the variants of the seeds that the model gets right.
+    """Measure divergences over the variants of the seeds that the model gets right.
 
     Args:
         rows: n rows.

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 COLUMNS: Final = ("predictions", "references", "seed_ids", "seed_predictions")
-"""One entry per variant each; what evaluate gathers."""
+"""Columns that evaluate gathers, with an entry per variant."""
 
 CONFIGURATIONS: Final = {"default": COLUMNS, "subsamples": (*COLUMNS, "subsamples")}
 """Name → columns. evaluate knows no optional columns, hence two configurations."""
@@ -251,7 +251,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         return score(**arguments)
 
     def _checked(self, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """Columns as lists of plain ints or strings, of the same kind as in earlier batches."""
+        """Check columns: lists of plain ints or strings, of the same kind as in earlier batches."""
         names = _columns_of(self.config_name)
         if set(columns) != set(names):
             raise ValueError(
@@ -297,7 +297,7 @@ def _columns_of(configuration: str) -> tuple[str, ...]:
 
 
 def _features(columns: tuple[str, ...]) -> list[datasets.Features]:
-    """What a row may be: labels and seed ids are ints or strings each.
+    """List the forms of a row: labels and seed ids are ints or strings each.
 
     evaluate takes the first that fits; an int feature would take "1" too, so it comes last.
     """
@@ -310,7 +310,7 @@ def _features(columns: tuple[str, ...]) -> list[datasets.Features]:
 
 
 def _checked_options(options: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    """The options, after refusing what `score` would refuse only when rows are lost to it.
+    """Refuse options that `score` would refuse only when rows are lost to it.
 
     Raises:
         ValueError: an unknown keyword, or a value out of range.
@@ -338,7 +338,7 @@ def _hint(unknown: set[str]) -> str:
 
 
 def _check_subsamples(column: Any) -> list[list[int]]:
-    """Lists of plain ints; evaluate would turn 0.9 into 0 here too.
+    """Check lists of plain ints; evaluate would turn 0.9 into 0 here too.
 
     Raises:
         ValueError: something else than lists of ints.

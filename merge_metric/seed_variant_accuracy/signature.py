@@ -1,4 +1,4 @@
-"""What determines the figures, in one line, to be quoted beside them."""
+"""Signatures: everything that determines the figures, in a line to be quoted beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .counts import SeedCounts
 
 VERSION: Final = "0.1.0"
-"""Of the definitions; that of the package."""
+"""Version of the definitions, which is the package's."""
 
 _SHORT: Final = {
     "ct": "c",
@@ -36,7 +36,7 @@ def signature(
     rng_seed: int,
     confidence: float,
 ) -> dict[str, str]:
-    """The parts of a signature: part → value, in order.
+    """Make the parts of a signature: part → value, in order.
 
     Results of two models are comparable where all parts agree.
     """
@@ -57,7 +57,7 @@ def signature(
 
 
 def render(parts: dict[str, str], *, short: bool = False) -> str:
-    """A signature's long or short form.
+    """Write a signature in its long or short form.
 
     >>> parts = {"ct": "90", "subsamples": "10", "version": "0.1.0"}
     >>> render(parts), render(parts, short=True)
@@ -69,7 +69,7 @@ def render(parts: dict[str, str], *, short: bool = False) -> str:
 
 
 def data_digest(counts: SeedCounts) -> str:
-    """Eight hex digits of which seeds and how many variants were scored.
+    """Digest, in eight hex digits, which seeds and how many variants were scored.
 
     From ids, gold labels, numbers of variants in each subsample and of distinct ones. Of
     the data, not of the model: the same for every model, whatever the order of rows.
