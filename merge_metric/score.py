@@ -15,7 +15,7 @@ from merge_metric.runs.join import label_columns, probability_table
 from merge_metric.runs.predictions import PROBABILITIES, labels_of, read_predictions
 from merge_metric.runs.run import Run, make_model, make_run, runs_of
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, percent, sv_at
 from merge_metric.seed_variant_accuracy.groups import count_all_groups
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.options import (
@@ -261,12 +261,11 @@ def _is_whole(groups: Mapping[str, _Result], result: _Result) -> bool:
 
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
     if result.get("n_subsamples", 1) > 1:
-        spreads = {
-            "var.acc": 100 * result["variant_accuracy_std"],
-            f"SV@{correctness_threshold}": 100 * result["seed_variant_accuracy_std"],
-            "MC": result["matching_threshold_std"],
-        }
-        shown = ", ".join(f"{name} {value:.1f}" for name, value in spreads.items())
+        spread = ("variant_accuracy", _SV, "matching_threshold")
+        shown = ", ".join(
+            f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"
+            for figure in (CATALOGUE[key].at(correctness_threshold) for key in spread)
+        )
         yield f"standard deviation over the subsamples: {shown}"
     if "jsd_changed" in result:
         shown = "; ".join(
