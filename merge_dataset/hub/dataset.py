@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,28 +106,31 @@ def plan_dataset(
             "configurations": configs,
         },
         notes=(f"version {tag}: {why}",),
-        branches=(
-            Branch(files=files, difference=main, message=f"Data {tag}"),
-            Branch(
-                name=SCRIPT_REVISION,
-                files=script_files,
-                difference=script,
-                message=f"Data {tag} with the loading script, for datasets 3",
-            ),
-        ),
+        branches=_branches(tag, files, script_files, main, script),
         head=None if state is None else state.head,
         removable=_removable_files(target),
         tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
-        load_back=lambda revision: (
-            _load_back(folder, target, revision, tag)
-            if main or not tagged
-            else Loaded("rows", {}, "")
-        ),
+        load_back=partial(_load_back, folder, target, tag, needed=bool(main) or not tagged),
         is_done=is_done,
         settled=_settled(tag, superseded=superseded) if is_done else None,
         remarks={"left_out": left_out},
         remark_lines=(f"left out: {', '.join(left_out)}",) if left_out else (),
         usage=f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")',
+    )
+
+
+def _branches(
+    tag: str,
+    files: tuple[File, ...],
+    script_files: tuple[File, ...],
+    main: Difference,
+    script: Difference,
+) -> tuple[Branch, ...]:
+    message = f"Data {tag}"
+    with_script = f"{message} with the loading script, for datasets 3"
+    return (
+        Branch(files=files, difference=main, message=message),
+        Branch(name=SCRIPT_REVISION, files=script_files, difference=script, message=with_script),
     )
 
 
@@ -136,8 +140,12 @@ def _settled(tag: str, *, superseded: bool) -> str:
     return "main, tag and script are up to date"
 
 
-def _load_back(folder: Path, target: Repository, revision: str, tag: str) -> Loaded:
-    """Load a commit back as others would, and compare it with the folder."""
+def _load_back(
+    folder: Path, target: Repository, tag: str, revision: str, *, needed: bool
+) -> Loaded:
+    """Load a commit back as others would, and compare it with the folder, where that is needed."""
+    if not needed:
+        return Loaded("rows", {}, "")
     log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
     try:
         rows = load_back("dataset", target.name, revision, str(folder.resolve()))
@@ -148,8 +156,8 @@ def _load_back(folder: Path, target: Repository, revision: str, tag: str) -> Loa
             "again."
         ) from error
     count = sum(sum(splits.values()) for splits in rows.values())
-    text = f"{len(rows)} configurations, {count:,} rows, as in the folder" if rows else ""
-    return Loaded("rows", rows, text)
+    text = f"{len(rows)} configurations, {count:,} rows, as in the folder"
+    return Loaded("rows", rows, text if rows else "")
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:

@@ -63,22 +63,9 @@ def plan_results(
         PublishError: the folder is not what is published there, there is no such model, or the
             Hub cannot be asked.
     """
-    from huggingface_hub import EvalResultEntry
-
     version, revision = find_revision(folder, dataset)
-    entries = {
-        config: EvalResultEntry(
-            dataset_id=dataset,
-            task_id=config,
-            value=figure.value,
-            dataset_revision=revision,
-            date=date,
-            source_url=source_url,
-            source_name=source_name,
-            notes=figure.notes,
-        )
-        for config, figure in figures.items()
-    }
+    told: dict[str, Any] = {"date": date, "source_url": source_url, "source_name": source_name}
+    entries = _entries(figures, dataset_id=dataset, dataset_revision=revision, **told)
     hub, account, state = look_at(target)
     if state is None:
         raise PublishError(
@@ -101,6 +88,16 @@ def plan_results(
         is_done=not main,
         remark_lines=tuple(f"  {config}: {value}" for config, value in values.items()),
     )
+
+
+def _entries(figures: Mapping[str, ModelFigure], **alike: Any) -> dict[str, Any]:
+    """Make the Hub's entry of each configuration, with what is alike in all."""
+    from huggingface_hub import EvalResultEntry
+
+    return {
+        config: EvalResultEntry(task_id=config, value=figure.value, notes=figure.notes, **alike)
+        for config, figure in figures.items()
+    }
 
 
 def _description(dataset: str, version: str, values: Mapping[str, float]) -> str:
