@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merge_dataset.annotation.transfer import read_answers
-    from merge_dataset.checks.run import check_dataset
+    from merge_dataset.checks import check_dataset
     from merge_dataset.export import export_dataset
     from merge_dataset.hub.dataset import plan_dataset
-    from merge_dataset.hub.plan import carry_out
+    from merge_dataset.hub.publication import carry_out
     from merge_dataset.merge_nli import MergeNli, builder
     from merge_dataset.register import register_dataset
     from merge_dataset.schema import (
@@ -60,8 +60,8 @@ __all__ = [
 _HOMES = {
     "MergeNli": "merge_dataset.merge_nli",
     "builder": "merge_dataset.merge_nli",
-    "carry_out": "merge_dataset.hub.plan",
-    "check_dataset": "merge_dataset.checks.run",
+    "carry_out": "merge_dataset.hub.publication",
+    "check_dataset": "merge_dataset.checks",
     "export_dataset": "merge_dataset.export",
     "plan_dataset": "merge_dataset.hub.dataset",
     "read_answers": "merge_dataset.annotation.transfer",

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.merge_nli import builder
 from merge_dataset.schema import DATASET_NAME

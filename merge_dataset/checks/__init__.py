@@ -1,4 +1,48 @@
 """Checks of a dataset folder: files, columns, rows, and the card.
 
-`run.check_dataset` runs all that registered themselves by the decorator of `registry`.
+`check_dataset` runs all checks that registered themselves by the decorator of `registry`. A new
+module of checks is imported here.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from merge_dataset import provenance
+from merge_dataset.checks import folder as _folder  # noqa: F401
+from merge_dataset.checks import paraphrases, replacements  # noqa: F401
+from merge_dataset.checks.registry import CHECKS, Finding, Stage, summarise
+from merge_dataset.layout import PROVENANCE, collections, require_dataset
+
+__all__ = ["check_dataset"]
+
+
+def check_dataset(folder: Path) -> list[str]:
+    """List the problems of a dataset folder, one line per file and kind; none when it is good.
+
+    Rows and card are only looked at when all files are there with the right columns.
+    """
+    try:
+        require_dataset(folder)
+    except (NotADirectoryError, ValueError) as error:
+        return [str(error)]
+    structural = [*_of_folder(folder, Stage.STRUCTURE)]
+    contents = chain(_of_collections(folder), _of_folder(folder, Stage.CONTENTS))
+    rest = () if structural else contents
+    return summarise(chain(structural, _of_folder(folder, Stage.ALWAYS), rest))
+
+
+def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:
+    for check in CHECKS.values():
+        if check.kind is None and check.stage is stage:
+            yield from check.find(folder)
+
+
+def _of_collections(folder: Path) -> Iterator[Finding]:
+    for collection in collections(folder):
+        kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
+        for check in CHECKS.values():
+            if check.kind == kind:
+                yield from check.find(folder, collection)

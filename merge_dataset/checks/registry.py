@@ -1,6 +1,6 @@
 """Findings, and the registry of checks.
 
-A check is a function with the decorator `check`, in a module that `run` imports. Nothing else
+A check is a function with the decorator `check`, in a module that the room imports. Nothing else
 needs to know of it.
 """
 

@@ -20,7 +20,7 @@ def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format =
       merge-nli check merge-nli
       merge-nli check merge-nli --format json
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.checks.run import check_dataset
+    from merge_dataset.checks import check_dataset
 
     problems = check_dataset(folder)
     whole = {"folder": str(folder), "problems": problems}

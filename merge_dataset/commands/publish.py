@@ -16,7 +16,7 @@ from merge_dataset.hub.errors import PublishError
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
-    from merge_dataset.hub.plan import Plan
+    from merge_dataset.hub.publication import Plan
 
 Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--yes")]
 Private = Annotated[bool, option("Make it private; one that is there must be.", "--private")]
@@ -76,7 +76,7 @@ def publish_dataset_command(
 
 def publish(planned: Plan, yes: bool, output: OutputFormat) -> None:
     """Show a plan, do what it says where the user wants that, and say what was done."""
-    from merge_dataset.hub.plan import as_json, carry_out, done_lines, plan_lines
+    from merge_dataset.hub.publication import as_json, carry_out, done_lines, plan_lines
 
     if output == "text":  # at once, as the rest takes its time
         typer.echo("\n".join(plan_lines(planned)))

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import yaml
 
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
-from merge_dataset.hub.plan import Branch, Loaded, Plan, Tag, look_at, repository_line
+from merge_dataset.hub.publication import Branch, Loaded, Plan, Tag, look_at, repository_line
 from merge_dataset.hub.repository import (
     MAIN,
     Difference,

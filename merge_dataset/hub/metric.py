@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
-from merge_dataset.hub.plan import Branch, Loaded, Plan, look_at, repository_line
+from merge_dataset.hub.publication import Branch, Loaded, Plan, look_at, repository_line
 from merge_dataset.hub.repository import File, Repository, compare, make_file, parse_repository
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import yaml
 
 from merge_dataset.hub.dataset import BENCHMARK_THRESHOLD, find_revision
 from merge_dataset.hub.errors import PublishError
-from merge_dataset.hub.plan import Branch, Plan, look_at
+from merge_dataset.hub.publication import Branch, Plan, look_at
 from merge_dataset.hub.repository import Repository, compare, make_file
 
 FOLDER: Final = ".eval_results"

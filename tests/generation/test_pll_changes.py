@@ -28,7 +28,7 @@ from generation.signals.columns import zipf_frequency
 from generation.signals.likelihoods import pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json
 from merge_dataset.schema import SIGNALS

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset import export as export_module
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import arrow_schema
 

@@ -41,7 +41,7 @@ from generation.signals.columns import (
     zipf_frequencies,
 )
 from generation.variants.funnel import SIGNAL_REASONS
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
 

@@ -20,7 +20,7 @@ from generation.pipeline import build, suggest
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.run_summary import summarise
-from merge_dataset.checks.run import check_dataset
+from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
 from merge_dataset.schema import changed_words

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from merge_dataset.checks import check_dataset
 from merge_dataset.checks.replacements import restore, row_problems
-from merge_dataset.checks.run import check_dataset
 
 Rows = list[dict[str, Any]]
 Edit = Callable[[str, Callable[[Rows], object]], None]

@@ -106,7 +106,7 @@ def test_version_and_date(folder: Path) -> None:
 
 def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
     """The card's licences and citations are needed; the check knows the new file."""
-    from merge_dataset.checks.run import check_dataset
+    from merge_dataset.checks import check_dataset
 
     before = check_dataset(folder)
     export_croissant(folder)
