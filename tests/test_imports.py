@@ -289,6 +289,8 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
         ("paraphrase --help", "--max-rounds"),
         ("score --help", "--allow-missing"),
         ("annotate --help", "--annotator"),
+        ("analyse --help", "first-answers"),
+        ("agreement --help", "--without-mlm"),
     ],
 )
 def test_help_imports_nothing_heavy(arguments: str, shown: str) -> None:

@@ -19,14 +19,15 @@ from merge_metric.tables.plots import (
     GREY,
     PALETTE,
     distinct,
+    draw_bars,
     grid,
     heat_map,
     legend_below,
     luminance,
+    new_figure,
     panels,
     percent_axis,
     save,
-    spread,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 FORMATS: Final = (".png", ".svg")
 
 _NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)", "good": f"F + R ≥ {ENOUGH}"}
-_HATCHES: Final = ("", "////", "....", "xxxx", "----")
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
 _RED: Final = "#C00000"
@@ -88,16 +88,8 @@ def plot_scores(table: Table) -> Figure:
         classes = [group for by, group in rows if by == "class"]
         bars = [(name, rows["class", name]) for name in classes] or [("all", rows["all", ""])]
         for number, (name, row) in enumerate(bars):
-            axes.bar(
-                [place + spread(number, len(bars)) for place in range(len(ANSWERS))],
-                [row[answer] for answer in ANSWERS],
-                width=0.8 / len(bars),
-                label=name,
-                color=PALETTE[number],
-                hatch=_HATCHES[number],
-                edgecolor="white",
-                linewidth=0.5,
-            )
+            shares = [row[answer] for answer in ANSWERS]
+            draw_bars(axes, shares, name, number, len(bars), PALETTE)
         if weighted := rows.get(("all", WEIGHTED)):
             axes.bar(
                 range(len(ANSWERS)),
@@ -163,7 +155,7 @@ def plot_shared(found: Provided) -> Figure:
     longest = max(map(len, names))
     side = 0.55 * len(names)
     width = 2.2 + 0.075 * longest + max(side, 1.5)
-    figure = _figure(width, 0.8 + 0.06 * longest + max(0.8 * side, 1.2))
+    figure = new_figure(width, 0.8 + 0.06 * longest + max(0.8 * side, 1.2))
     axes = figure.subplots()
     top = float(found.shared.max()) or 1.0
     image = heat_map(axes, found.shared.tolist(), (0.0, top), "{:.1f}")
@@ -180,7 +172,7 @@ def plot_shared(found: Provided) -> Figure:
 def plot_confusions(judgements: Judgements) -> Figure:
     """Draw, for each pair of annotators, who gave which F and R, and found which good."""
     pairs = list(combinations(range(len(judgements.annotators)), 2))
-    figure = _figure(9.0, 0.4 + 2.9 * len(pairs))
+    figure = new_figure(9.0, 0.4 + 2.9 * len(pairs))
     axes_of = figure.subplots(len(pairs), len(SCORES), squeeze=False)
     for line, (one, other) in zip(axes_of, pairs, strict=True):
         for axes, (score, k) in zip(line, SCORES.items(), strict=True):
@@ -193,12 +185,6 @@ def plot_confusions(judgements: Judgements) -> Figure:
             axes.set_xlabel(judgements.annotators[other])
             axes.set_ylabel(judgements.annotators[one])
     return figure
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
 def _short(mlms: Sequence[str]) -> list[str]:

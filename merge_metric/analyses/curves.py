@@ -26,6 +26,7 @@ from merge_metric.tables.plots import (
     heat_map,
     legend_below,
     line_style,
+    new_figure,
     panels,
     percent_ticks,
 )
@@ -107,14 +108,11 @@ def matching(runs: Iterable[Run]) -> Table:
 
 def plot_matching(table: Table) -> Figure:
     """Draw a heat map, numbers in its cells."""
-    from matplotlib.figure import Figure
-
     configs = [column.key for column in table.columns if column.kind == "threshold"]
     values = [[row[config] for config in configs] for row in table.rows]
     low, high = _limits([value for row in values for value in row if value is not None])
     longest = max(len(str(row["model"])) for row in table.rows)
-    size = (1.2 + 0.085 * longest + 0.95 * len(configs), 1.3 + 0.32 * len(values))
-    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    figure = new_figure(1.2 + 0.085 * longest + 0.95 * len(configs), 1.3 + 0.32 * len(values))
     axes = figure.subplots()
     image = heat_map(axes, values, (low, high), "{:.0f}")
     axes.set_xticks(range(len(configs)), configs, rotation=30, ha="left", rotation_mode="anchor")

@@ -25,7 +25,7 @@ from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.tables import Column, Table, initials, legend
-from merge_metric.tables.plots import GREY, PALETTE, grid, percent_ticks
+from merge_metric.tables.plots import GREY, PALETTE, grid, new_figure, percent_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,10 +216,8 @@ def _summary(config: str, n_models: int, wrong: Sequence[Row], n_seeds: int) -> 
 
 def plot_hardest(table: Table) -> Figure:
     """Draw a line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
-    from matplotlib.figure import Figure
-
     rows = table.rows[:_SHOWN]
-    figure = Figure(figsize=(7, 1.2 + 0.24 * max(1, len(rows))), layout="constrained", dpi=150)
+    figure = new_figure(7, 1.2 + 0.24 * max(1, len(rows)))
     axes = figure.subplots()
     models = list(dict.fromkeys(model for row in rows for model in row["by_model"]))
     for number, model in enumerate(models):

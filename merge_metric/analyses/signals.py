@@ -34,7 +34,15 @@ from merge_metric.runs.join import read_columns
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import GREY, PALETTE, distinct, grid, legend_below, percent_ticks
+from merge_metric.tables.plots import (
+    GREY,
+    PALETTE,
+    distinct,
+    grid,
+    legend_below,
+    new_figure,
+    percent_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -406,12 +414,8 @@ _WIDTH: Final = 4.2
 
 def plot_signals(table: Table) -> Figure:
     """Draw a panel per signal (row) and configuration (column): accuracy and good ones by bin."""
-    from matplotlib.figure import Figure
-
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
-    figure = Figure(
-        figsize=(_WIDTH * len(configs), _HEIGHT * len(names) + 0.6), layout="constrained", dpi=150
-    )
+    figure = new_figure(_WIDTH * len(configs), _HEIGHT * len(names) + 0.6)
     axes_of = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
     for name, row_of_axes in zip(names, axes_of.tolist(), strict=True):
         for config, axes in zip(configs, row_of_axes, strict=True):

@@ -29,7 +29,7 @@ DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 """Line styles, which tell lines apart in grey too."""
 
 _BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2])
-_HATCHES: Final = ("", "////", "....")
+_HATCHES: Final = ("", "////", "....", "xxxx", "----")
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 
@@ -56,12 +56,16 @@ def line_style(number: int) -> dict[str, Any]:
     }
 
 
-def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure and its axes, row by row, sharing both scales unless told otherwise."""
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure, without pyplot; sizes in inches."""
     from matplotlib.figure import Figure
 
-    size = (_INCHES[0] * n_columns, _INCHES[1] * n_rows)
-    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
+
+
+def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
+    """Make a figure and its axes, row by row, sharing both scales unless told otherwise."""
+    figure = new_figure(_INCHES[0] * n_columns, _INCHES[1] * n_rows)
     axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
     for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
@@ -212,7 +216,7 @@ def bar_panels(table: Table, series: Mapping[str, str], label: str) -> Figure:
         rows = {row["model"]: row for row in table.rows if row["config"] == config}
         for number, (name, key) in enumerate(series.items()):
             values = [rows.get(model, {}).get(key) for model in models]
-            _draw_bars(axes, values, name, number, len(series))
+            draw_bars(axes, values, name, number, len(series))
         model_axes(axes, config, models, label)
         axes.set_ylim(0, 1)
         percent_ticks(axes.yaxis)
@@ -234,9 +238,7 @@ def model_axes(axes: Axes, config: str, models: Sequence[str], label: str) -> No
     """Set title, names of models, grid and label of a panel of models."""
     axes.set_title(config, fontsize="medium")
     axes.set_ylabel(label)
-    axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize="small")
-    axes.set_xlim(-0.6, len(models) - 0.4)
-    grid(axes, "y")
+    _name_bars(axes, models)
 
 
 def percent_axis(axes: Axes, top: float) -> None:
@@ -257,21 +259,31 @@ def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[s
         series: What a bar shows → its key.
     """
     for number, (name, key) in enumerate(series.items()):
-        _draw_bars(axes, [row[key] for row in rows], name, number, len(series))
-    names = [row["config"] for row in rows]
-    axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
-    axes.set_xlim(-0.6, len(rows) - 0.4)
+        draw_bars(axes, [row[key] for row in rows], name, number, len(series))
+    _name_bars(axes, [row["config"] for row in rows])
+
+
+def _name_bars(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
+    axes.set_xlim(-0.6, len(names) - 0.4)
     grid(axes, "y")
 
 
-def _draw_bars(axes: Axes, values: Sequence[float | None], name: str, number: int, of: int) -> None:
+def draw_bars(
+    axes: Axes,
+    values: Sequence[float | None],
+    name: str,
+    number: int,
+    of: int,
+    colours: Sequence[str] = _BARS,
+) -> None:
     """Draw one series of several; no bar where there is no value."""
     axes.bar(
         [place + spread(number, of) for place in range(len(values))],
         [np.nan if value is None else value for value in values],
         width=0.8 / of,
         label=name,
-        color=_BARS[number],
+        color=colours[number],
         hatch=_HATCHES[number],
         edgecolor="white",
         linewidth=0.5,
