@@ -22,7 +22,7 @@ from generation.executors.plan import Executor, Resources
 from generation.executors.run import run_units
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
-from generation.problems.sources import load_problems, require_labels
+from generation.problems.sources import Problems, load_problems, require_labels
 from generation.problems.tagging import Tagger
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
@@ -105,14 +105,7 @@ def suggest(
     mlm_names(config.mlms)  # before the long work
     _require_ours(run)
     require_labels(config)
-    with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add)
-        # What an earlier run left no longer fits these settings until both phases are done.
-        run.manifest.unlink(missing_ok=True)
-        run.suggested.unlink(missing_ok=True)
-        shutil.rmtree(run.stores, ignore_errors=True)
-    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-             len(problems.unlabelled))  # fmt: skip
+    problems = _read_problems(run, config)
     write_text(run.config, config.to_toml())
     questions = _questions(run, config)
     if not len(questions):
@@ -139,7 +132,21 @@ def suggest(
     return run
 
 
+def _read_problems(run: RunFolder, config: Config) -> Problems:
+    """Read the source into the run folder, and drop what belongs to other settings."""
+    with sorted_problems(run.problems, config.problem_format) as add:
+        problems = load_problems(config, add)
+        # What an earlier run left no longer fits these settings until both phases are done.
+        run.manifest.unlink(missing_ok=True)
+        run.suggested.unlink(missing_ok=True)
+        shutil.rmtree(run.stores, ignore_errors=True)
+    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+             len(problems.unlabelled))  # fmt: skip
+    return problems
+
+
 def _require_ours(run: RunFolder) -> None:
+    """Raise ValueError where the folder holds a run of paraphrases."""
     if run.config.is_file() and "generator" in parse_toml(
         run.config.read_text(encoding="utf-8"), str(run.config)
     ):
