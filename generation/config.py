@@ -378,8 +378,8 @@ class Config(ProblemSettings):
         """Whether variants may change more than the occurrences of one word."""
         return self.families != "ignore" or self.words_at_once > 1 or self.repair_articles
 
-    def located(self) -> Self:
-        """Make the paths to models and store whole, for processes started elsewhere."""
+    def with_absolute_paths(self) -> Self:
+        """Make the paths to models and store absolute, for processes started elsewhere."""
         mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in self.mlms)
         store = str(Path(self.store).resolve()) if self.store else None
         return dataclasses.replace(self, mlms=mlms, store=store)

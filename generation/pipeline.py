@@ -101,7 +101,7 @@ def suggest(
             source or the tagger cannot be loaded.
         FileNotFoundError: the source's file does not exist.
     """
-    run, config = RunFolder(Path(config.run)), config.located()
+    run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
     mlm_names(config.mlms)  # before the long work
     _require_ours(run)
     require_labels(config)
