@@ -1,4 +1,4 @@
-"""What `merge_dataset.hub` publishes of this package, as plain data: the metric and figures."""
+"""Plain data for `merge_dataset.hub` to publish: the metric's example, and a model's figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARGUMENTS: Final[dict[str, Any]] = {
     "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
     "seed_predictions": ["entailment"] * 4,
 }
-"""Of the second seed's two variants, one is answered wrong."""
+"""One of the second seed's two variants is answered wrong."""
 
 _FIGURES: Final = {
     "seed_accuracy": 1.0,
