@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.publishing import desk_at_a_hub
 from helpers.tiny_classifiers import tiny_classifier
+from typer.testing import CliRunner
 
+from generation.cli import app
 from generation.config import Config
 from merge_metric.runs.predictions import with_metadata
 
@@ -168,14 +170,9 @@ def test_ablation_command_of_the_readme_is_known() -> None:
         ("build", "--ablation"),
         ("register", "--cache-dir"),
     ):
-        help_text = subprocess.run(
-            [sys.executable, "-c", "from generation.cli import app; app()", command, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "COLUMNS": "200"},
-        ).stdout
-        assert option in help_text
+        shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, [command, "--help"])
+        assert shown.exit_code == 0, shown.output
+        assert option in shown.stdout
 
 
 @pytest.mark.slow

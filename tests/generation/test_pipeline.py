@@ -134,6 +134,7 @@ def test_eligible_seeds_have_twenty_variants_per_subsample(run: RunFolder) -> No
     assert {subsample for *_, subsample in drawn} == set(range(10))
 
 
+@pytest.mark.slow(but=("64",))
 @pytest.mark.parametrize("batch_tokens", [64, 4096])
 def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens: int) -> None:
     """The same store and dataset whatever the size of a forward pass."""
@@ -182,6 +183,7 @@ def test_killed_run_resumes_to_the_same_bytes(
     assert bytes_made(generate(config)) == bytes_made(unbroken)
 
 
+@pytest.mark.slow
 def test_damaged_part_is_made_again(run: RunFolder, tmp_path: Path) -> None:
     """A truncated part is noticed, named by `build` as missing, and redone by `suggest`."""
     other = copy_of(run, tmp_path / "damaged")
@@ -193,6 +195,7 @@ def test_damaged_part_is_made_again(run: RunFolder, tmp_path: Path) -> None:
     assert bytes_made(other) == bytes_made(run)
 
 
+@pytest.mark.slow
 def test_a_longer_run_scores_only_what_is_new(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_longer_run_scores_only_what_is_new(
     assert len(rows) == len({(row["sentence"], *row["span"]) for row in rows})
 
 
+@pytest.mark.slow
 def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path) -> None:
     """Joint suggestions never mix with single ones, nor does `build` take one for the other."""
     other = copy_of(run, tmp_path / "joint")
@@ -273,6 +277,7 @@ def test_words_of_several_pieces_make_the_same_bytes(
     assert bytes_made(made) == bytes_made(run_of_pieces)
 
 
+@pytest.mark.slow
 def test_other_numbers_of_pieces_have_stores_of_their_own(
     run: RunFolder, run_of_pieces: RunFolder, tmp_path: Path
 ) -> None:
@@ -366,6 +371,7 @@ def test_funnel_renders_every_reason(run: RunFolder) -> None:
     assert "noun" in text
 
 
+@pytest.mark.slow
 def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: Path) -> None:
     """A flipped bit would make other words of the same suggestions."""
     other = copy_of(run, tmp_path / "vocabulary")
@@ -379,6 +385,7 @@ def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: 
     assert bytes_made(other) == bytes_made(run)
 
 
+@pytest.mark.slow
 def test_settings_of_a_build_are_for_that_build(run: RunFolder, tmp_path: Path) -> None:
     """A stricter build says so in its manifest, and the next one is as before."""
     other = copy_of(run, tmp_path / "settings")
@@ -407,6 +414,7 @@ def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
         suggest(demo_config(tmp_path / "run", data=str(tmp_path / "one.jsonl")))
 
 
+@pytest.mark.slow
 def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

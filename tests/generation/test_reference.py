@@ -254,7 +254,7 @@ def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) 
     assert_equal(rebuild(together, tmp_path), expected)
 
 
-@pytest.mark.slow(but=("tag_match=fine", "class_filter=False", "word_classes=('adjective',)"))
+@pytest.mark.slow(but=("tag_match=fine",))
 @pytest.mark.parametrize(
     "options",
     [
@@ -278,6 +278,7 @@ def test_options_of_the_filters(
     assert_equal(rebuild(together, tmp_path, **options), expected)
 
 
+@pytest.mark.slow
 def test_joint_masking(seeds: list[Seed], tmp_path: Path) -> None:
     """Masking all occurrences at once asks another question and finds other words."""
     some = [seed for seed in seeds if seed.seed_id.endswith(("occurrences", "verb", "upper case"))]

@@ -146,6 +146,7 @@ def test_private_is_asked_of_a_public_one(desk: Desk) -> None:
     assert "to be private, it is public" in result.err
 
 
+@pytest.mark.slow
 def test_connection_cut(desk: Desk) -> None:
     """In the middle of the commit: done in the end, once."""
     desk.hub.fail("commit", cut="after")

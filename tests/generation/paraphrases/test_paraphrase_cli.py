@@ -284,6 +284,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
     """Every verdict is what the classifier says of the pair alone; the dataset is good."""
     run, made = real_run["folder"] / "run", real_run["made"]

@@ -120,6 +120,7 @@ def each(model: Any, *_: object) -> Any:
     return model
 
 
+@pytest.mark.slow(but=("2",))
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 def test_interrupted_calls_leave_the_same_bytes(
     every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +153,7 @@ def test_interrupted_calls_leave_the_same_bytes(
     assert not list(run.path.rglob("*.partial"))
 
 
+@pytest.mark.slow(but=("9", "21"))
 @pytest.mark.parametrize("writes", [*range(0, 40, 3), 41, 43])
 def test_interrupted_writes_leave_the_same_bytes(
     writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +174,7 @@ def test_interrupted_writes_leave_the_same_bytes(
     assert outcome(run) == outcome(reference)
 
 
+@pytest.mark.slow(but=("PAR1",))
 @pytest.mark.parametrize("content", [b"", b"PAR1"])
 def test_damaged_files_are_made_again(content: bytes, tmp_path: Path) -> None:
     """All of a run's own records and parts, emptied one by one."""

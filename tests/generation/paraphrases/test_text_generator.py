@@ -128,6 +128,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow(but=("t5-1-decoding1", "llama-0-decoding0", "gpt2-2-decoding2"))
 @pytest.mark.parametrize(("seed", "decoding"), SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Decoding) -> None:
@@ -146,6 +147,7 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: De
         assert_same(candidates, slow(kind, request, decoding, model))
 
 
+@pytest.mark.slow(but=("t5",))
 @pytest.mark.parametrize("kind", KINDS)
 def test_company_changes_nothing(kind: str) -> None:
     """Alone or with others, in whatever order: padding is seen by nobody."""
@@ -195,6 +197,7 @@ def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
     return tiny_tokenizer(kind).batch_decode(sequences[:, start:], skip_special_tokens=True)
 
 
+@pytest.mark.slow(but=("llama-chat-2",))
 @pytest.mark.parametrize("beams", [2, 5])
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
 def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:

@@ -291,6 +291,7 @@ def random_pipeline(depth: int) -> Language:
     return nlp
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_other_taggers_of_that_architecture(depth: int) -> None:
     """The width comes from the model: a tagger of another depth tags the same either way."""

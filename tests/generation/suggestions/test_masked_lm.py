@@ -88,6 +88,7 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow(but=("bert-uncased", "roberta", "albert"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_a_full_forward(kind: str) -> None:
     """The best tokens and their log-probabilities are those of one sentence at a time."""
@@ -105,6 +106,7 @@ def test_scores_are_those_of_a_full_forward(kind: str) -> None:
     assert not scores.windowed.any()
 
 
+@pytest.mark.slow(but=("bert-cased", "roberta"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_do_not_depend_on_their_company(kind: str) -> None:
     """Batch size and order of the queries change no bit of any score."""

@@ -80,6 +80,7 @@ def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, na
     assert check_dataset(tmp_path / "data") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_words_keep_their_class(built: dict[str, RunFolder], name: str) -> None:
     """D8 by tagging whole texts: of all that changes, with all of it in place."""

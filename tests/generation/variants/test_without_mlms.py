@@ -57,6 +57,7 @@ def test_bytes_are_those_of_a_run_without_it(
     assert named == {other.name, BUNDLED_MLM}
 
 
+@pytest.mark.slow
 def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other: Path) -> None:
     """It differs from that of a run without it in the setting, and so the fingerprint, alone."""
     without = read_json(build(both.path, into="told", without_mlms=(other.name,)).manifest)

@@ -690,6 +690,7 @@ except SystemExit:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No cache of the user's and no offline mode, but their login."""
     given = {

@@ -77,6 +77,7 @@ def test_json_has_the_same(ask: Ask) -> None:
     assert "shared" not in found["tables"]
 
 
+@pytest.mark.slow
 def test_markdown_and_latex(ask: Ask) -> None:
     assert "| class | score |" in ask("study", "--format", "markdown").stdout
     latex = ask("study", "--format", "latex").stdout

@@ -95,6 +95,7 @@ def test_bars_without_intervals(runs: list[Run]) -> None:
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_sizes_are_lines_per_family(runs: list[Run]) -> None:
     """Both rates over the number of parameters, names at the upper line."""
     size_of = {"a": Size(10**8, "X"), "b": Size(10**7, "X"), "c": Size(10**9, "Y")}

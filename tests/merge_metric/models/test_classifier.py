@@ -59,6 +59,7 @@ def limit_of(kind: str) -> int:
 # --- The same as the plain way ---
 
 
+@pytest.mark.slow(but=("roberta", "xlnet"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
     """Truncation, tokens of special kinds in the text, and pooling included."""
@@ -68,6 +69,7 @@ def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
     np.testing.assert_allclose(ask(tiny(kind), PAIRS), expected, atol=2e-6)
 
 
+@pytest.mark.slow(but=("bert-uncased", "gpt2"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_company_does_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for rounding: whatever the batches, and however many pairs are sorted together."""

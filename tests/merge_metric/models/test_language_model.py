@@ -98,6 +98,15 @@ def oracle(kind: str, prompt: Prompt = SHOTS) -> NDArray[np.float64]:
 # --- Probabilities ---
 
 
+@pytest.mark.slow(
+    but=(
+        "gpt2-True-100",
+        "opt-False-None",
+        "llama-True-None",
+        "llama-separate-True-100",
+        "llama-end-True-None",
+    )
+)
 @pytest.mark.parametrize(
     ("prefix_cache", "batch_tokens"), [(True, None), (True, 100), (False, None)]
 )

@@ -327,6 +327,7 @@ def test_the_same_inputs_give_the_same_bytes(case: Any, page: str) -> None:
     assert render_html(evidence, write.read_seeds(evidence)) == page
 
 
+@pytest.mark.slow
 def test_large_pages_show_fewer_variants(
     evidence: Evidence, sources: list[SourceSeeds], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

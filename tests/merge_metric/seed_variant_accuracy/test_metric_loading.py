@@ -31,6 +31,7 @@ def loaded(path: str, cwd: Path, home: Path) -> Any:
     return json.loads(python(f"PATH, ROWS = {path!r}, {ROWS}" + LOAD, cwd, home))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["merge_metric/seed_variant_accuracy", "{folder}.py"])
 def test_from_the_checkout(path: str, tmp_path: Path) -> None:
     """The folder, relative to the repository, and the script itself."""
@@ -38,6 +39,7 @@ def test_from_the_checkout(path: str, tmp_path: Path) -> None:
     assert loaded(given, ROOT, tmp_path) == score(**ROWS)
 
 
+@pytest.mark.slow
 def test_as_a_space(tmp_path: Path) -> None:
     """A copy of the folder elsewhere needs nothing else of this repository."""
     shutil.copytree(SPACE, tmp_path / METRIC_NAME, ignore=shutil.ignore_patterns("__pycache__"))

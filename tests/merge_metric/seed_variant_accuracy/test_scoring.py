@@ -485,6 +485,7 @@ def _plain(rows: Sequence[Row]) -> list[Row]:
     return [Row(r.seed_id, r.gold, r.own, r.prediction, r.subsamples) for r in rows]
 
 
+@pytest.mark.slow
 def test_agrees_with_the_slow_oracle_on_realistic_sizes() -> None:
     """40 seeds, 20 variants in each of 10 subsamples, as the paper has them."""
     rng = random.Random(7)
