@@ -18,8 +18,7 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
 from merge_metric.runs.join import choose, cover
-from merge_metric.score import score_file
-from merge_metric.tables.score_text import render
+from merge_metric.score import score_file, scores_text
 
 E, N, C = range(3)
 
@@ -176,7 +175,7 @@ def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> N
     groups = results["snli_paraphrases"]["by_group"]
     assert groups["mlms"] == {}
     assert groups["word_class"]["paraphrase"]["n_variants"] == 3
-    text = render(results)
+    text = scores_text(results)
     assert text.startswith("snli_paraphrases\n")  # not: averaged over 1 subsamples
     assert "by mlms" not in text
     assert "by label" in text
