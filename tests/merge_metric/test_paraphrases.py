@@ -177,8 +177,8 @@ def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> N
     assert groups["word_class"]["paraphrase"]["n_variants"] == 3
     text = scores_text(results)
     assert text.startswith("snli_paraphrases\n")  # not: averaged over 1 subsamples
-    assert "by mlms" not in text
-    assert "by label" in text
+    assert "\nmlms: " not in text
+    assert "\nlabel: " in text
 
 
 def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
