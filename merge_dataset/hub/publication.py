@@ -81,7 +81,7 @@ class Plan:
     removable: Callable[[str], bool] = lambda path: False
     """Whether a file that is none of a branch's is to go."""
     sdk: str | None = None
-    """That a new Space is made with."""
+    """SDK of a new Space, such as gradio."""
     tag: Tag | None = None
     load_back: Callable[[str], Loaded] | None = None
     """Loads a commit back; None where there is nothing that loads it."""
