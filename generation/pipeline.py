@@ -18,8 +18,8 @@ from typing import Any
 from tqdm import tqdm
 
 from generation.config import Config
+from generation.executors.dispatch import run_units
 from generation.executors.plan import Executor, Resources
-from generation.executors.run import run_units
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
 from generation.problems.sources import Problems, load_problems, require_labels
@@ -27,7 +27,7 @@ from generation.problems.tagging import Tagger
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
-from generation.signals.columns import PllChanges, cure
+from generation.signals.signal_columns import PllChanges, cure
 from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
 from generation.suggestions.questions import Questions, questions_about
 from generation.suggestions.store import SuggestionStore

@@ -22,7 +22,6 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
-from generation.signals.columns import signal_schema
 from generation.signals.likelihoods import (
     SCHEME,
     Identity,
@@ -30,6 +29,7 @@ from generation.signals.likelihoods import (
     LikelihoodStore,
     pseudo_log_likelihoods,
 )
+from generation.signals.signal_columns import signal_schema
 from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from merge_dataset.card.licences import citation_section
+from merge_dataset.known_sources import SOURCES, source_of
 from merge_dataset.schema import KNOWN_SOURCES
-from merge_dataset.sources import SOURCES, source_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CITATION: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

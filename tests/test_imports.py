@@ -24,7 +24,7 @@ ARROWS = {
         "merge_dataset.schema",
         "merge_dataset.files",
         "merge_dataset.settings",
-        "merge_dataset.sources",
+        "merge_dataset.known_sources",
         "merge_metric.models",
     ),
     "merge_metric": ("merge_dataset",),

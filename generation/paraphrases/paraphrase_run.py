@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from generation.paraphrases.answers import (
+from generation.paraphrases.answer_store import (
     LazyModel,
     ModelChangedError,
     Verdicts,

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from generation.config import ProblemSettings, bundled_path
 from generation.records import Seed
+from merge_dataset.known_sources import SOURCES, HubSplit, source_of
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
-from merge_dataset.sources import SOURCES, HubSplit, source_of
 
 Row = tuple[str, Mapping[str, Any]]
 """A row's location for messages, such as "test.jsonl:12", and its columns."""

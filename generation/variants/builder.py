@@ -22,7 +22,7 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import Exclusion, sorted_replacements
-from generation.signals.columns import PllChanges, rejections, with_signals_of_no_words
+from generation.signals.signal_columns import PllChanges, rejections, with_signals_of_no_words
 from generation.variants.adaptation import (
     REPLACEMENTS,
     Fate,

@@ -11,7 +11,7 @@ from generation.problems.shared_words import coarse_class
 from generation.problems.substitutions import Substitutions
 from generation.ragged import ranges, starts_of
 from generation.reasons import NO_REASON, Reason
-from generation.signals.columns import forms_changed
+from generation.signals.signal_columns import forms_changed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

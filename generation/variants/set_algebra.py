@@ -18,7 +18,7 @@ from generation.problems.substitutions import Place
 from generation.ragged import pairs, split
 from generation.reasons import NO_REASON
 from generation.records import MaskedQuery, Seed, SharedWord
-from generation.signals.columns import UNKNOWN
+from generation.signals.signal_columns import UNKNOWN
 from generation.suggestions.questions import masked_queries
 from generation.variants.words import CASINGS, Lexicon, casing_of
 from merge_dataset.schema import WORD_CLASSES

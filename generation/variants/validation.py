@@ -19,7 +19,7 @@ from generation.problems.substitutions import Substitutions
 from generation.ragged import lists_of, pairs, split
 from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import MaskedQuery, replacement_schema, sorted_replacements
-from generation.signals.columns import (
+from generation.signals.signal_columns import (
     UNKNOWN,
     answers_about_articles,
     answers_of,

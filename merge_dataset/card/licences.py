@@ -1,11 +1,11 @@
-"""Sections of the card on licences and citations; `merge_dataset.sources` has the facts."""
+"""Sections of the card on licences and citations; `merge_dataset.known_sources` has the facts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-from merge_dataset.sources import source_of
+from merge_dataset.known_sources import source_of
 
 
 def licence_section(names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from merge_dataset import provenance
 from merge_dataset.card import text as card_text
 from merge_dataset.card.licences import citation_section, licence_section
 from merge_dataset.card.statistics import Statistics, compute_statistics, split_size
+from merge_dataset.known_sources import source_of
 from merge_dataset.layout import (
     PROVENANCE,
     all_configurations,
@@ -31,7 +32,6 @@ from merge_dataset.schema import (
     arrow_schema,
     parse_config_name,
 )
-from merge_dataset.sources import source_of
 
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"

@@ -60,7 +60,7 @@ def classes(
 ) -> Made:
     """Word classes on the same seeds."""
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
-    from merge_metric.analyses.groups import word_classes
+    from merge_metric.analyses.variant_groups import word_classes
 
     how = Contrast(
         matched=matched,
@@ -86,7 +86,7 @@ def mlms(
 ) -> Made:
     """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
-    from merge_metric.analyses.groups import PAPER, read_counterparts, source_mlms
+    from merge_metric.analyses.variant_groups import PAPER, read_counterparts, source_mlms
 
     counterparts = read_counterparts(mlm_map or PAPER)
     how = Contrast(
@@ -256,7 +256,7 @@ def kinds(
 ) -> Made:
     """Replacements and paraphrases on the same seeds."""
     from merge_metric.analyses.contrasts import Contrast, plot_contrasts
-    from merge_metric.analyses.groups import kinds
+    from merge_metric.analyses.variant_groups import kinds
 
     how = Contrast(
         matched=matched,

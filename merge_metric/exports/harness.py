@@ -141,7 +141,7 @@ def template(name: str) -> str:
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports, those at thresholds first."""
-    from merge_metric.exports.answers import FIGURES
+    from merge_metric.exports.task_answers import FIGURES
 
     return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES]
 
@@ -220,14 +220,14 @@ def _prompt(config: str, shots: str, start: str) -> Prompt:
 
 def _copy_metric(folder: Path) -> None:
     """Copy the metric's modules, except the one that needs `evaluate`, and `answers`."""
-    from merge_metric.exports import answers
+    from merge_metric.exports import task_answers
 
     folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             text = (SPACE / name).read_text(encoding="utf-8")
             (folder / name).write_text(text, encoding="utf-8")
-    own = Path(answers.__file__)
+    own = Path(task_answers.__file__)
     text = own.read_text(encoding="utf-8")
     siblings = text.replace(f"from merge_metric.{METRIC_NAME}.", "from .")
     (folder / own.name).write_text(siblings, encoding="utf-8")

@@ -130,7 +130,7 @@ def problems_of(
     """Read seeds, then variants, in the columns of `answers.load_problems`."""
     import pyarrow as pa
 
-    from merge_metric.exports.answers import COLUMNS, sample_seeds
+    from merge_metric.exports.task_answers import COLUMNS, sample_seeds
 
     tables = [
         table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)

@@ -14,7 +14,7 @@ model     S
 bert   87.5
 """
 
-from merge_metric.tables.columns import (
+from merge_metric.tables.cells import (
     Column,
     Kind,
     Row,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from merge_metric.tables.columns import Column, Row
+from merge_metric.tables.cells import Column, Row
 
 PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs,xltabular}")
 """LaTeX packages that the tables need, as lines of a preamble."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from merge_dataset.files import to_json
 from merge_metric.tables import latex
-from merge_metric.tables.columns import Column, Row, Value
+from merge_metric.tables.cells import Column, Row, Value
 
 WIDTH: Final = 100
 """Width of wrapped plain text, in characters."""

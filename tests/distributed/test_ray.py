@@ -22,7 +22,7 @@ RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
 from generation.executors.plan import Resources
-from generation.executors.run import run_units
+from generation.executors.dispatch import run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
 folder, tasks, memory, *names = sys.argv[1:]

@@ -16,8 +16,8 @@ from helpers import processes, slurm_cluster
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
+from generation.executors.dispatch import run_units
 from generation.executors.plan import Resources
-from generation.executors.run import run_units
 
 pytestmark = pytest.mark.slurm
 
@@ -101,7 +101,7 @@ def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Pat
     code = f"""
 import signal
 from pathlib import Path
-from generation.executors.run import run_units
+from generation.executors.dispatch import run_units
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
 """

@@ -24,8 +24,8 @@ from generation.pll_changes import write_pll_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
 from generation.signals import likelihoods
-from generation.signals.columns import zipf_frequency
 from generation.signals.likelihoods import pseudo_log_likelihoods
+from generation.signals.signal_columns import zipf_frequency
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
 from merge_dataset.checks import check_dataset

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from generation.reasons import REASONS, Reason, RejectionReason
-from generation.signals import columns
+from generation.signals import signal_columns as columns
 from generation.variants import candidates, funnel
 
 README = Path(__file__).parents[2] / "generation" / "README.md"

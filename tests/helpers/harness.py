@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from merge_metric.exports.answers import FIGURES
+from merge_metric.exports.task_answers import FIGURES
 from merge_metric.score import score_file
 
 SHOTS: Final = """\

@@ -21,7 +21,7 @@ from lighteval.tasks.requests import Doc, SamplingMethod
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 
-from merge_nli_metric import answers  # noqa: E402
+from merge_nli_metric import task_answers as answers  # noqa: E402
 
 SETTINGS = json.loads((HERE / "merge_nli.json").read_text(encoding="utf-8"))
 PREFIX = "merge_nli_"

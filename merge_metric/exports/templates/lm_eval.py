@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
-from merge_nli_metric import answers
+from merge_nli_metric import task_answers as answers
 
 FIGURES: tuple[str, ...] = ()
 THRESHOLDS: tuple[int, ...] = ()

@@ -24,7 +24,8 @@ from helpers.paraphrasing import (
 )
 
 from generation.config import Config
-from generation.paraphrases import answers, paraphrase_run
+from generation.paraphrases import answer_store as answers
+from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
 from generation.paraphrases.rounds import REASONS

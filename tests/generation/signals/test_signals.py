@@ -29,7 +29,7 @@ from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
-from generation.signals.columns import (
+from generation.signals.signal_columns import (
     NO,
     UNKNOWN,
     YES,

@@ -17,7 +17,7 @@ from helpers.analysed import MLMS, answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
 from merge_metric.analyses.contrasts import Contrast, difference, on_shared_seeds
-from merge_metric.analyses.groups import (
+from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,
     Counterparts,

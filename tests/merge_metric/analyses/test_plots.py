@@ -35,8 +35,8 @@ from merge_metric.analyses.curves import (
     plot_curves,
     plot_matching,
 )
-from merge_metric.analyses.groups import Counterparts, source_mlms, word_classes
 from merge_metric.analyses.hardest import hardest, plot_hardest
+from merge_metric.analyses.variant_groups import Counterparts, source_mlms, word_classes
 from merge_metric.runs.run import Run
 from merge_metric.tables import Table
 from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, save

@@ -23,9 +23,9 @@ from merge_metric.analyses.fooling import (
     plot_sizes,
     short,
 )
-from merge_metric.analyses.groups import kinds
 from merge_metric.analyses.overlap import Pairs, overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
+from merge_metric.analyses.variant_groups import kinds
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from helpers.subsampled_folder import write_folder
 
-from merge_metric.exports import answers
+from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness import Letters
 from merge_metric.exports.inspect_ai import export_inspect
 from merge_metric.exports.lighteval import export_lighteval, problems_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict, rng_of
 
-from generation.paraphrases import answers as module
-from generation.paraphrases.answers import Verdicts, ask, ask_in_parts
+from generation.paraphrases import answer_store as module
+from generation.paraphrases.answer_store import Verdicts, ask, ask_in_parts
 from merge_metric.models.pair_model import Pair
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers.subsampled_folder import write_folder
 
-from merge_metric.exports import answers
+from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness import examples_of, figure_names, prepare
 from merge_metric.exports.lm_eval import export_lm_eval
 from merge_metric.models.prompts import read_prompt

@@ -13,7 +13,7 @@ from helpers.analysed import answered, run
 from helpers.metric_oracle import Row, problems, random_problems
 
 from merge_metric.analyses.contrasts import Contrast
-from merge_metric.analyses.groups import kinds, merge_rows
+from merge_metric.analyses.variant_groups import kinds, merge_rows
 from merge_metric.runs.run import Run
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
