@@ -230,7 +230,7 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
 def _shared(runs: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
     """Find the configurations of which all models have runs."""
     if shared := [config for config in runs if len(runs[config]) == len(names)]:
-        for config in runs.keys() - shared:
+        for config in (config for config in runs if config not in shared):
             log.warning("%s is not compared: not all models have predictions for it", config)
         return shared
     answered = "; ".join(
