@@ -1,4 +1,4 @@
-"""What one build has that another has not, against sets written out row by row."""
+"""Two builds compared, against sets written out row by row."""
 
 from __future__ import annotations
 

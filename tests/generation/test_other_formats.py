@@ -116,7 +116,7 @@ VOCABULARY = ["cat", "girl", "key", "run", "horse", "key"[::-1]]
 
 @dataclass
 class Answers:
-    """What one MLM suggests; stands in for `Candidates`."""
+    """One MLM's suggestions; stands in for `Candidates`."""
 
     by_text: dict[str, dict[str, float]]
     """Text → candidates at every occurrence in it, with their log-odds."""

@@ -137,7 +137,7 @@ def test_eligible_seeds_have_twenty_variants_per_subsample(run: RunFolder) -> No
 @pytest.mark.slow(but=("64",))
 @pytest.mark.parametrize("batch_tokens", [64, 4096])
 def test_batch_size_changes_no_byte(run: RunFolder, tmp_path: Path, batch_tokens: int) -> None:
-    """The same store and dataset whatever the size of a forward pass."""
+    """A forward pass of any size gives the same store and dataset."""
     other = generate(demo_config(tmp_path / "other", batch_tokens=batch_tokens))
     assert bytes_made(other) == bytes_made(run)
 
@@ -266,7 +266,7 @@ def test_words_of_several_pieces_are_among_the_replacements(
 def test_words_of_several_pieces_make_the_same_bytes(
     run_of_pieces: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the size of a batch or a block, and the number of workers."""
+    """Sizes of batches and blocks, and the number of workers, change no byte."""
     made = generate(pieces_config(tmp_path / "other", batch_tokens=64))
     assert bytes_made(made) == bytes_made(run_of_pieces)
     monkeypatch.setattr(blocks, "BLOCK", 4)

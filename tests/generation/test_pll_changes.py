@@ -206,7 +206,7 @@ def two_problems(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
-    """The same with articles and families; signals of shuffled ones are refused."""
+    """Articles and families make no difference; signals of shuffled ones are refused."""
     given = two_problems(tmp_path)
     given |= {"families": "inflect", "repair_articles": True}
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
@@ -331,7 +331,7 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_command(run: RunFolder, model: str) -> None:
-    """What it says, as text and as JSON."""
+    """Its output as text and as JSON."""
     arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

@@ -121,13 +121,13 @@ def config_of(run: Path, seeds: Sequence[Seed], models: Sequence[Path], **settin
 def run_pipeline(
     run: Path, seeds: Sequence[Seed], models: Mapping[str, Path], **settings: Any
 ) -> dict[Key, Expected]:
-    """What the pipeline makes of the seeds; without any replacement `build` would raise."""
+    """Run the pipeline on the seeds; without any replacement `build` would raise."""
     suggest(config_of(run, seeds, list(models.values()), **settings))
     return found_in(build(run).replacements)
 
 
 def rebuild(run: Path, folder: Path, **settings: Any) -> dict[Key, Expected]:
-    """What another build over a copy of the same suggestions makes of them."""
+    """Build again over a copy of the same suggestions."""
     shutil.copytree(run, folder / "run")
     return found_in(build(folder / "run", **settings).replacements)
 
@@ -167,7 +167,7 @@ def found_in(path: Path) -> dict[Key, Expected]:
 
 
 def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]) -> None:
-    """The same replacements, validated by the same MLMs, with the same log-odds."""
+    """Compare replacements, the MLMs that validated them, and log-odds."""
     assert {
         "too many": sorted(found.keys() - expected.keys()),
         "missing": sorted(expected.keys() - found.keys()),

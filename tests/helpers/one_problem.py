@@ -42,7 +42,7 @@ LEXICON_OF = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.in
 
 @dataclass
 class Answers:
-    """What one MLM suggests; stands in for `Candidates`."""
+    """One MLM's suggestions; stands in for `Candidates`."""
 
     by_place: dict[tuple[str, int], Odds] = field(default_factory=dict)
     """(sentence, number of the occurrence) → candidates; places left out are not in the
@@ -115,7 +115,7 @@ class FakeTagger:
 
 @dataclass
 class Outcome:
-    """What became of one shared word."""
+    """One shared word's replacements and counts."""
 
     replacements: list[Replacement]
     funnel: Funnel

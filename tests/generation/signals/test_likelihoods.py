@@ -118,7 +118,7 @@ def words(kind: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_end_where_letters_do(kind: str) -> None:
-    """Whatever the tokenizer calls a word: punctuation is none of it."""
+    """Punctuation is no part of a word, even where the tokenizer says so."""
     assert words(kind, "A snowman (chairman), here.") == [
         "A", "snowman", "(", "chairman", "),", "here", "."
     ] or words(kind, "A snowman (chairman), here.") == [
@@ -198,7 +198,7 @@ def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
 def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int) -> None:
-    """What is there is not scored again, what no longer fits its name is, and no more."""
+    """Stored sentences are not scored again; those in damaged parts are, and no more."""
     whole = LikelihoodStore(tmp_path / "whole", IDENTITY)
     fill(whole, SENTENCES[:8])
     fill(whole, SENTENCES)

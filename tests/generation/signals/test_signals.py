@@ -140,7 +140,7 @@ def test_articles_by_hand() -> None:
 
 
 def test_zipf_is_log10_of_a_billion_words() -> None:
-    """Of several words that of the rarest; whatever the casing; 0 for what is no word."""
+    """Several words have the rarest's frequency; casing does not matter; no word has 0."""
     column = pa.chunked_array([["dog", "Dog"], ["dog owl", "xqzwvk"]])
     dog, capital, two, none = zipf_frequencies(column).to_pylist()
     assert dog == capital == pytest.approx(9 + np.log10(word_frequency("dog", "en")), abs=0.006)

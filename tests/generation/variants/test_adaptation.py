@@ -64,7 +64,7 @@ def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Adapted:
-    """What options make of replacements."""
+    """Replacements after options."""
 
     rows: pa.Table
     """Those that are left, with their further edits."""
@@ -92,7 +92,7 @@ def adapted(
     *texts: str,
     **options: Any,
 ) -> Adapted:
-    """What options make of the replacements of a word."""
+    """Apply options to the replacements of a word."""
     seed = Seed(seed_id="s:1", source="s", texts=(premise, hypothesis), label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     assert (word, word_class) in {(w.word, w.word_class) for w in problems.words["s:1"]}
@@ -224,7 +224,7 @@ def test_families_keep_their_class(tagger: Tagger) -> None:
 
 
 def test_compounds_are_left_alone(tagger: Tagger) -> None:
-    """What "dog show" becomes is not known from what dogs become, nor the other way round."""
+    """Nobody knows from what dogs become what "dog show" becomes, nor the other way round."""
     texts = ("A dog show is no show of dogs.", "The dog show is here.")
     made = adapted(tagger, *texts, "dog", "noun", "cat", families="inflect")
     assert fates(made) == {Reason.FAMILY_IN_COMPOUND: 1}
@@ -235,7 +235,7 @@ def test_compounds_are_left_alone(tagger: Tagger) -> None:
 
 
 def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
-    """What stands for "is" cannot be what helps another verb."""
+    """A replacement of "is" cannot help another verb."""
     made = adapted(tagger, "He is old and was sleeping.", "He is there.", "is", "verb", "looks",
                    families="inflect")  # fmt: skip
     assert len(made.rows) == 0
@@ -243,7 +243,7 @@ def test_auxiliaries_are_left_alone(tagger: Tagger) -> None:
 
 
 def test_texts_that_need_not_share_the_word(tagger: Tagger) -> None:
-    """Of three texts one has only another form of the word: that follows too."""
+    """One text of three has only another form of the word, which follows too."""
     texts = ("The cat sleeps here.", "It was sleeping.", "A cat sleeps.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES, (0, 2))

@@ -71,7 +71,7 @@ def filled(
 
 
 def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
-    """What there is about each occurrence."""
+    """List what is known of each occurrence."""
     bounds = zip(survivors.starts[:-1], survivors.starts[1:], strict=True)
     return [
         (
@@ -88,7 +88,7 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
 def test_candidates_are_those_the_filters_leave(
     probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
 ) -> None:
-    """Of any occurrences in any order, some of them twice, also in another process."""
+    """Any occurrences in any order, some of them twice, also in another process."""
     candidates = Candidates.write(tmp_path / "c", *run, probability_filter=probability_filter)
     candidates = pickle.loads(pickle.dumps(candidates))
     assert candidates.vocabulary.texts == VOCABULARY.texts
@@ -111,7 +111,7 @@ def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: P
 def test_foreign_questions_are_an_error(
     run: tuple[SuggestionStore, Questions], tmp_path: Path
 ) -> None:
-    """Those of the store that are none of the run's, too."""
+    """Questions of the store that are none of the run's are refused too."""
     candidates = Candidates.write(tmp_path / "c", *run, probability_filter=True)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])
@@ -125,7 +125,7 @@ GIRL, BOY, DOG, S, STOP = (
 
 
 def test_words_of_pieces_by_hand() -> None:
-    """The same number for the same word, past the vocabulary; one for each way to begin."""
+    """A word has one number past the vocabulary for each way to begin."""
     scores = Scores.empty(3, 3, max_pieces=2)
     scores.original[:2] = [[GIRL, -1], [DOG, S]]
     scores.tokens[0] = [[BOY, S], [BOY, -1], [99, -1]]

@@ -136,7 +136,7 @@ def test_a_rejected_case_variant_does_not_shadow() -> None:
 
 
 def test_rows_do_not_shadow_each_other() -> None:
-    """The same word may survive at every occurrence."""
+    """A word may survive at every occurrence."""
     survivors = filtered([(1, 0.0, [(2, 1.0)]), (1, 0.0, [(3, 1.0)])])
     assert survivors.tokens.tolist() == [2, 3]
 

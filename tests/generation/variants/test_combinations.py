@@ -74,7 +74,7 @@ def test_more_than_can_be_listed() -> None:
 
 @given(st.integers(0, 50), st.text(max_size=5))
 def test_shuffled_has_each_number_once(n: int, key: str) -> None:
-    """The same for the same key, and the beginning is that of the whole."""
+    """A key gives one order, and the beginning is that of the whole."""
     order = list(shuffled(n, key))
     assert sorted(order) == list(range(n))
     assert list(islice(shuffled(n, key), 7)) == order[:7]
@@ -88,7 +88,7 @@ def test_every_order_is_as_likely() -> None:
 
 
 def test_the_first_of_many_are_spread_out() -> None:
-    """Of numbers that no list could hold, each tenth is as likely as every other."""
+    """Numbers that no list could hold: each tenth is as likely as every other."""
     n = 10**40
     found = [number for key in range(500) for number in islice(shuffled(n, str(key)), 4)]
     assert len(set(found)) == 2000
@@ -120,7 +120,7 @@ def test_walks_draw_every_set_alike() -> None:
 
 
 def test_walks_judge_together_and_once() -> None:
-    """What two walks meet is judged for both; later walks know it too."""
+    """A combination that two walks meet is judged once; later walks know it too."""
     calls: list[list[tuple[int, int]]] = []
 
     def judge(asked: Sequence[tuple[int, int]]) -> list[bool]:
@@ -246,7 +246,7 @@ def texts_of(made: Drawn) -> list[tuple[str, ...]]:
 
 
 def test_all_pairs(tagger: Tagger) -> None:
-    """Of any two words, wherever they stand; not one word in the place of both."""
+    """Any two words change, wherever they stand; never to one word in place of both."""
     problems = problems_of(tagger, TEXTS)
     made = drawn(tagger, problems, found_of(WORDS), variants_per_class=100)
     expected = {
@@ -414,7 +414,7 @@ def test_eligible_by_problem_or_word(tagger: Tagger) -> None:
 
 
 def test_ablations_keep_their_seeds(tagger: Tagger) -> None:
-    """Those eligible without the ablation, however many combinations there are."""
+    """Seeds eligible without the ablation stay, however many combinations there are."""
     problems = problems_of(tagger, TEXTS, TEXTS)
     found = pa.concat_tables([found_of(WORDS), found_of(WORDS, "s:1")])
     pairs = pa.table({"seed_id": ["s:1", "s:2"], "word_class": ["noun", "noun"]})
@@ -498,7 +498,7 @@ def test_every_combination_is_as_likely(tagger: Tagger) -> None:
 
 
 def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
-    """Of 40,000 pairs no more than are drawn, and what is rejected on the way."""
+    """No more of 40,000 pairs are judged than are drawn or rejected on the way."""
     problems = problems_of(tagger, TEXTS)
     nouns = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "bdfgklmnpt"]
     found = found_of({"boy": nouns, "dog": [f"{noun}s" for noun in nouns]})

@@ -48,7 +48,7 @@ TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"]
 
 @given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
 def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
-    """What passes with the same tag passes with the same class."""
+    """Words that pass with the same tag pass with the same class."""
     tags, originals = zip(*pairs, strict=True)
     if class_verdict(tags, originals, tag_match="fine") is None:
         assert class_verdict(tags, originals, tag_match="coarse") is None

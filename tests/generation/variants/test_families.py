@@ -106,7 +106,7 @@ def test_what_is_no_word_is_no_family() -> None:
     ],
 )
 def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
-    """Of base forms the word itself, of others what dictionary or rules say."""
+    """Base forms are their own lemma, others have what dictionary or rules say."""
     assert lemmas(word, tag) == expected
 
 

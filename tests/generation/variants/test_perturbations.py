@@ -97,7 +97,7 @@ def test_judging_against_whole_sentences(tagger: Tagger, tag_match: str) -> None
 
 
 def test_tags_against_whole_sentences(tagger: Tagger) -> None:
-    """Of every changed token; None throughout a text that has other tokens then."""
+    """Every edited token has its tag, or None throughout a text that has other tokens then."""
     perturbations = random_perturbations(tagger, 200)
     for perturbation, found in zip(perturbations, tags_after(perturbations, tagger), strict=True):
         edits = perturbation.text_edits()

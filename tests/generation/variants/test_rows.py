@@ -33,7 +33,7 @@ def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
 
 @given(texts_with_spans(), st.text(max_size=6))
 def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], word: str) -> None:
-    """The same as cutting and pasting from right to left, and the spans show the word."""
+    """Cutting and pasting from right to left gives the same, and the spans show the word."""
     text, spans = case
     expected = text
     for start, end in reversed(spans):
@@ -215,7 +215,7 @@ def test_rows_of_several_changes() -> None:
 
 
 def test_rows_do_not_depend_on_the_order() -> None:
-    """The same rows for the same variants and seeds, however they come."""
+    """Variants and seeds in any order make the same rows."""
     backwards = dict(reversed(SEEDS.items()))
     assert seed_rows(backwards.values()) == seed_rows(SEEDS.values())
     assert variant_rows(VARIANTS[::-1], backwards, SPANS) == variant_rows(VARIANTS, SEEDS, SPANS)

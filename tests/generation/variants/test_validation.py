@@ -119,7 +119,7 @@ ONCE = sentence("A/DT girl/NN is/VBZ carried/VBN ./.")
 
 
 def test_every_occurrence_has_to_validate() -> None:
-    """What fits the first girl only, "mother", the MLM does not validate in the premise."""
+    """A word that fits the first girl only, "mother", is not validated in the premise."""
     bert = Answers(
         {
             (TWICE.text, 0): odds("mother boy"),

@@ -65,7 +65,7 @@ WORDS = st.text("abcdefgé", min_size=1, max_size=10)
 
 @given(WORDS, st.text(max_size=5))
 def test_scramble_shuffles_the_letters(word: str, key: str) -> None:
-    """The same letters, another order wherever there is one, the same for the same key."""
+    """Letters stay, in another order wherever there is one; a key gives one order."""
     scrambled = scramble(word, key)
     assert sorted(scrambled) == sorted(word)
     assert (scrambled == word) == (len(set(word)) == 1)
