@@ -79,5 +79,5 @@ class ModelRequest:
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
         None, "Default: float32; bfloat16 for language models on CUDA.", MACHINE
     )
-    """Of the weights."""
+    """Type of the weights."""
     batch_tokens: int | None = _option(None, "Tokens in a forward pass.", MACHINE, minimum=1)

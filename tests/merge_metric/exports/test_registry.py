@@ -6,37 +6,28 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import pytest
+from helpers.subsampled_folder import write_folder
 from typer.testing import CliRunner
 
 from generation.cli import app as merge_nli
-from merge_dataset.commands.command_line import option
-from merge_metric.exports.registry import FILES, Exported, Folder, Out, app, export
+from merge_metric.exports import registry
+from merge_metric.exports.folders import configurations_of, new_file
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def names() -> Iterator[str]:
-    """Register an export of configuration names, and take it back."""
-
-    @export("names", panel=FILES)
-    def write_names(
-        folder: Folder = Path("merge-nli"),
-        out: Out = Path("names.txt"),
-        upper: Annotated[bool, option("In capitals.", "--upper")] = False,
-    ) -> Exported:
-        """Names of the configurations, one per line."""
-        if not folder.is_dir():
-            raise ValueError(f"{folder}: expected a folder, found none")
-        text = "\n".join(sorted(path.name for path in folder.iterdir()))
-        out.write_text(text.upper() if upper else text, encoding="utf-8")
-        return Exported(out, {"bytes": out.stat().st_size}, f"{out}: written", f"cat {out}")
-
-    yield "names"
-    app.registered_commands.pop()
+def text() -> Iterator[str]:
+    """Register the export of CONTRIBUTING.md, and take it back; its text."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(@export.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    names = {name: getattr(registry, name) for name in ("FILES", "Exported", "Folder", "Out")}
+    known = {"export": registry.export, "Path": Path, **names}
+    exec(code, {**known, "configurations_of": configurations_of, "new_file": new_file})
+    yield code
+    registry.app.registered_commands.pop()
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -44,28 +35,27 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_an_export_is_one_function(names: str, tmp_path: Path) -> None:
+def test_an_export_is_one_function(text: str, tmp_path: Path) -> None:
     """Help, options, both formats of the result and errors come with the registration."""
-    folder, out = tmp_path / "data", tmp_path / "names.txt"
-    (folder / "snli").mkdir(parents=True)
-    code, text = run(names, "--help")
+    folder, out = write_folder(tmp_path / "data"), tmp_path / "names.txt"
+    code, shown = run("names", "--help")
     assert code == 0
-    assert "Names of the configurations, one per line." in text
-    assert re.search(r"--upper .*In capitals", text)
-    assert re.search(r"--format .*How to write the result", text)
-    assert run(names, str(folder), "--out", str(out), "--upper") == (
-        0,
-        f"{out}: written\nNext: cat {out}\n",
-    )
-    assert out.read_text() == "SNLI"
-    code, text = run(names, str(folder), "--out", str(out), "--format", "json")
-    assert json.loads(text) == {"out": str(out), "bytes": 4, "next": f"cat {out}"}
-    assert run(names, "nowhere") == (2, "error: nowhere: expected a folder, found none\n")
+    assert "Names of the configurations, one per line." in shown
+    assert re.search(r"--format .*How to write the result", shown)
+    done = run("names", str(folder), "--out", str(out))
+    assert done == (0, f"{out}: written\nNext: cat {out}\n")
+    names = out.read_text().split()
+    assert names == ["snli", "snli_nouns", "snli_verbs"]
+    code, shown = run("names", str(folder), "--out", str(tmp_path / "b"), "--format", "json")
+    again = str(tmp_path / "b")
+    assert json.loads(shown) == {"out": again, "names": names, "next": f"cat {again}"}
+    code, shown = run("names", str(folder), "--out", str(out))
+    assert (code, "expected no file, found one" in shown) == (2, True)
 
 
 def test_every_export_is_in_the_readme() -> None:
     """The commands that the README shows are those that are registered."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"merge-nli export ([\w-]+)", text))
-    assert {command.name for command in app.registered_commands} - shown == {"csv"}
+    assert {command.name for command in registry.app.registered_commands} - shown == {"csv"}
     assert "`jsonl` and `csv`" in text

@@ -1,0 +1,75 @@
+"""The house's conventions that a program can check; CONTRIBUTING.md has them all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("generation", "merge_dataset", "merge_metric")
+MODULES = {
+    path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+NO_OPENING = re.compile(r"(Of|What|Whatever|Which|Who|Whose|Those|Such|The same)\b")
+"""Words with which no description begins: it is a sentence, or a noun phrase by itself."""
+
+ALIKE = {
+    "config.py": "settings of a run",
+    "register.py": "makes something load by its bare name",
+    "registry.py": "what a room's members register with",
+}
+"""Files of the same name in several rooms, which mean the same thing in each."""
+
+LONGEST_MODULE, LONGEST_FUNCTION = 600, 60
+
+
+def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of all docstrings, those below constants and fields included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if text := ast.get_docstring(node):
+                yield getattr(node, "lineno", 1), text
+            for before, each in zip(node.body, node.body[1:], strict=False):
+                if (
+                    isinstance(before, ast.Assign | ast.AnnAssign)
+                    and isinstance(each, ast.Expr)
+                    and isinstance(each.value, ast.Constant)
+                    and isinstance(each.value.value, str)
+                ):
+                    yield each.lineno, each.value.value
+
+
+def test_descriptions_are_plain() -> None:
+    """A first line stands by itself: "Yield block results", not "Of all blocks"."""
+    found = [(str(path), *each) for path, tree in MODULES.items() for each in descriptions(tree)]
+    assert len(found) > 1000
+    odd = [f"{path}:{line}: {text[:60]}" for path, line, text in found if NO_OPENING.match(text)]
+    assert odd == []
+
+
+def test_a_file_name_means_one_thing() -> None:
+    """A name stands in one room, and perhaps once more among the commands that run it."""
+    places = defaultdict(list)
+    for path in MODULES:
+        if path.name not in {"__init__.py", *ALIKE} and "templates" not in path.parts:
+            places[path.name, path.parent.name == "commands"].append(str(path.parent))
+    again = {name: folders for (name, _), folders in places.items() if len(folders) > 1}
+    assert set(again) <= {"publish.py"}, "one command for each package that publishes"
+
+
+def test_nothing_is_too_long() -> None:
+    """A module is read in one sitting, a function's body on one screen."""
+    for path, tree in MODULES.items():
+        lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+        assert lines <= LONGEST_MODULE, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[min(1, len(node.body) - 1)]  # after the docstring
+                size = (node.end_lineno or 0) - first.lineno
+                assert size <= LONGEST_FUNCTION, f"{path}: {node.name} has {size} lines"
