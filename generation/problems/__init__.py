@@ -1,1 +1,5 @@
-"""NLI problems: read from anywhere, tagged, on disk, with the words their texts share."""
+"""NLI problems: read from anywhere, tagged, on disk, with the words their texts share.
+
+`sources` reads them, `on_disk` keeps them sorted in blocks, `tagging` (with `sparse_tagger`)
+tags texts and `substitutions` in them, `shared_words` finds the shared words.
+"""
