@@ -19,6 +19,7 @@ from generation.variants.words import CASINGS, Lexicon, casing_of, match_case, s
         ("boy", "girl"),
         ("Boy", "Girl"),
         ("BOY", "GIRL"),
+        ("TV", "GIRL"),
         ("A", "Girl"),
         ("a", "girl"),
         ("iPhone", "girl"),
