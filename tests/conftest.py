@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -49,6 +52,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         case = item.callspec.id if hasattr(item, "callspec") else None
         if slow and case in slow.kwargs.get("but", ()):
             item.own_markers.remove(slow)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes a folder once for all workers: `once(name, make)`, where `make` fills the folder."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
+        folder, made = root / name, root / f"{name}.made"
+        with FileLock(root / f"{name}.lock"):
+            if not made.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                made.touch()
+        return folder
+
+    return make_once
 
 
 @pytest.fixture

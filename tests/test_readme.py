@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,8 +20,6 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.config import Config
 from merge_metric.runs.predictions import with_metadata
-
-pytestmark = pytest.mark.xdist_group("readme")  # one demo for all of them
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,11 +48,21 @@ def run(command: list[str], cwd: Path, home: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """Working directory, cache and output of `merge-nli demo`, which `make demo` runs."""
-    cwd, home = tmp_path_factory.mktemp("cwd"), tmp_path_factory.mktemp("home")
-    return cwd, home, run(["merge-nli", "demo"], cwd, home)
+@pytest.fixture
+def demo(once: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, str]:
+    """Working directory, cache and output of `merge-nli demo`, which `make demo` runs.
+
+    It runs once for all tests; each has a copy.
+    """
+
+    def make(folder: Path) -> None:
+        (folder / "cwd").mkdir()
+        said = run(["merge-nli", "demo"], folder / "cwd", folder / "home")
+        (folder / "output").write_text(said, encoding="utf-8")
+
+    place = tmp_path / "demo"
+    shutil.copytree(once("demo", make), place)
+    return place / "cwd", place / "home", (place / "output").read_text(encoding="utf-8")
 
 
 def test_make_targets_are_those_of_the_readme() -> None:

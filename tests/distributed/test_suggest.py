@@ -27,7 +27,7 @@ from generation.suggestions import questions
 LIMIT = 40
 PROBLEMS_PER_SHARD = 4
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("suggest")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

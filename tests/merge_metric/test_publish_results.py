@@ -17,8 +17,6 @@ from helpers.scored_folder import predicted, without, write_folder
 
 from merge_metric.runs.predictions import with_metadata
 
-pytestmark = pytest.mark.xdist_group("publish-results")  # one process for all commands
-
 DATASET, MODEL = "somebody/merge-nli", "somebody/model"
 FILE = ".eval_results/somebody__merge-nli.yaml"
 

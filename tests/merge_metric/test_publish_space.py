@@ -19,8 +19,6 @@ from merge_metric.publishing import worked_example
 from merge_metric.register import SPACE, module_files
 from merge_metric.seed_variant_accuracy.scoring import score
 
-pytestmark = pytest.mark.xdist_group("publish-space")  # one process for all commands
-
 NAME = "somebody/seed_variant_accuracy"
 
 

@@ -34,7 +34,7 @@ from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.server import serving
 from merge_dataset.annotation.session import Session, read_session
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 SECONDS = 10
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}

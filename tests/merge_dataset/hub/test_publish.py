@@ -27,8 +27,6 @@ from merge_dataset.hub.repository import Hub, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import features
 
-pytestmark = pytest.mark.xdist_group("publish-dataset")  # one process for all commands
-
 NAME = "somebody/merge-nli"
 DATA = (
     "snli/adjectives/seeds.parquet",

@@ -23,7 +23,7 @@ from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, Estimate, cell, interval, number
 from merge_metric.report.write import render_html
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 
 SECONDS = 10
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}

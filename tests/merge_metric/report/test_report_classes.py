@@ -352,7 +352,6 @@ def fits(browser: Chrome) -> bool:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
 def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
     """A paraphrase is marked as a whole; long ones fit; nothing of their text runs."""
     evidence, *_ = mixed
