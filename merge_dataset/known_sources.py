@@ -1,4 +1,4 @@
-"""Known sources: where their problems are, and their licence, origin and citation.
+"""Known sources: their columns, their place on the Hub, their licence, origin and citation.
 
 A source that people know by name is a row of `SOURCES`, and its name is in
 `schema.KNOWN_SOURCES`, which the loading script needs.
@@ -34,6 +34,15 @@ class Source:
     """The Hub's value for who wrote and labelled the problems."""
     citation: str | None = None
     """BibTeX entry."""
+
+
+COLUMN_NAMES: Final = {
+    "premise": ("sentence1", "premise", "context", "sentence_A", "text1"),
+    "hypothesis": ("sentence2", "hypothesis", "sentence_B", "text2"),
+    "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
+    "id": ("pairID", "pair_ID", "uid", "idx", "id"),
+}
+"""Part of a problem → names of its column in the usual NLI releases, tried in this order."""
 
 
 def source_of(name: str) -> Source:

@@ -1,7 +1,8 @@
 """Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables.
 
 A figure is compared by its place in `COMPARED`; its formula and heading are in the metric's
-catalogue. Another test of a pair is computed in `_pair_rows` and shown in `_pairs_table`.
+catalogue. Another statistic of a pair is computed in `compare_models`, which has the
+counts of all models, goes through `_pair_rows` and is shown in `_pairs_table`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sources of problems: files, Hub datasets and the bundled demo, read as Seeds (D15).
 
-The only module that knows the column names and label spellings of other people's data. Files
-are read with the standard library, which knows line numbers, and pyarrow; Hub datasets with
-`datasets`.
+Names of columns are in `merge_dataset.known_sources`, spellings of labels here. Files are read
+with the standard library, which knows line numbers, and pyarrow; Hub datasets with `datasets`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 from generation.config import ProblemSettings, bundled_path
 from generation.records import Seed
-from merge_dataset.known_sources import SOURCES, HubSplit, source_of
+from merge_dataset.known_sources import COLUMN_NAMES, SOURCES, HubSplit, source_of
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
 Row = tuple[str, Mapping[str, Any]]
@@ -33,14 +32,6 @@ _NLI_LABELS: Final = {
     **dict.fromkeys(("none", "hidden"), ""),
 }
 """Spellings of the NLI labels in data sets, in lower case; "" means unlabelled."""
-
-_COLUMNS: Final = {
-    "premise": ("sentence1", "premise", "context", "sentence_A", "text1"),
-    "hypothesis": ("sentence2", "hypothesis", "sentence_B", "text2"),
-    "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
-    "id": ("pairID", "pair_ID", "uid", "idx", "id"),
-}
-"""Column names in the usual NLI releases, tried in this order when none is given."""
 
 _MOST_REPORTED: Final = 10
 
@@ -265,7 +256,7 @@ def _find_columns(
     for part in (*config.fields, "label", "id"):
         setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
         told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
-        usual = (part,) if setting == "field_columns" else _COLUMNS[part]
+        usual = (part,) if setting == "field_columns" else COLUMN_NAMES[part]
         candidates = (told,) if told else usual
         found[part] = next((name for name in candidates if name in row), None)
         if found[part] is None and (told or part != "id"):

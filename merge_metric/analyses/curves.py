@@ -74,10 +74,9 @@ def plot_curves(table: Table) -> Figure:
 
 
 def matching(runs: Iterable[Run]) -> Table:
-    """Make a row per model and a column per configuration.
+    """Make a row per model and a column per configuration, of the metric's matching threshold.
 
-    The value is the lowest threshold at which SV comes closest to S, per subsample, then
-    averaged; the JSON has the highest too, under `<configuration>_high`.
+    The JSON also has the highest threshold that matches, under `<configuration>_high`.
     """
     rows: dict[str, Row] = {}
     configs: dict[str, None] = {}
@@ -86,7 +85,7 @@ def matching(runs: Iterable[Run]) -> Table:
         found = measures(run.counts)
         rows.setdefault(run.model, {"model": run.model}).update(
             {
-                run.config: found["matching_threshold_low"],
+                run.config: found["matching_threshold"],
                 f"{run.config}_high": found["matching_threshold_high"],
             }
         )

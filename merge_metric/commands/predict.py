@@ -50,8 +50,10 @@ Out = Annotated[
         "Default: one file per source, in predictions."
     ),
 ]
-HypothesisColumn = Annotated[str | None, option("Default: hypothesis or sentence2.")]
-LabelColumn = Annotated[str | None, option("Default: label or gold_label.")]
+HypothesisColumn = Annotated[
+    str | None, option("Default: the usual names, as sentence2 or hypothesis.")
+]
+LabelColumn = Annotated[str | None, option("Default: the usual names, as gold_label or label.")]
 
 
 @user_errors(extra="predict")

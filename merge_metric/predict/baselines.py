@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from merge_dataset import json_lines as jsonl
 from merge_dataset.files import digest_of_file
+from merge_dataset.known_sources import COLUMN_NAMES
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
 
@@ -27,10 +28,6 @@ _WORDS: Final = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(
 _CHARACTERS: Final = {"analyzer": "char_wb", "ngram_range": (2, 5)}
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
-
-HYPOTHESIS_COLUMNS: Final = ("hypothesis", "sentence2")
-LABEL_COLUMNS: Final = ("label", "gold_label")
-"""Names in the releases of SNLI and MultiNLI and in their copies on the Hub."""
 
 _UNLABELLED: Final = ("-", "", "-1", "None", "hidden")
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".txt", ".parquet")
@@ -156,8 +153,8 @@ def read_training_data(
     Args:
         path: JSON lines, comma- or tab-separated values with a header, or Parquet, by its
             suffix. Labels are names or positions in `LABELS`.
-        hypothesis_column: By default one of `HYPOTHESIS_COLUMNS`.
-        label_column: By default one of `LABEL_COLUMNS`.
+        hypothesis_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
+        label_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -165,8 +162,8 @@ def read_training_data(
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of NLI problems, found no file there")
-    hypothesis = (hypothesis_column,) if hypothesis_column else HYPOTHESIS_COLUMNS
-    label = (label_column,) if label_column else LABEL_COLUMNS
+    hypothesis = (hypothesis_column,) if hypothesis_column else COLUMN_NAMES["hypothesis"]
+    label = (label_column,) if label_column else COLUMN_NAMES["label"]
     table = _read(path, hypothesis, label)
     texts = _column(table, hypothesis, path).to_pylist()
     names = [str(value) for value in _column(table, label, path).to_pylist()]

@@ -199,7 +199,11 @@ def test_other_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "x,label\n1,0\n", "expected a column hypothesis or sentence2, got x, label"),
+        (
+            "a.csv",
+            "x,label\n1,0\n",
+            "expected a column sentence2 or hypothesis or sentence_B or text2, got x, label",
+        ),
         ("a.csv", "hypothesis,label\nh,yes\n", "expected the labels entailment.*got 'yes'"),
         ("a.csv", "hypothesis,label\nh,0\ni,0\n", "expected problems of several labels, got 2"),
         ("a.jsonl", '{"hypothesis": 3}\n', "line 1: hypothesis: expected a string in every line"),
