@@ -23,7 +23,7 @@ from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import choose_version, parse_version
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import check_dataset, fresh_environment
-from merge_dataset.hub.repository import Hub, parse_repository
+from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import features
 
@@ -708,3 +708,15 @@ def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert made["HF_TOKEN_PATH"] == constants.HF_TOKEN_PATH
     assert made["HF_ENDPOINT"] == "https://hub.test"
     assert made["PYTHONPATH"].endswith(":/mine")
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_files_are_compared_by_content(is_large: bool) -> None:
+    """A file of the same size has other content where its digest says so, large or not."""
+    file, other = make_file("a", b"one"), make_file("a", b"two")
+    for wanted, expected in ((file, True), (other, False)):
+        # Of a large file the Hub's git_oid is the pointer's.
+        remote = RemoteFile(
+            "a", 3, "0" * 40 if is_large else wanted.git_oid, wanted.sha256 if is_large else None
+        )
+        assert file.is_same(remote) == expected
