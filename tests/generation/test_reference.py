@@ -254,7 +254,7 @@ def test_three_mlms_together(together: Path, seeds: list[Seed], tmp_path: Path) 
     assert_equal(rebuild(together, tmp_path), expected)
 
 
-@pytest.mark.slow(but=("tag_match=fine",))
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
