@@ -17,7 +17,7 @@ from generation.commands import paraphrase as cli
 from generation.config import bundled_path
 from merge_metric.demo import MODEL
 
-README = bundled_path("paraphrase/README.md")
+README = bundled_path("paraphrases/README.md")
 
 
 def commands() -> list[list[str]]:

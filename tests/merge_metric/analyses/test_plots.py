@@ -330,7 +330,7 @@ def test_no_pyplot_and_no_settings_are_touched() -> None:
     """Drawing and saving leave matplotlib's state alone; tables need no matplotlib."""
     code = """
 import sys
-from merge_metric.analyses import accuracy, contrasts, curves, fooling, groups, hardest
+from merge_metric.analyses import accuracy, contrasts, curves, fooling, hardest, variant_groups
 from merge_metric.analyses import measures, overlap, probabilities, rank_correlation, signals
 from merge_metric import tables
 from merge_metric.tables import plots as drawing
