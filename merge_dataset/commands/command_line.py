@@ -234,7 +234,8 @@ def user_errors(
             have exit code 2.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
+        logging.getLogger(name).setLevel(logging.WARNING)
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
     try:
         yield

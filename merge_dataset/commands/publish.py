@@ -25,8 +25,6 @@ Private = Annotated[bool, option("Make it private; one that is there must be.", 
 @contextmanager
 def publishing() -> Iterator[None]:
     """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
-    for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
-        logging.getLogger(name).setLevel(logging.WARNING)
     # It has a handler of its own, and would say everything twice.
     logging.getLogger("huggingface_hub").propagate = False
     with user_errors(failures=(PublishError,)):

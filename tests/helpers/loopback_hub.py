@@ -4,6 +4,10 @@ The unmodified client libraries talk to it where `HF_ENDPOINT` is its address (s
 `LoopbackHub.environment`). Users have tokens, repositories have commits, branches, tags and
 pull requests; large files lie apart. `LoopbackHub.fail` makes the nth request of a route fail:
 with a status, or by cutting the connection before, in the middle of, or after its work.
+
+Models are served as the Hub serves them: large files from another host, gated ones with a login
+and permission, old ids by a redirect. Requests for other addresses come here as to a proxy, which
+notes and refuses them (`LoopbackHub.strayed`).
 """
 
 from __future__ import annotations
@@ -74,6 +78,14 @@ class Entry:
             value["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
         return value
 
+    def sized(self) -> dict[str, Any]:
+        """As the files among a repository's facts are described."""
+        value: dict[str, Any] = {"size": len(self.content), "blobId": self.git_oid}
+        if self.large:
+            size = len(self.content)
+            value["lfs"] = {"sha256": self.sha256, "size": size, "pointerSize": 130}
+        return value
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -107,6 +119,8 @@ class Repo:
 
     private: bool = False
     sdk: str | None = None
+    allowed: tuple[str, ...] | None = None
+    """Users who may read files of a gated repository; None where it is not gated."""
     commits: dict[str, Commit] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -117,6 +131,13 @@ class Repo:
         self.commits[commit.sha] = commit
         self.branches[branch] = commit.sha
         return commit.sha
+
+    def propose(self, files: Mapping[str, Entry], title: str, author: str) -> str:
+        """Open a pull request; its commit."""
+        number = len(self.pull_requests) + 1
+        self.pull_requests.append(PullRequest(number, title, "", author))
+        self.branches[f"refs/pr/{number}"] = self.branches["main"]
+        return self.add(f"refs/pr/{number}", files, title)
 
     def resolve(self, revision: str) -> str | None:
         sha = self.branches.get(revision) or self.tags.get(revision) or revision
@@ -189,6 +210,15 @@ class Refused(Exception):
         self.reply = Reply({"error": message}, status, told | headers)
 
 
+class Moved(Exception):
+    """A redirect within the Hub."""
+
+    def __init__(self, place: str) -> None:
+        """Answer so."""
+        super().__init__(place)
+        self.reply = Reply({"error": "moved"}, 307, {"Location": place})
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request to a route."""
@@ -199,6 +229,7 @@ class Asked:
     headers: Mapping[str, str]
     body: bytes
     user: User | None
+    path: str
 
     @property
     def payload(self) -> Any:
@@ -216,6 +247,8 @@ class LoopbackHub:
         page: How many files a page of a listing has.
         before: Route → what happens before it is answered, once: somebody else's doing.
         tampered: Path → what is served in place of the content.
+        moved: Old id of a model → its new one.
+        watch: Called with the route and the request before each answer.
         errors: What went wrong in here; tests want none.
     """
 
@@ -229,6 +262,8 @@ class LoopbackHub:
         self.page = 1000
         self.before: dict[str, Callable[[], object]] = {}
         self.tampered: dict[str, bytes] = {}
+        self.moved: dict[str, str] = {}
+        self.watch: Callable[[str, Asked], object] = lambda route, asked: None
         self.errors: list[Exception] = []
         self._faults: list[Fault] = []
         self._lock = threading.RLock()
@@ -239,7 +274,8 @@ class LoopbackHub:
         for kept in (self.repos, self.requests, self.large, self._faults):
             kept.clear()
         self.page = 1000
-        self.before, self.tampered = {}, {}
+        self.before, self.tampered, self.moved = {}, {}, {}
+        self.watch = lambda route, asked: None
 
     def repo(self, kind: str, name: str) -> Repo:
         return self.repos[kind, name]
@@ -278,8 +314,25 @@ class LoopbackHub:
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-            "no_proxy": "127.0.0.1",
+            "no_proxy": "127.0.0.1,localhost",
+            "http_proxy": self.url,
+            "https_proxy": self.url,
         }
+
+    def serve(
+        self, name: str, files: Mapping[str, bytes], *, allowed: tuple[str, ...] | None = None
+    ) -> Repo:
+        """A model with these files in its second commit."""
+        made = self.make("model", name)
+        made.allowed = allowed
+        made.add("main", entries_of(files), "upload")
+        return made
+
+    def strayed(self) -> list[str]:
+        """Requests that reading a model has no need of: to conversion services, and others."""
+        needed = {"info", "tree", "paths", "resolve", "storage", "refs"}
+        odd = [r for r in self.requests if r.route not in needed]
+        return [f"{request.method} {request.path}" for request in odd]
 
     def fault(self, route: str, method: str) -> Fault | None:
         with self._lock:
@@ -297,6 +350,7 @@ class LoopbackHub:
     def answer(self, route: str, asked: Asked) -> Reply:
         with self._lock:
             self.before.pop(route, lambda: None)()
+            self.watch(route, asked)
             handler: Callable[[Asked], Reply] = getattr(self, f"_{route.replace('-', '_')}")
             return handler(asked)
 
@@ -354,17 +408,31 @@ class LoopbackHub:
             {
                 "_id": "1",
                 "id": self._name(asked),
-                "author": asked.groups["owner"],
+                "author": asked.groups.get("owner"),
                 "sha": sha,
                 "private": repo.private,
-                "gated": False,
+                "gated": False if repo.allowed is None else "manual",
                 "disabled": False,
                 "downloads": 0,
                 "likes": 0,
                 "tags": [],
-                "siblings": [{"rfilename": path} for path in files],
+                "siblings": [
+                    {"rfilename": path} | (entry.sized() if asked.query.get("blobs") else {})
+                    for path, entry in files.items()
+                ],
             }
         )
+
+    def _commits(self, asked: Asked) -> Reply:
+        repo, _ = self._found(asked)
+        listed = []
+        sha: str | None = self._resolved(repo, asked.groups["revision"])
+        while sha is not None:
+            commit, date = repo.commits[sha], "2025-10-28T10:58:59.000Z"
+            told = {"id": sha, "title": commit.message, "message": "", "date": date, "authors": []}
+            listed.append(told)
+            sha = commit.parent
+        return Reply(listed)
 
     def _refs(self, asked: Asked) -> Reply:
         repo, _ = self._found(asked)
@@ -519,7 +587,8 @@ class LoopbackHub:
         return Reply({"discussions": found, "count": len(found), "start": 0})
 
     def _resolve(self, asked: Asked) -> Reply:
-        repo, _ = self._found(asked)
+        repo, name = self._found(asked)
+        self._require_permission(asked, repo, name)
         sha = self._resolved(repo, asked.groups["revision"])
         entry = repo.commits[sha].files.get(asked.groups["path"])
         if entry is not None and asked.groups["path"] in self.tampered:
@@ -528,21 +597,39 @@ class LoopbackHub:
             raise Refused(404, "Entry not found", "EntryNotFound", **{"X-Repo-Commit": sha})
         etag = entry.sha256 if entry.large else entry.git_oid
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
+        if entry.large and "kinds" not in asked.groups:
+            # As on the Hub: the facts are here, the bytes on another host, which gets no token.
+            self.large[entry.sha256] = entry.content
+            headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(entry.content))}
+            place = self.url.replace("127.0.0.1", "localhost")
+            return Reply("", 302, headers | {"Location": f"{place}/storage/{entry.sha256}"})
+        return self._part(asked, entry.content, headers)
+
+    def _storage(self, asked: Asked) -> Reply:
+        assert "Authorization" not in asked.headers
+        oid = asked.groups["oid"]
+        return self._part(asked, self.large[oid], {"ETag": f'"{oid}"', "Accept-Ranges": "bytes"})
+
+    def _part(self, asked: Asked, content: bytes, headers: dict[str, str]) -> Reply:
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", asked.headers.get("Range", ""))
         if wanted is None:
-            return Reply(entry.content, headers=headers)
-        total, start = len(entry.content), int(wanted[1])
+            return Reply(content, headers=headers)
+        total, start = len(content), int(wanted[1])
         end = min(int(wanted[2] or total - 1), total - 1)
         headers["Content-Range"] = f"bytes {start}-{end}/{total}"
-        return Reply(entry.content[start : end + 1], 206, headers)
+        return Reply(content[start : end + 1], 206, headers)
 
     # --- Who may what ---
 
     def _name(self, asked: Asked) -> str:
-        return f"{asked.groups['owner']}/{asked.groups['name']}"
+        owner, name = asked.groups.get("owner"), asked.groups["name"]
+        return f"{owner}/{name}" if owner else name
 
     def _found(self, asked: Asked) -> tuple[Repo, str]:
         name = self._name(asked)
+        if name in self.moved:
+            place = asked.path.replace(f"/{name}", f"/{self.moved[name]}", 1)
+            raise Moved(place)
         repo = self.repos.get((_KINDS[asked.groups.get("kinds") or "models"], name))
         visible = repo is not None and (
             not repo.private or (asked.user is not None and asked.user.owns(name))
@@ -553,6 +640,18 @@ class LoopbackHub:
                 raise Refused(401, "Invalid username or password.", "RepoNotFound")
             raise Refused(404, "Repository not found", "RepoNotFound")
         return repo, name
+
+    def _require_permission(self, asked: Asked, repo: Repo, name: str) -> None:
+        if repo.allowed is None:
+            return
+        if asked.user is None:
+            message = f"Access to model {name} is restricted. You must have access to it and be "
+            message += "authenticated to access it. Please log in."
+            raise Refused(401, message, "GatedRepo")
+        if asked.user.name not in repo.allowed:
+            message = f"Access to model {name} is restricted and you are not in the authorized "
+            message += f"list. Visit {self.url}/{name} to ask for access."
+            raise Refused(403, message, "GatedRepo")
 
     def _resolved(self, repo: Repo, revision: str) -> str:
         sha = repo.resolve(revision)
@@ -570,7 +669,7 @@ class LoopbackHub:
             raise Refused(403, f"You don't have write access to {name}")
 
 
-_REPO = r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)"
+_REPO = r"(?:(?P<owner>[\w.-]+)/)?(?P<name>[\w.-]+?)"
 _API = rf"/api/(?P<kinds>datasets|spaces|models)/{_REPO}"
 _GIT = rf"/(?:(?P<kinds>datasets|spaces)/)?{_REPO}"
 _REVISION = r"(?P<revision>[^/]+)"
@@ -589,9 +688,11 @@ ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("POST", "tag", rf"{_API}/tag/{_REVISION}"),
         ("POST", "branch", rf"{_API}/branch/{_REVISION}"),
         ("GET", "discussions", rf"{_API}/discussions"),
+        ("GET", "commits", rf"{_API}/commits/{_REVISION}"),
         ("GET", "info", rf"{_API}(?:/revision/{_REVISION})?"),
         ("POST", "lfs-batch", rf"{_GIT}\.git/info/lfs/objects/batch"),
         ("PUT", "lfs-put", r"/lfs/(?P<oid>[0-9a-f]{64})"),
+        ("GET", "storage", r"/storage/(?P<oid>[0-9a-f]{64})"),
         ("GET", "resolve", rf"{_GIT}/resolve/{_REVISION}/(?P<path>.+)"),
     )
 )
@@ -611,6 +712,14 @@ def _listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[
         if not slash or recursive:
             found[path] = entry.described(path)
     return list(found.values())
+
+
+_LARGE = (".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".model", ".pt", ".onnx")
+
+
+def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
+    """Files of a model, large ones told by their suffixes."""
+    return {path: Entry(content, path.endswith(_LARGE)) for path, content in files.items()}
 
 
 def _is_large(path: str, size: int) -> bool:
@@ -650,6 +759,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._serve()
 
+    def do_CONNECT(self) -> None:
+        """Somebody wants another host, and takes this for a proxy."""
+        self._send("outside", Reply({"error": "no way out of here"}, 502))
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -663,9 +776,11 @@ class _Handler(BaseHTTPRequestHandler):
             if wanted == method
         )
         route, match = next(((r, m) for r, m in matches if m), ("none", None))
+        if not parts.path.startswith("/") or parts.netloc:
+            route, match = "outside", None
         if match is None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self._send("none", Reply({"error": f"no such route: {self.path}"}, 404))
+            self._send(route, Reply({"error": f"no such route: {self.path}"}, 404))
             return
         fault = self.hub.fault(route, self.command)
         if fault is not None and fault.cut == "before":
@@ -686,10 +801,18 @@ class _Handler(BaseHTTPRequestHandler):
         groups = {k: unquote(v) for k, v in match.groupdict().items() if v is not None}
         query = {k: v[0] for k, v in parse_qs(parts.query).items()}
         try:
-            asked = Asked(self.command, groups, query, self.headers, body, self._user())  # type: ignore[arg-type]
+            asked = Asked(
+                self.command,
+                groups,
+                query,
+                self.headers,  # type: ignore[arg-type]
+                body,
+                self._user(),
+                self.path,
+            )
             reply = self.hub.answer(route, asked)
-        except Refused as refused:
-            reply = refused.reply
+        except (Refused, Moved) as other:
+            reply = other.reply
         except Exception as error:
             self.hub.errors.append(error)
             reply = Reply({"error": f"a mistake in the loopback Hub: {error!r}"}, 501)

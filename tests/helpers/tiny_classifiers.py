@@ -158,15 +158,21 @@ def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) ->
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     folder = _root() / "-".join([kind, *labels])
+    model = random_classifier(config, KINDS.index(kind))
+    save(model, tokenizer, folder)
+    return folder
+
+
+def random_classifier(config: PreTrainedConfig, seed: int) -> Any:
+    """A classifier with random weights, biases and norms included."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(KINDS.index(kind))
+        torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_config(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.2)
-    save(model, tokenizer, folder)
-    return folder
+    return model
 
 
 def one_by_one(folder: Path, pairs: Sequence[tuple[str, str]], limit: int) -> np.ndarray:

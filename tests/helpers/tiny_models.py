@@ -300,6 +300,11 @@ def _root() -> Path:
     return root
 
 
+def scratch(name: str) -> Path:
+    """A folder that lasts as long as this process; not made yet."""
+    return _root() / name
+
+
 @lru_cache
 def tiny_model(kind: str) -> Path:
     """The folder of one of `KINDS`, made on first use; loads with the Auto classes."""

@@ -1,0 +1,277 @@
+"""Models that are damaged, incomplete, hostile or absurd: none of them may be loaded.
+
+Each names the file or the fact that a message about it must name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from helpers import hub_files as of
+from helpers.hub_files import Files, Payload, written
+from helpers.hub_layouts import adapter_config, lora, plain_lm
+from helpers.tiny_classifiers import tiny_classifier
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A repository that cannot be loaded.
+
+    Attributes:
+        make: Makes its files.
+        named: Pattern that the message must match.
+        options: Of `predict`, which it needs besides.
+    """
+
+    make: Callable[[], Files]
+    named: str
+    options: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> Path:
+        """Write it as a folder on disk."""
+        return written(self.make(), folder)
+
+
+@lru_cache(None)
+def _whole() -> dict[str, bytes]:
+    """A classifier to which something is done."""
+    plain = tiny_classifier("bert-uncased")
+    weights = of.safetensors_of(of.tensors_of(plain))
+    return of.config_of(plain) | of.whole_tokenizer(plain) | weights
+
+
+def _but(*left_out: str, **changed: bytes) -> Callable[[], Files]:
+    """Everything but some files; names of changed ones have `__` for a dot."""
+    return lambda: {
+        **{path: content for path, content in _whole().items() if path not in left_out},
+        **{name.replace("__", "."): content for name, content in changed.items()},
+    }
+
+
+def _config(**changes: Any) -> Callable[[], Files]:
+    return lambda: _whole() | of.config_of(tiny_classifier("bert-uncased"), **changes)
+
+
+def _pickle(write: Callable[[of.Tensors], Files]) -> Callable[[], Files]:
+    """A pickle in place of the safetensors."""
+    return lambda: {
+        **_but("model.safetensors")(),
+        **write(of.tensors_of(tiny_classifier("bert-uncased"))),
+    }
+
+
+def _cut(share: float) -> Callable[[], Files]:
+    def make() -> Files:
+        content = _whole()["model.safetensors"]
+        return _whole() | {"model.safetensors": content[: int(len(content) * share)]}
+
+    return make
+
+
+def _flipped() -> Files:
+    """A header that is no JSON."""
+    content = bytearray(_whole()["model.safetensors"])
+    content[8:40] = b"\xff" * 32
+    return _whole() | {"model.safetensors": bytes(content)}
+
+
+def _index(**places: str) -> Callable[[], Files]:
+    """Shards whose index says that some lie elsewhere."""
+
+    def make() -> Files:
+        tensors = of.tensors_of(tiny_classifier("bert-uncased"))
+        files = of.safetensors_of(tensors, shards=2)
+        index = json.loads(files["model.safetensors.index.json"])
+        for path in places.values():
+            index["weight_map"]["classifier.weight"] = path
+        made = _but("model.safetensors")() | files
+        return made | {"model.safetensors.index.json": of.as_json(index)}
+
+    return make
+
+
+def _shard_missing(write: Callable[..., Files], name: str) -> Callable[[], Files]:
+    def make() -> Files:
+        files = dict(_pickle(lambda tensors: write(tensors, shards=2))())
+        del files[name]
+        return files
+
+    return make
+
+
+def _sizes() -> Files:
+    tensors = of.tensors_of(tiny_classifier("bert-uncased"))
+    tensors["bert.encoder.layer.1.intermediate.dense.weight"] = torch.zeros(48, 32)
+    return _whole() | of.safetensors_of(tensors)
+
+
+def _headless() -> Files:
+    tensors = of.tensors_of(tiny_classifier("bert-uncased"))
+    kept = {name: each for name, each in tensors.items() if not name.startswith("classifier")}
+    return _whole() | of.safetensors_of(kept)
+
+
+def _custom() -> Files:
+    changes = {
+        "architectures": ["BertForNaturalLanguageInference"],
+        "auto_map": {
+            "AutoConfig": "modeling_nli.BertNliConfig",
+            "AutoModelForSequenceClassification": "modeling_nli.BertForNaturalLanguageInference",
+        },
+    }
+    return _config(**changes)() | {"modeling_nli.py": of.REMOTE_CODE}
+
+
+def _custom_tokenizer() -> Files:
+    config = {
+        "tokenizer_class": "NliTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_nli.NliTokenizer", None]},
+    }
+    files = _but("tokenizer.json", tokenizer_config__json=of.as_json(config))()
+    return {**files, "tokenization_nli.py": of.REMOTE_CODE}
+
+
+def _gguf(share: float | None) -> Callable[[], Files]:
+    def make() -> Files:
+        from helpers.gguf_files import write_llama
+        from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+        from helpers.tiny_models import scratch
+
+        if share is None:
+            return {"model.gguf": b"not a GGUF file at all" * 10}
+        target = scratch("llama.gguf")
+        if not target.exists():
+            plain_lm("llama-bytes")
+            write_llama(tiny_lm("llama-bytes"), tiny_tokenizer("llama-bytes"), target)
+        content = target.read_bytes()
+        return {"model.gguf": content[: int(len(content) * share)]}
+
+    return make
+
+
+def _adapter(**changes: Any) -> Callable[[], Files]:
+    return lambda: {**lora(), **adapter_config(**changes)}
+
+
+def _adapter_payload() -> Files:
+    files = {path: content for path, content in lora().items() if "safetensors" not in path}
+    return files | {"adapter_model.bin": of.PAYLOAD}
+
+
+_ADAPTER: Final = "adapter_model.safetensors"
+_WHOLE_PICKLE: Final = {"state": Payload()}
+
+DAMAGES: Final[Mapping[str, Damage]] = {
+    # Half downloads and broken files.
+    "cut/half": Damage(_cut(0.5), r"model\.safetensors"),
+    "cut/in-the-header": Damage(_cut(0.002), r"model\.safetensors"),
+    "cut/empty": Damage(_cut(0), r"model\.safetensors"),
+    "cut/header-garbled": Damage(_flipped, r"model\.safetensors"),
+    "cut/pointer": Damage(_but(model__safetensors=of.LFS_POINTER), r"model\.safetensors"),
+    "cut/pickle": Damage(
+        _pickle(lambda t: {"pytorch_model.bin": of.pickles_of(t)["pytorch_model.bin"][:60_000]}),
+        r"pytorch_model\.bin",
+    ),
+    "cut/pickle-pointer": Damage(
+        _pickle(lambda _: {"pytorch_model.bin": of.LFS_POINTER}), r"pytorch_model\.bin"
+    ),
+    "cut/pickle-empty": Damage(
+        _pickle(lambda _: {"pytorch_model.bin": b""}), r"pytorch_model\.bin"
+    ),
+    "cut/gguf": Damage(_gguf(0.5), r"model\.gguf", ("--gguf-file", "model.gguf")),
+    "cut/gguf-in-the-header": Damage(_gguf(0.01), r"model\.gguf", ("--gguf-file", "model.gguf")),
+    "cut/gguf-none": Damage(_gguf(None), r"model\.gguf", ("--gguf-file", "model.gguf")),
+    # Indices.
+    "index/upwards": Damage(_index(a="../../../../etc/passwd"), r"index\.json"),
+    "index/absolute": Damage(_index(a="/etc/passwd"), r"index\.json"),
+    "index/another-format": Damage(_index(a="pytorch_model.bin"), r"index\.json"),
+    "index/shard-missing": Damage(
+        _shard_missing(of.safetensors_of, "model-00002-of-00002.safetensors"),
+        r"model-00002-of-00002\.safetensors",
+    ),
+    "index/pickle-shard-missing": Damage(
+        _shard_missing(of.pickles_of, "pytorch_model-00002-of-00002.bin"),
+        r"pytorch_model-00002-of-00002\.bin",
+    ),
+    "index/no-json": Damage(
+        lambda: {**_index()(), "model.safetensors.index.json": b"{"}, r"index\.json"
+    ),
+    "index/a-list": Damage(
+        lambda: {**_index()(), "model.safetensors.index.json": b"[]"}, r"index\.json"
+    ),
+    # Configurations.
+    "config/layers": Damage(_config(num_hidden_layers=10_000_000), r"num_hidden_layers|layers"),
+    "config/hidden-size": Damage(_config(hidden_size=10_000_000), r"hidden_size|size"),
+    "config/vocabulary": Damage(_config(vocab_size=4_000_000_000), r"vocab_size|word_embeddings"),
+    "config/text-for-number": Damage(_config(hidden_size="many"), r"config\.json|hidden_size"),
+    "config/negative": Damage(_config(num_attention_heads=-2), r"config\.json|heads"),
+    "config/no-json": Damage(_but(config__json=b"{"), r"config\.json"),
+    "config/a-list": Damage(_but(config__json=b"[]"), r"config\.json"),
+    "config/empty": Damage(_but(config__json=b"{}"), r"config|nothing"),
+    "config/none": Damage(_but("config.json"), r"config\.json"),
+    "config/unknown-type": Damage(_config(model_type="bert-of-mine"), r"bert-of-mine"),
+    "config/custom-head": Damage(_custom, r"BertForNaturalLanguageInference"),
+    "sizes": Damage(_sizes, r"bert\.encoder\.layer\.1\.intermediate\.dense\.weight"),
+    "no-head": Damage(_headless, r"classifier"),
+    # Tokenizers.
+    "tokenizer/none": Damage(_but("tokenizer.json", "tokenizer_config.json"), r"tokenizer"),
+    "tokenizer/configuration-only": Damage(_but("tokenizer.json"), r"tokenizer"),
+    "tokenizer/no-json": Damage(_but(tokenizer__json=b"{"), r"tokenizer"),
+    "tokenizer/pieces-garbled": Damage(
+        lambda: {**_but("tokenizer.json")(), "spiece.model": b"\xff" * 64}, r"tokenizer|spiece"
+    ),
+    "tokenizer/custom": Damage(_custom_tokenizer, r"tokenizer|NliTokenizer"),
+    # Weights in a format that is not read.
+    "weights/none": Damage(_but("model.safetensors"), r"weights|safetensors"),
+    "weights/tensorflow": Damage(_but("model.safetensors", tf_model__h5=b"HDF"), r"safetensors"),
+    # Pickles that run code.
+    "payload/zip": Damage(
+        _pickle(lambda t: of.pickles_of(t, more=Payload())), r"pytorch_model\.bin"
+    ),
+    "payload/old": Damage(
+        _pickle(lambda t: of.pickles_of(t, old=True, more=Payload())), r"pytorch_model\.bin"
+    ),
+    "payload/bare": Damage(
+        _pickle(lambda _: {"pytorch_model.bin": of.bare_pickle(_WHOLE_PICKLE)}),
+        r"pytorch_model\.bin",
+    ),
+    "payload/sharded": Damage(
+        _pickle(lambda t: of.pickles_of(t, shards=2, more=Payload())), r"pytorch_model-0000.*\.bin"
+    ),
+    "payload/whole-model": Damage(
+        _pickle(lambda _: {"pytorch_model.bin": of.pickled(torch.nn.Linear(2, 2))}),
+        r"pytorch_model\.bin",
+    ),
+    "payload/no-tensors": Damage(
+        _pickle(lambda _: {"pytorch_model.bin": of.pickled({"weight": "none"})}),
+        r"pytorch_model\.bin",
+    ),
+    "payload/adapter": Damage(_adapter_payload, r"adapter_model\.bin"),
+    # Adapters.
+    "adapter/without-base": Damage(_adapter(base_model_name_or_path=None), r"adapter_config\.json"),
+    "adapter/of-a-path": Damage(
+        _adapter(base_model_name_or_path="/home/someone/bert"), r"/home/someone/bert"
+    ),
+    "adapter/of-itself": Damage(
+        _adapter(base_model_name_or_path="adapter/of-itself"), r"adapter"
+    ),
+    "adapter/unknown-kind": Damage(_adapter(peft_type="MAGIC"), r"MAGIC|adapter_config\.json"),
+    "adapter/no-weights": Damage(
+        lambda: {path: c for path, c in lora().items() if not path.startswith("adapter_model")},
+        r"adapter_model",
+    ),
+    "adapter/no-json": Damage(lambda: {**lora(), "adapter_config.json": b"{"}, r"adapter_config"),
+    "adapter/cut": Damage(
+        lambda: {**lora(), _ADAPTER: lora()[_ADAPTER][:2000]},
+        r"adapter_model\.safetensors",
+    ),
+    "adapter/another-rank": Damage(_adapter(r=8), r"adapter|lora"),
+    "adapter/other-modules": Damage(_adapter(target_modules=["q_proj"]), r"adapter|q_proj"),
+}  # fmt: skip

@@ -1,0 +1,210 @@
+"""Files of models in the formats that lie on the Hub, from the tensors of a plain model.
+
+Everything here is bytes: `Files` maps paths in a repository to their contents.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import safetensors.torch
+import torch
+
+Files = Mapping[str, bytes]
+"""Path in a repository → content."""
+Tensors = Mapping[str, torch.Tensor]
+
+LFS_POINTER: Final = (
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 440473133\n"
+)
+"""Content of a large file where a repository was cloned without git-lfs."""
+
+
+def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
+    """Files of a folder, but for those whose names match one of the patterns."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(re.fullmatch(pattern, path.name) for pattern in left_out)
+    }
+
+
+def written(files: Files, folder: Path) -> Path:
+    """Write files into a folder, which is made."""
+    for path, content in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
+# --- Weights ---
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    """Tensors of a plain model."""
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def loaded_safetensors(files: Files) -> dict[str, torch.Tensor]:
+    """Tensors of a repository's one file of weights."""
+    return safetensors.torch.load(files["model.safetensors"])
+
+
+def renamed(tensors: Tensors, *changes: tuple[str, str]) -> dict[str, torch.Tensor]:
+    """Tensors under other names: pairs of a pattern and what it is replaced by."""
+    made = {}
+    for name, tensor in tensors.items():
+        for pattern, replacement in changes:
+            name = re.sub(pattern, replacement, name)
+        made[name] = tensor
+    return made
+
+
+OLD_NORMS: Final = (
+    (r"LayerNorm\.weight$", "LayerNorm.gamma"),
+    (r"LayerNorm\.bias$", "LayerNorm.beta"),
+)
+
+
+def noise(*shape: int) -> torch.Tensor:
+    """Weights of a head that nobody wants, the same every time."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def safetensors_of(tensors: Tensors, *, shards: int = 1) -> dict[str, bytes]:
+    """`model.safetensors`, or shards with an index."""
+
+    def write(part: Tensors) -> bytes:
+        own = {name: tensor.clone().contiguous() for name, tensor in part.items()}
+        return safetensors.torch.save(own, {"format": "pt"})
+
+    return _in_shards(tensors, shards, write, "model{}.safetensors")
+
+
+def pickles_of(
+    tensors: Tensors, *, shards: int = 1, old: bool = False, **more: Any
+) -> dict[str, bytes]:
+    """`pytorch_model.bin`, or shards with an index.
+
+    Args:
+        tensors: By name; those that share memory do so in the file.
+        shards: How many files.
+        old: In the format before torch 1.6, which is no zip file.
+        **more: What else is in the dictionary.
+    """
+
+    def write(part: Tensors) -> bytes:
+        return pickled({**part, **more}, old=old)
+
+    return _in_shards(tensors, shards, write, "pytorch_model{}.bin")
+
+
+def pickled(value: Any, *, old: bool = False) -> bytes:
+    """The bytes that torch.save writes."""
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=not old)
+    return file.getvalue()
+
+
+def bare_pickle(value: Any) -> bytes:
+    """A pickle that is nothing else: no format of torch's."""
+    return pickle.dumps(value)
+
+
+def _in_shards(
+    tensors: Tensors, shards: int, write: Callable[[Tensors], bytes], name: str
+) -> dict[str, bytes]:
+    if shards == 1:
+        return {name.format(""): write(tensors)}
+    files, places, size = {}, {}, sum(each.nbytes for each in tensors.values())
+    for number in range(shards):
+        path = name.format(f"-{number + 1:05}-of-{shards:05}")
+        part = {each: tensors[each] for each in sorted(tensors)[number::shards]}
+        files[path] = write(part)
+        places |= dict.fromkeys(part, path)
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    return files | {f"{name.format('')}.index.json": as_json(index)}
+
+
+class Payload:
+    """A pickle that creates a file when it is read, in a folder named by the environment."""
+
+    MARKER: Final = "MERGE_NLI_TEST_PAYLOAD"
+    """Variable of the environment with the path of the file."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Run a shell."""
+        return os.system, (f'touch "${{{self.MARKER}:-/nowhere}}"',)
+
+
+PAYLOAD: Final = pickled({"weight": Payload()})
+REMOTE_CODE: Final = (
+    f'import os, pathlib\npathlib.Path(os.environ["{Payload.MARKER}"]).touch()\n'
+).encode()
+"""A module of a repository that leaves the same mark when it is run."""
+
+
+# --- Configuration ---
+
+
+def as_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def config_of(folder: Path, **changes: Any) -> dict[str, bytes]:
+    """`config.json` as older versions wrote it; a change to None takes the key away."""
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("dtype", "tie_word_embeddings", "is_decoder", "add_cross_attention"):
+        config.pop(key, None)
+    config |= {"transformers_version": "4.6.0.dev0"} | changes
+    return {"config.json": as_json({key: v for key, v in config.items() if v is not None})}
+
+
+def anonymous(count: int = 3) -> dict[str, Any]:
+    """Labels of a configuration in which nobody named the classes."""
+    return {
+        "id2label": {str(number): f"LABEL_{number}" for number in range(count)},
+        "label2id": {f"LABEL_{number}": number for number in range(count)},
+    }
+
+
+# --- Tokenizers ---
+
+
+def whole_tokenizer(folder: Path) -> dict[str, bytes]:
+    """`tokenizer.json` and its configuration."""
+    names = ("tokenizer.json", "tokenizer_config.json")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def word_pieces(folder: Path, *, lowercase: bool) -> dict[str, bytes]:
+    """`vocab.txt` and what went with it in 2020."""
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    lines = sorted(vocabulary, key=vocabulary.__getitem__)
+    special = {
+        f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")
+    }
+    return {
+        "vocab.txt": "".join(f"{piece}\n" for piece in lines).encode(),
+        "special_tokens_map.json": as_json(special),
+        "tokenizer_config.json": as_json({"do_lower_case": lowercase, "model_max_length": 512}),
+    }
+
+
+def byte_pairs(folder: Path, **config: Any) -> dict[str, bytes]:
+    """`vocab.json` and `merges.txt`, as GPT-2, RoBERTa and BART have them."""
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    pairs = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
+    files = {
+        "vocab.json": json.dumps(model["vocab"], ensure_ascii=False).encode(),
+        "merges.txt": "\n".join(["#version: 0.2", *pairs, ""]).encode(),
+    }
+    return files | ({"tokenizer_config.json": as_json(config)} if config else {})

@@ -1,0 +1,603 @@
+"""Imitations of models on the Hub: tiny random weights, each in the layout of a real repository.
+
+`LAYOUTS` has a row for each of the models that recipes and presets name, and more for layouts
+that others have. A layout knows the plain model that it was made from (safetensors and
+`tokenizer.json` as the installed transformers writes them), with the true meaning of its classes:
+whatever reads the layout must give what the plain model gives. Layouts that cannot be read know a
+part of the message that says so; `hub_damages` has those that are broken or hostile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, XLNetConfig
+
+from helpers import hub_files as of
+from helpers.hub_files import Files, files_of, noise, renamed, tensors_of, written
+from helpers.sentence_pieces import sentence_pieces
+from helpers.tiny_classifiers import random_classifier, tiny_classifier
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from helpers.tiny_models import randomised, save, scratch, tiny_model
+
+LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
+CONVERSION: Final = "Adding `safetensors` variant of this model"
+"""Title of the pull requests that the conversion service opens."""
+
+Task = Literal["mlm", "classifier", "lm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A repository as it lies on the Hub.
+
+    Attributes:
+        task: What it is a model for.
+        make: Makes its files.
+        plain: The folder of the plain model; None where it cannot be loaded.
+        order: Meaning of its classes, in order, where its configuration does not say it.
+        gated: Whether reading it needs a login and permission.
+        conversion: Makes the files of an open pull request of the conversion service.
+        moved_from: Ids that redirect to it.
+        refused: Part of the message where it cannot be loaded.
+    """
+
+    task: Task
+    make: Callable[[], Files]
+    plain: Callable[[], Path] | None = None
+    order: str | None = None
+    gated: bool = False
+    conversion: Callable[[], Files] | None = None
+    moved_from: Sequence[str] = ()
+    refused: str = ""
+
+    @property
+    def files(self) -> Files:
+        return _made(self.make)
+
+    def write(self, folder: Path) -> Path:
+        """Write it as a folder on disk."""
+        return written(self.files, folder)
+
+
+@lru_cache(None)
+def _made(make: Callable[[], Files]) -> Files:
+    return make()
+
+
+# --- Plain models ---
+
+
+def plain_mlm(kind: str) -> Callable[[], Path]:
+    return partial(tiny_model, kind)
+
+
+def plain_classifier(kind: str, order: str = "e,n,c") -> Callable[[], Path]:
+    names = tuple(LABELS[letter] for letter in order.split(","))
+    if kind in _PIECES:
+        return partial(_of_pieces, kind, names)
+    return partial(tiny_classifier, kind, names)
+
+
+def _albert_pieces() -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(tiny_classifier("albert"))
+
+
+def _deberta_pieces() -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(tiny_classifier("deberta"))
+
+
+def _xlnet_pieces() -> PreTrainedConfig:
+    sizes = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "initializer_range": 0.3}
+    return XLNetConfig(**sizes, pad_token_id=5)
+
+
+_PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
+    "albert-pieces": ("spiece.model", _albert_pieces),
+    "xlnet-pieces": ("spiece.model", _xlnet_pieces),
+    "deberta-pieces": ("spm.model", _deberta_pieces),
+}
+
+
+def pieces_files(kind: str) -> dict[str, bytes]:
+    """Tokenizer files of a repository that has nothing but SentencePiece."""
+    model = sentence_pieces(kind.removesuffix("-pieces"))
+    files = {_PIECES[kind][0]: model}
+    if kind == "deberta-pieces":
+        config = {
+            "do_lower_case": False,
+            "vocab_type": "spm",
+            "tokenizer_class": "DebertaV2Tokenizer",
+        }
+        files |= {
+            "added_tokens.json": of.as_json({"[MASK]": 330}),
+            "special_tokens_map.json": of.as_json({"mask_token": "[MASK]", "cls_token": "[CLS]"}),
+            "tokenizer_config.json": of.as_json(config),
+        }
+    return files
+
+
+@lru_cache(None)
+def _pieces_tokenizer(kind: str) -> Any:
+    config = _PIECES[kind][1]()
+    type_only = {"config.json": of.as_json({"model_type": config.model_type})}
+    folder = written(pieces_files(kind) | type_only, scratch(f"{kind}-tokenizer"))
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@lru_cache(None)
+def _of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
+    """A plain model with the tokenizer that SentencePiece's model says; without labels, an MLM."""
+    tokenizer, config = _pieces_tokenizer(kind), _PIECES[kind][1]()
+    config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
+    if labels:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: number for number, label in enumerate(labels)}
+    model = random_classifier(config, 7) if labels else randomised(config, 7)
+    folder = scratch("-".join([kind, *labels]))
+    save(model, tokenizer, folder)
+    return folder
+
+
+@lru_cache(None)
+def plain_lm(kind: str) -> Path:
+    """The folder of a causal language model."""
+    folder = scratch(f"lm-{kind}")
+    tiny_lm(kind).save_pretrained(folder)
+    tiny_tokenizer(kind).save_pretrained(folder)
+    return folder
+
+
+@lru_cache(None)
+def rounded(plain: Callable[[], Path], dtype: torch.dtype = torch.float16) -> Path:
+    """The plain model with weights that a shorter type holds exactly."""
+    folder = scratch(f"{plain().name}-{str(dtype).removeprefix('torch.')}")
+    tensors = {name: each.to(dtype).float() for name, each in tensors_of(plain()).items()}
+    return written(files_of(plain()) | of.safetensors_of(tensors), folder)
+
+
+# --- Weights under their old names ---
+
+
+def old_bert(folder: Path) -> dict[str, torch.Tensor]:
+    """Masked LMs of 2018: gamma and beta, a decoder, the next sentence's head, a pooler."""
+    tensors = tensors_of(folder)
+    size = tensors["bert.embeddings.word_embeddings.weight"].shape[1]
+    return renamed(
+        tensors
+        | {
+            "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"],
+            "cls.seq_relationship.weight": noise(2, size),
+            "cls.seq_relationship.bias": noise(2),
+            "bert.pooler.dense.weight": noise(size, size),
+            "bert.pooler.dense.bias": noise(size),
+        },
+        *of.OLD_NORMS,
+    )
+
+
+def old_roberta(folder: Path, *, decoder: bool) -> dict[str, torch.Tensor]:
+    """With a buffer of positions and a pooler, and perhaps the tied decoder written out."""
+    tensors = tensors_of(folder)
+    words = tensors["roberta.embeddings.word_embeddings.weight"]
+    positions = torch.arange(tensors["roberta.embeddings.position_embeddings.weight"].shape[0])
+    more = {
+        "roberta.embeddings.position_ids": positions[None],
+        "roberta.pooler.dense.weight": noise(words.shape[1], words.shape[1]),
+        "roberta.pooler.dense.bias": noise(words.shape[1]),
+    }
+    if decoder:
+        more |= {"lm_head.decoder.weight": words, "lm_head.decoder.bias": tensors["lm_head.bias"]}
+    return tensors | more
+
+
+def old_albert(folder: Path) -> dict[str, torch.Tensor]:
+    """With the decoder written out, a head for the order of sentences, a pooler."""
+    tensors = tensors_of(folder)
+    words = tensors["albert.embeddings.word_embeddings.weight"]
+    size = tensors["predictions.dense.weight"].shape[1]
+    return tensors | {
+        "predictions.decoder.weight": words,
+        "predictions.decoder.bias": tensors["predictions.bias"],
+        "albert.embeddings.position_ids": torch.arange(64)[None],
+        "albert.pooler.weight": noise(size, size),
+        "albert.pooler.bias": noise(size),
+        "sop_classifier.classifier.weight": noise(2, size),
+        "sop_classifier.classifier.bias": noise(2),
+    }
+
+
+def old_electra(folder: Path) -> dict[str, torch.Tensor]:
+    """A generator, with the tied head written out."""
+    tensors = tensors_of(folder)
+    words = tensors["electra.embeddings.word_embeddings.weight"]
+    return tensors | {
+        "generator_lm_head.weight": words,
+        "electra.embeddings.position_ids": torch.arange(64)[None],
+    }
+
+
+def old_deberta(folder: Path) -> dict[str, torch.Tensor]:
+    """A masked LM of Microsoft's: another name of the head, and a second head."""
+    tensors = renamed(
+        tensors_of(folder),
+        (r"^cls\.predictions\.transform\.", "lm_predictions.lm_head."),
+        (r"^cls\.predictions\.", "lm_predictions.lm_head."),
+    )
+    size = tensors["lm_predictions.lm_head.dense.weight"].shape[0]
+    return tensors | {"mask_predictions.dense.weight": noise(size, size)}
+
+
+def old_bart(folder: Path) -> dict[str, torch.Tensor]:
+    """The shared embeddings under all their names, versions, and the bias of another head."""
+    tensors = tensors_of(folder)
+    words = tensors["model.shared.weight"]
+    return tensors | {
+        "model.encoder.embed_tokens.weight": words,
+        "model.decoder.embed_tokens.weight": words,
+        "model.encoder.version": torch.tensor([3.0]),
+        "model.decoder.version": torch.tensor([3.0]),
+        "final_logits_bias": torch.zeros(1, words.shape[0]),
+    }
+
+
+def old_gpt2(folder: Path) -> dict[str, torch.Tensor]:
+    """With the masks of its attention as buffers."""
+    mask = torch.tril(torch.ones(64, 64)).view(1, 1, 64, 64)
+    buffers = {f"transformer.h.{i}.attn.bias": mask for i in range(2)}
+    buffers |= {f"transformer.h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(2)}
+    return tensors_of(folder) | buffers
+
+
+# --- Adapters ---
+
+_RANK, _ALPHA = 4, 8
+
+
+@lru_cache(None)
+def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
+    """A plain classifier merged by hand, and the adapter's tensors."""
+    base = LAYOUTS["google-bert/bert-large-cased"]
+    tensors = renamed(
+        of.loaded_safetensors(base.files),
+        (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+        (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    )
+    tensors = {name: each for name, each in tensors.items() if name.startswith("bert.")}
+    adapter, scale = {}, _ALPHA / _RANK
+    for layer in range(2):
+        for part in ("query", "value"):
+            name = f"bert.encoder.layer.{layer}.attention.self.{part}"
+            down, up = noise(_RANK, 32) * 0.3, noise(32, _RANK) * (0.3 + layer)
+            adapter[f"base_model.model.{name}.lora_A.weight"] = down
+            adapter[f"base_model.model.{name}.lora_B.weight"] = up
+            tensors[f"{name}.weight"] = tensors[f"{name}.weight"] + scale * (up @ down)
+    tensors |= {"classifier.weight": noise(3, 32), "classifier.bias": noise(3)}
+    for name in ("weight", "bias"):
+        adapter[f"base_model.model.classifier.{name}"] = tensors[f"classifier.{name}"]
+    plain = plain_mlm("bert-cased")()
+    names = dict(enumerate(LABELS.values()))
+    changes = {
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {str(number): label for number, label in names.items()},
+        "label2id": {label: number for number, label in names.items()},
+    }
+    files = files_of(plain) | of.config_of(plain, **changes) | of.safetensors_of(tensors)
+    return written(files, scratch("adapted")), adapter
+
+
+def adapter_config(**changes: Any) -> dict[str, bytes]:
+    """`adapter_config.json` of a LoRA for BERT's queries and values."""
+    config = {
+        "base_model_name_or_path": "bert-large-cased",
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "layers_pattern": None,
+        "layers_to_transform": None,
+        "lora_alpha": _ALPHA,
+        "lora_dropout": 0.1,
+        "modules_to_save": ["classifier"],
+        "peft_type": "LORA",
+        "r": _RANK,
+        "revision": None,
+        "target_modules": ["query", "value"],
+        "task_type": "SEQ_CLS",
+    }
+    return {"adapter_config.json": of.as_json(config | changes)}
+
+
+def lora(*, pickled: bool = False, config: bool = False) -> Files:
+    """An adapter, with its tokenizer; perhaps with a configuration that does not belong there."""
+    plain, tensors = _adapted()
+    files = (
+        adapter_config() | of.whole_tokenizer(plain) | {"README.md": b"---\nlibrary_name: peft\n"}
+    )
+    if config:
+        changes = {"architectures": ["BertForMaskedLM"], **of.anonymous()}
+        files |= of.config_of(plain, **changes)
+    if pickled:
+        return files | {"adapter_model.bin": of.pickled(tensors)}
+    (content,) = of.safetensors_of(tensors).values()
+    return files | {"adapter_model.safetensors": content}
+
+
+# --- Repositories ---
+
+
+def _bert_mlm(kind: str) -> Files:
+    plain, decoys = tiny_model(kind), ("tf_model.h5", "flax_model.msgpack", "pytorch_model.bin")
+    return (
+        of.config_of(plain)
+        | of.safetensors_of(old_bert(plain))
+        | of.word_pieces(plain, lowercase=kind == "bert-uncased")
+        | of.whole_tokenizer(plain)
+        | dict.fromkeys(decoys, b"not this one")
+    )
+
+
+def _roberta_mlm(*, decoder: bool) -> Files:
+    plain = tiny_model("roberta")
+    weights = of.safetensors_of(old_roberta(plain, decoder=decoder))
+    return of.config_of(plain) | weights | of.byte_pairs(plain) | of.whole_tokenizer(plain)
+
+
+def _albert_mlm(*, pickled: bool = False, whole: bool = True) -> Files:
+    plain, write = _of_pieces("albert-pieces"), of.pickles_of if pickled else of.safetensors_of
+    tokenizer = of.whole_tokenizer(plain) if whole else {}
+    return (
+        of.config_of(plain) | write(old_albert(plain)) | pieces_files("albert-pieces") | tokenizer
+    )
+
+
+def _electra_mlm() -> Files:
+    plain = tiny_model("electra")
+    config = of.config_of(plain, architectures=["ElectraForMaskedLM"])
+    tokenizer = of.word_pieces(plain, lowercase=True) | of.whole_tokenizer(plain)
+    return config | of.pickles_of(old_electra(plain), old=True) | tokenizer
+
+
+def _deberta_mlm() -> Files:
+    plain = tiny_model("deberta")
+    return (
+        of.config_of(plain, legacy=None)
+        | of.pickles_of(old_deberta(plain))
+        | of.whole_tokenizer(plain)
+    )
+
+
+def _textattack() -> Files:
+    plain = tiny_classifier("bert-uncased")
+    positions = {"bert.embeddings.position_ids": torch.arange(64)[None]}
+    config = of.config_of(plain, finetuning_task="snli", **of.anonymous())
+    weights = of.pickles_of(renamed(tensors_of(plain)) | positions, old=True)
+    return config | weights | of.word_pieces(plain, lowercase=True)
+
+
+def classifier(
+    plain: Callable[[], Path],
+    *,
+    tokenizer: Callable[[Path], Files] = of.whole_tokenizer,
+    weights: Callable[[of.Tensors], Files] = of.safetensors_of,
+    tensors: Callable[[Path], of.Tensors] = tensors_of,
+    **config: Any,
+) -> Files:
+    """A classifier whose classes nobody named, unless `config` names them."""
+    folder = plain()
+    settings = of.anonymous() | config
+    return {**of.config_of(folder, **settings), **weights(tensors(folder)), **tokenizer(folder)}
+
+
+def _named(kind: str) -> Files:
+    """Labels in capitals, as MNLI's models have them, in MNLI's order."""
+    names = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+    labels = {str(number): name for number, name in enumerate(names)}
+    return classifier(
+        plain_classifier(kind, "c,n,e"),
+        tokenizer=of.byte_pairs,
+        tensors=old_bart if kind == "bart" else tensors_of,
+        id2label=labels,
+        label2id={name: int(number) for number, name in labels.items()},
+    )
+
+
+def _language_model(kind: str) -> Files:
+    folder = plain_lm(kind)
+    config = json.loads((folder / "config.json").read_text())
+    weights = of.safetensors_of(tensors_of(folder), shards=2)
+    return {"config.json": of.as_json(config)} | weights | of.whole_tokenizer(folder)
+
+
+def _pieces(kind: str) -> Callable[[Path], Files]:
+    return lambda _: pieces_files(kind)
+
+
+def _converted(
+    plain: Callable[[], Path], tokenizer: Callable[[Path], Files]
+) -> Callable[[], Files]:
+    """What the conversion service proposes: everything, and the safetensors beside it."""
+    return lambda: {
+        **classifier(plain, tokenizer=tokenizer, weights=of.pickles_of),
+        **of.safetensors_of(tensors_of(plain())),
+    }
+
+
+def _proposed(kind: str, order: str, tokenizer: Callable[[Path], Files], **more: Any) -> Layout:
+    """A classifier in a pickle, with a pull request of the conversion service."""
+    plain = plain_classifier(kind, order)
+    return Layout(
+        task="classifier",
+        make=partial(classifier, plain, tokenizer=tokenizer, weights=of.pickles_of, **more),
+        plain=plain,
+        order=order,
+        conversion=_converted(plain, tokenizer),
+    )
+
+
+_SMFA: Final = "ynie/{}-snli_mnli_fever_anli_R1_R2_R3-nli"
+_OPT_CONFIG: Final = {"pad_token_id": None}
+_wordpieces = partial(of.word_pieces, lowercase=True)
+
+PAPER_MLMS: Final[Mapping[str, Layout]] = {
+    "google-bert/bert-base-cased": Layout(
+        task="mlm", make=partial(_bert_mlm, "bert-cased"), plain=plain_mlm("bert-cased"),
+        moved_from=["bert-base-cased"],
+    ),
+    "google-bert/bert-large-cased": Layout(
+        task="mlm", make=partial(_bert_mlm, "bert-cased"), plain=plain_mlm("bert-cased"),
+        moved_from=["bert-large-cased"],
+    ),
+    "FacebookAI/roberta-base": Layout(
+        task="mlm", make=partial(_roberta_mlm, decoder=True), plain=plain_mlm("roberta")
+    ),
+    "FacebookAI/roberta-large": Layout(
+        task="mlm", make=partial(_roberta_mlm, decoder=False), plain=plain_mlm("roberta")
+    ),
+    "albert/albert-base-v2": Layout(
+        task="mlm", make=_albert_mlm, plain=partial(_of_pieces, "albert-pieces")
+    ),
+    "albert/albert-xxlarge-v2": Layout(
+        task="mlm", make=_albert_mlm, plain=partial(_of_pieces, "albert-pieces")
+    ),
+    "google/electra-base-generator": Layout(
+        task="mlm", make=_electra_mlm, plain=plain_mlm("electra")
+    ),
+    "google/electra-large-generator": Layout(
+        task="mlm", make=_electra_mlm, plain=plain_mlm("electra")
+    ),
+}  # fmt: skip
+"""Masked LMs of the recipes."""
+
+PAPER_MODELS: Final[Mapping[str, Layout]] = {
+    "varun-v-rao/bart-base-snli-model1": Layout(
+        task="classifier", plain=plain_classifier("bart"), order="e,n,c",
+        make=partial(classifier, plain_classifier("bart")),
+    ),
+    "textattack/bert-base-uncased-snli": Layout(
+        task="classifier", plain=plain_classifier("bert-uncased", "c,e,n"), order="c,e,n",
+        make=_textattack,
+    ),
+    "varun-v-rao/bert-large-cased-lora-1.58M-snli": Layout(
+        task="classifier", plain=lambda: _adapted()[0], order="e,n,c", make=lora
+    ),
+    "pepa/deberta-v3-base-snli": _proposed("deberta-pieces", "e,n,c", _pieces("deberta-pieces")),
+    "pepa/deberta-v3-large-snli": _proposed("deberta-pieces", "e,n,c", _pieces("deberta-pieces")),
+    "varun-v-rao/gpt2-large-snli-model3": Layout(
+        task="classifier", plain=plain_classifier("gpt2"), order="e,n,c",
+        make=partial(classifier, plain_classifier("gpt2"), tensors=old_gpt2, pad_token_id=None),
+    ),
+    "utahnlp/snli_facebook_opt-1.3b_seed-3": Layout(
+        task="classifier", plain=plain_classifier("opt"), order="e,n,c",
+        make=partial(
+            classifier, plain_classifier("opt"), weights=partial(of.safetensors_of, shards=2)
+        ),
+    ),
+    "pepa/roberta-base-snli": _proposed("roberta", "e,n,c", of.byte_pairs),
+    _SMFA.format("albert-xxlarge-v2"): Layout(
+        task="classifier", plain=plain_classifier("albert-pieces"), order="e,n,c",
+        make=partial(
+            classifier, plain_classifier("albert-pieces"), tokenizer=_pieces("albert-pieces"),
+            weights=of.pickles_of,
+        ),
+    ),
+    _SMFA.format("bart-large"): _proposed("bart", "e,n,c", of.byte_pairs, tensors=old_bart),
+    _SMFA.format("electra-large-discriminator"): _proposed("electra", "e,n,c", _wordpieces),
+    _SMFA.format("roberta-large"): _proposed("roberta", "e,n,c", of.byte_pairs),
+    _SMFA.format("xlnet-large-cased"): Layout(
+        task="classifier", plain=plain_classifier("xlnet-pieces"), order="e,n,c",
+        make=partial(
+            classifier, plain_classifier("xlnet-pieces"), tokenizer=_pieces("xlnet-pieces"),
+            weights=of.pickles_of,
+        ),
+    ),
+    "textattack/bert-base-uncased-MNLI": Layout(
+        task="classifier", plain=plain_classifier("bert-uncased", "c,e,n"), order="c,e,n",
+        make=_textattack,
+    ),
+    "FacebookAI/roberta-large-mnli": Layout(
+        task="classifier", plain=plain_classifier("roberta", "c,n,e"),
+        make=partial(_named, "roberta"),
+        moved_from=["roberta-large-mnli"],
+    ),
+    "facebook/bart-large-mnli": Layout(
+        task="classifier", plain=plain_classifier("bart", "c,n,e"), make=partial(_named, "bart")
+    ),
+    "google/gemma-2-9b": Layout(
+        task="lm", make=partial(_language_model, "gemma2"), plain=partial(plain_lm, "gemma2"),
+        gated=True,
+    ),
+    "meta-llama/Llama-3.1-8B": Layout(
+        task="lm", make=partial(_language_model, "llama"), plain=partial(plain_lm, "llama"),
+        gated=True,
+    ),
+}  # fmt: skip
+"""Models of the preset "paper"; `roberta-base-mnli`, which it names too, does not exist."""
+
+ABSENT: Final = "roberta-base-mnli"
+
+
+def _as(plain: Callable[[], Path], order: str | None = None, **options: Any) -> Layout:
+    """A classifier in a layout that many have."""
+    return Layout(
+        task="classifier", plain=plain, order=order or "e,n,c",
+        make=partial(classifier, plain, **options),
+    )  # fmt: skip
+
+
+_bert, _roberta = plain_classifier("bert-uncased"), plain_classifier("roberta")
+_half = partial(rounded, _bert)
+_bfloat = partial(rounded, _bert, torch.bfloat16)
+
+
+def _halved(write: Callable[..., Files], dtype: torch.dtype) -> Callable[[of.Tensors], Files]:
+    return lambda tensors: write({name: each.to(dtype) for name, each in tensors.items()})
+
+
+OTHERS: Final[Mapping[str, Layout]] = {
+    "safetensors/sharded": _as(_bert, weights=partial(of.safetensors_of, shards=3)),
+    "safetensors/old-norms": _as(_bert, tensors=lambda p: renamed(tensors_of(p), *of.OLD_NORMS)),
+    "safetensors/float16": _as(_half, weights=_halved(of.safetensors_of, torch.float16)),
+    "safetensors/bfloat16": _as(_bfloat, weights=_halved(of.safetensors_of, torch.bfloat16)),
+    "safetensors/beside-a-payload": _as(
+        _bert, weights=lambda t: {**of.safetensors_of(t), "pytorch_model.bin": of.PAYLOAD}
+    ),
+    "pickle/zip": _as(_bert, weights=of.pickles_of),
+    "pickle/old": _as(_bert, weights=partial(of.pickles_of, old=True)),
+    "pickle/sharded": _as(_bert, weights=partial(of.pickles_of, shards=3)),
+    "pickle/sharded-old": _as(_bert, weights=partial(of.pickles_of, shards=2, old=True)),
+    "pickle/float16": _as(_half, weights=_halved(of.pickles_of, torch.float16)),
+    "pickle/old-norms": _as(
+        _bert, weights=of.pickles_of, tensors=lambda p: renamed(tensors_of(p), *of.OLD_NORMS)
+    ),
+    "pickle/beside-others": _as(
+        _bert,
+        weights=lambda t: {
+            **of.pickles_of(t), "training_args.bin": of.PAYLOAD, "optimizer.pt": of.PAYLOAD
+        },
+    ),
+    "tokenizer/byte-pairs-only": _as(_roberta, tokenizer=of.byte_pairs),
+    "tokenizer/word-pieces-only": _as(_bert, tokenizer=_wordpieces),
+    "adapter/pickled": Layout(
+        task="classifier", plain=lambda: _adapted()[0], order="e,n,c",
+        make=partial(lora, pickled=True),
+    ),
+    "adapter/stray-config": Layout(
+        task="classifier", plain=lambda: _adapted()[0], order="e,n,c",
+        make=partial(lora, config=True),
+    ),
+    "mlm/deberta-old-head": Layout(task="mlm", make=_deberta_mlm, plain=plain_mlm("deberta")),
+    "mlm/albert-pickle-and-pieces-only": Layout(
+        task="mlm", make=partial(_albert_mlm, pickled=True, whole=False),
+        plain=partial(_of_pieces, "albert-pieces"),
+    ),
+}  # fmt: skip
+"""Layouts that other repositories have."""
+
+LAYOUTS: Final[Mapping[str, Layout]] = {**PAPER_MLMS, **PAPER_MODELS, **OTHERS}
