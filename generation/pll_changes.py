@@ -202,7 +202,13 @@ def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:
     first, last = (problems.seeds[n].seed_id for n in (0, -1))
     span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
     # Without partitioning: it would take a parent folder called a=b for a column.
-    return pq.read_table(path, columns=list(REPLACEMENT_KEY), filters=span, partitioning=None)
+    return pq.read_table(
+        path,
+        columns=list(REPLACEMENT_KEY),
+        filters=span,
+        partitioning=None,
+        page_checksum_verification=True,
+    )
 
 
 def _texts(

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from generation.reasons import KEPT
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, SIGNAL_REASONS, SUGGESTION_REASONS
-from merge_dataset.files import distinct_rows, draw_rank, read_json, read_row_groups
+from merge_dataset.files import distinct_rows, draw_rank, read_json, read_row_groups, read_table
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 
 _SEED: Final = ("seed_id", "word_class")
@@ -224,7 +223,7 @@ def difference(
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:
         run.require_build()
-    replacements = [pq.ParquetFile(run.replacements).read(_KEY) for run in runs]
+    replacements = [read_table(run.replacements, _KEY) for run in runs]
     eligible = [distinct_rows(run.variants, _SEED) for run in runs]
     everywhere = [table.group_by("seed_id").aggregate([]) for table in eligible]
     return Difference(
@@ -256,7 +255,7 @@ def _counts(first: pa.Table, second: pa.Table, *, keys: list[str]) -> Counts:
 def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> list[dict[str, Any]]:
     """Return variants with replacements that are not among `others`."""
     columns = ["variant_id", *_SEED, "original", "replacement"]
-    keys = pq.ParquetFile(run.variants).read(columns).rename_columns(["variant_id", *_KEY])
+    keys = read_table(run.variants, columns).rename_columns(["variant_id", *_KEY])
     alone = keys.join(others, _KEY, join_type="left anti")["variant_id"].to_pylist()
     ranked = sorted(alone, key=lambda variant_id: draw_rank(rng_seed, variant_id))
     chosen = pa.array(ranked[:count], pa.string())

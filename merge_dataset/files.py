@@ -22,6 +22,7 @@ from merge_dataset.schema import only_ours
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ROWS: Final = 100_000
 """Rows of a row group."""
@@ -64,6 +65,23 @@ def write_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text file in UTF-8, line ends as they are; `shared` as in `atomic`."""
     with atomic(path, shared=shared) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def read_text(path: Path) -> str:
+    """Read a text file in UTF-8, line ends as they are.
+
+    Raises:
+        ValueError: it is in another encoding, or damaged; the message names the line.
+    """
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
+        raise ValueError(
+            f"{path}: line {line}: expected text in UTF-8, got the byte 0x{byte:02X}; save the file "
+            f"as UTF-8"
+        ) from error
 
 
 def replace_folder(made: Path, target: Path) -> None:
@@ -110,9 +128,23 @@ def read_json(path: Path) -> Any:
         ValueError: the file is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+        return json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: expected JSON, {describe_json_error(error)}") from error
+
+
+def describe_json_error(error: json.JSONDecodeError | RecursionError) -> str:
+    """Say in plain words where a text stops being JSON, for the end of a message.
+
+    >>> try:
+    ...     json.loads('{"a": 1,}')
+    ... except json.JSONDecodeError as error:
+    ...     print(describe_json_error(error))
+    got something else at line 1, column 9
+    """
+    if isinstance(error, RecursionError):
+        return "got lists or objects nested too deep"
+    return f"got something else at line {error.lineno}, column {error.colno}"
 
 
 # --- Digests ---
@@ -192,13 +224,60 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 # --- Parquet ---
 
+PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
+"""How every Parquet file is written. The checksums show damage; see `open_parquet`."""
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file such that reading a damaged page is an error.
+
+    Files of other programs may have no checksums; their pages are read as they are.
+    """
+    import pyarrow.parquet as pq
+
+    # Not pq.read_table: it would take a parent folder called a=b for a partition column.
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file, all columns or those named, in the order of the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no Parquet file, or damaged.
+    """
+    with naming_damage(path), open_parquet(path) as file:
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """Read the columns of a Parquet file and what its metadata say; see `read_table`."""
+    import pyarrow.parquet as pq
+
+    with naming_damage(path):
+        return pq.read_schema(path)
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Turn what pyarrow says of a file that it cannot read into a message that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:  # pyarrow's own errors derive from these
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: expected a whole Parquet file, got a damaged one or another format: {reason}"
+        ) from error
+
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a table as Parquet, the same bytes for the same table."""
     import pyarrow.parquet as pq
 
     with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, **PARQUET_OPTIONS)
 
 
 class RowGroupWriter:
@@ -213,7 +292,7 @@ class RowGroupWriter:
         import pyarrow.parquet as pq
 
         self._schema = only_ours(schema)
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._writer = pq.ParquetWriter(path, self._schema, **PARQUET_OPTIONS)
         self._held = self._schema.empty_table()
         self.rows = 0
         """How many were given."""
@@ -252,12 +331,13 @@ def write_row_groups(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Read a Parquet file some rows at a time, all columns or those named."""
-    import pyarrow.parquet as pq
-
-    # Not pq.read_table: it would take a parent folder called a=b for a partition column.
-    with pq.ParquetFile(path) as file:
+    with naming_damage(path):
+        file = open_parquet(path)
+    with file:
         for number in range(file.metadata.num_row_groups):
-            yield file.read_row_group(number, columns=columns)
+            with naming_damage(path):
+                table = file.read_row_group(number, columns=columns)
+            yield table
 
 
 def distinct_rows(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -141,5 +141,6 @@ class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is
         for file_number, file in enumerate(files):
             # For streaming, datasets replaces `open` in this module by one that reads URLs.
             with open(file, "rb") as stream:  # noqa: PTH123
-                for number, batch in enumerate(pq.ParquetFile(stream).iter_batches()):
+                file = pq.ParquetFile(stream, page_checksum_verification=True)
+                for number, batch in enumerate(file.iter_batches()):
                     yield (file_number, number), pa.Table.from_batches([batch])

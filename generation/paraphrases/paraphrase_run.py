@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from generation.paraphrases.answer_store import (
@@ -59,6 +58,7 @@ from merge_dataset.files import (
     digests,
     draw_rank,
     read_row_groups,
+    read_table,
     write_json,
     write_table,
     write_text,
@@ -206,7 +206,7 @@ class _Work:
     def _answer_problems(self) -> _Answers:
         """Ask the NLI model about each distinct problem, and write its answers down."""
         names = ("seed_id", "premise", "hypothesis", "label")
-        table = pq.ParquetFile(self.run.problems).read(columns=list(names))
+        table = read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
         places: dict[Pair, int] = {}
         pair_of_problem = [
@@ -350,7 +350,7 @@ def sample_of_problems(problems: Path) -> tuple[list[Pair], NDArray[np.int64]]:
     Returns:
         Premises and hypotheses, and positions of the gold labels in `LABELS`.
     """
-    table = pq.ParquetFile(problems).read(columns=["seed_id", "premise", "hypothesis", "label"])
+    table = read_table(problems, ["seed_id", "premise", "hypothesis", "label"])
     drawn = sorted(table["seed_id"].to_pylist(), key=partial(draw_rank, 0))[:ASKED_SEEDS]
     table = table.filter(pc.is_in(table["seed_id"], value_set=pa.array(drawn, pa.string())))
     gold = pc.index_in(table["label"], value_set=pa.array(LABELS)).to_numpy()

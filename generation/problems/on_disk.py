@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from generation.records import Seed, problem_schema, problem_table, seeds_in
-from merge_dataset.files import atomic
+from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
@@ -57,13 +57,13 @@ def sorted_problems(
 
 def block_sizes(path: Path) -> list[int]:
     """List the number of problems in each block."""
-    metadata = pq.ParquetFile(path).metadata
+    metadata = open_parquet(path).metadata
     return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_block(path: Path, number: int) -> list[Seed]:
     """Read the problems of a block."""
-    return seeds_in(pq.ParquetFile(path).read_row_group(number))
+    return seeds_in(open_parquet(path).read_row_group(number))
 
 
 _BY_ID = attrgetter("seed_id")
@@ -71,7 +71,7 @@ _BY_ID = attrgetter("seed_id")
 
 def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
     schema = problem_schema(problem_format)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, schema, **PARQUET_OPTIONS) as writer:
         seeds = iter(seeds)
         while block := list(islice(seeds, BLOCK)):
             writer.write_table(problem_table(block, problem_format))

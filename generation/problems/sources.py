@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from generation.config import ProblemSettings, bundled_path
 from generation.records import Seed
+from merge_dataset.files import open_parquet
 from merge_dataset.known_sources import COLUMN_NAMES, SOURCES, HubSplit, source_of
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
@@ -199,10 +200,8 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    import pyarrow.parquet as pq
-
     number = 0
-    for batch in pq.ParquetFile(path).iter_batches():
+    for batch in open_parquet(path).iter_batches():
         for row in batch.to_pylist():
             number += 1
             yield f"{path.name}: row {number}", row

@@ -257,7 +257,9 @@ class PllChanges:
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
         # Without partitioning: it would take a parent folder called a=b for a column.
-        there = pq.read_table(self.path, filters=span, partitioning=None)
+        there = pq.read_table(
+            self.path, filters=span, partitioning=None, page_checksum_verification=True
+        )
         rows = pc.index_in(_keys(replacements), value_set=_keys(there).combine_chunks())
         if required and rows.null_count:
             raise ValueError(

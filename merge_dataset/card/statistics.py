@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from merge_dataset.files import read_row_groups
+from merge_dataset.files import open_parquet, read_row_groups
 from merge_dataset.layout import format_in, split_files
 
 
@@ -98,7 +97,7 @@ def split_size(folder: Path, files: list[str]) -> SplitSize:
     """Rows and bytes of a split that consists of these files."""
     num_examples = num_bytes = 0
     for file in files:
-        with pq.ParquetFile(folder / file) as parquet:
+        with open_parquet(folder / file) as parquet:
             num_examples += parquet.metadata.num_rows
             num_bytes += sum(batch.nbytes for batch in parquet.iter_batches())
     file_bytes = sum((folder / file).stat().st_size for file in files)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
@@ -17,6 +16,7 @@ from merge_dataset.checks.splits import (
     unused_findings,
     variants_findings,
 )
+from merge_dataset.files import open_parquet
 from merge_dataset.layout import collections, split_files
 from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.schema import PARAPHRASE, SIGNALS, parse_config_name, variant_id
@@ -42,8 +42,8 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     source, _ = parse_config_name(collection)
     files = split_files(folder, collection)
     (seeds_file,), (variants_file,) = files["seeds"], files["variants"]
-    seeds = pq.ParquetFile(folder / seeds_file).read()
-    variants = pq.ParquetFile(folder / variants_file).read()
+    seeds = open_parquet(folder / seeds_file).read()
+    variants = open_parquet(folder / variants_file).read()
     yield from seeds_findings(seeds_file, seeds, source)
     yield from unused_findings(seeds_file, seeds, variants["seed_id"])
     yield from variants_findings(variants_file, variants, seeds, collection)
@@ -115,7 +115,7 @@ def _repetitions(where: str, variants: pa.Table) -> Iterator[Finding]:
 def _differences(folder: Path, where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
     """Find seeds that are another problem in the replacements of the same source."""
     for file in split_files(folder, source)["seeds"]:
-        others = pq.ParquetFile(folder / file).read(["seed_id", *_SHARED]).to_pylist()
+        others = open_parquet(folder / file).read(["seed_id", *_SHARED]).to_pylist()
         of_id = {other["seed_id"]: other for other in others}
         for seed in seeds.select(["seed_id", *_SHARED]).to_pylist():
             other = of_id.get(seed["seed_id"], seed)

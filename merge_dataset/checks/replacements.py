@@ -21,6 +21,7 @@ from merge_dataset.checks.splits import (
     unused_findings,
     variants_findings,
 )
+from merge_dataset.files import open_parquet
 from merge_dataset.layout import PROVENANCE, configurations, split_files
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
@@ -51,23 +52,23 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
     name_of_all, *names = configurations(folder, source)
     everywhere = split_files(folder, name_of_all)
     (seeds_file,) = everywhere["seeds"]
-    seeds = pq.ParquetFile(folder / seeds_file).read()
+    seeds = open_parquet(folder / seeds_file).read()
     yield from seeds_findings(seeds_file, seeds, source)
     used = []
     for name in names:
         files = split_files(folder, name)
         (class_seeds_file,), (variants_file,) = files["seeds"], files["variants"]
-        class_seeds = pq.ParquetFile(folder / class_seeds_file).read()
+        class_seeds = open_parquet(folder / class_seeds_file).read()
         used.append(class_seeds["seed_id"])
         yield from seeds_findings(class_seeds_file, class_seeds, source)
         yield from _subset_findings(class_seeds_file, class_seeds, seeds)
-        variants = pq.ParquetFile(folder / variants_file)
+        variants = open_parquet(folder / variants_file)
         yield from _class_findings(variants_file, variants, class_seeds, name)
         yield from _substitution_findings(variants_file, variants, class_seeds, subsamples, sharing)
     yield from unused_findings(
         seeds_file, seeds, pa.chunked_array(c for u in used for c in u.chunks)
     )
-    ids = [pq.ParquetFile(folder / f).read(["variant_id"]) for f in everywhere["variants"]]
+    ids = [open_parquet(folder / f).read(["variant_id"]) for f in everywhere["variants"]]
     yield from duplicates(f"{source}/*/variants.parquet", pa.concat_tables(ids)["variant_id"])
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
+from merge_dataset.files import write_table
 from merge_dataset.schema import SPLITS
 from merge_metric.exports.folders import read_split
 from merge_metric.exports.harness import (
@@ -156,13 +157,11 @@ def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
 
 def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
     """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
-    import pyarrow.parquet as pq
-
     folder.mkdir(parents=True)
     configs = []
     for config, rows in problems.items():
         name = f"{config}.parquet"
-        pq.write_table(rows.replace_schema_metadata(None), folder / name)
+        write_table(folder / name, rows.replace_schema_metadata(None))
         files = [{"split": "problems", "path": name}]
         configs.append({"config_name": config, "data_files": files})
     header = yaml.safe_dump({"configs": configs}, sort_keys=False)

@@ -18,8 +18,12 @@ from merge_dataset.files import (
     exclusive,
     partial_path,
     read_json,
+    read_row_groups,
+    read_table,
+    read_text,
     replace_folder,
     write_json,
+    write_row_groups,
     write_table,
     write_text,
 )
@@ -158,7 +162,9 @@ def test_broken_json_names_the_file(tmp_path: Path) -> None:
     """The message has the path and the parser's place."""
     path = tmp_path / "broken.json"
     path.write_text('{"a": 1,\n "b" 2}')
-    with pytest.raises(ValueError, match=r"broken\.json: expected JSON, got .*line 2"):
+    with pytest.raises(
+        ValueError, match=r"broken\.json: expected JSON, got something else at line 2"
+    ):
         read_json(path)
 
 
@@ -200,3 +206,41 @@ def test_digest_of_a_file(tmp_path: Path) -> None:
         "one": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
         "two": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     }
+
+
+def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
+    """Pages have checksums, in whole tables and row groups; datasets and pandas read them too."""
+    import pandas as pd
+
+    table = pa.table({"a": [0.1 * n for n in range(5000)], "b": [str(n) for n in range(5000)]})
+    path, damaged = tmp_path / "f.parquet", tmp_path / "d.parquet"
+    for write in (write_table, lambda path, table: write_row_groups(path, [table], table.schema)):
+        write(path, table)
+        assert read_table(path).equals(table)
+        assert pd.read_parquet(path)["a"].tolist() == table["a"].to_pylist()
+        content = bytearray(path.read_bytes())
+        content[2000] ^= 1  # in the numbers, where decompression alone notices little
+        damaged.write_bytes(content)
+        for read in (read_table, lambda path: list(read_row_groups(path))):
+            with pytest.raises(ValueError, match=r"d\.parquet: expected a whole Parquet file, got"):
+                read(damaged)
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "none.parquet")
+
+
+def test_texts_in_another_encoding_are_named(tmp_path: Path) -> None:
+    """File, line, byte and what to do, instead of what Python says."""
+    (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
+    with pytest.raises(
+        ValueError, match=r"f\.txt: line 2: expected text in UTF-8, got the byte 0xE9"
+    ):
+        read_text(tmp_path / "f.txt")
+
+
+def test_json_nested_too_deep(tmp_path: Path) -> None:
+    """An error with the file's name, not a traceback."""
+    (tmp_path / "f.json").write_text("[" * 100_000)
+    with pytest.raises(
+        ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
+    ):
+        read_json(tmp_path / "f.json")
