@@ -79,8 +79,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
         raise ValueError(
-            f"{path}: line {line}: expected text in UTF-8, got the byte 0x{byte:02X}; save the file "
-            f"as UTF-8"
+            f"{path}: line {line}: expected text in UTF-8, got the byte 0x{byte:02X}; save the "
+            f"file as UTF-8"
         ) from error
 
 

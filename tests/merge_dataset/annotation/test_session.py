@@ -139,7 +139,7 @@ def test_an_interrupted_drawing_begins_anew(dataset: Path, session: Session) -> 
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("session.json", "{", r"session\.json: expected JSON, got an error"),
+        ("session.json", "{", r"session\.json: expected JSON, got something else at line 1"),
         ("sample.jsonl", "{}\n", r"sample\.jsonl: line 1: expected an item, got an error: .*miss"),
         ("sample.jsonl", "oops\n", r"sample\.jsonl: line 1: expected an item, got an error: Exp"),
     ],
