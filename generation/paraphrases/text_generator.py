@@ -27,7 +27,9 @@ from generation.paraphrases.rewriting import (
     check_prompt,
     fill_prompt,
 )
-from merge_metric.models.checkpoints import TEXT_GENERATOR, find_checkpoint, load
+from merge_metric.models.checkpoints import load
+from merge_metric.models.heads import TEXT_GENERATOR
+from merge_metric.models.inspection import inspect as inspect_model
 
 _ROWS: Final = {"cpu": 160}
 _ROWS_ACCELERATOR: Final = 640
@@ -124,8 +126,8 @@ class Generator:
         Raises:
             ValueError: no such model, no weights in these formats, or not a trained generator.
         """
-        checkpoint = find_checkpoint(model, gguf_file)
-        loaded = load(checkpoint, TEXT_GENERATOR, device=device, dtype=dtype)
+        found = inspect_model(model, TEXT_GENERATOR, gguf_file=gguf_file)
+        loaded = load(found, device=device, dtype=dtype)
         return cls(
             loaded.model,
             loaded.tokenizer,

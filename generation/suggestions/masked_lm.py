@@ -19,7 +19,9 @@ import numpy as np
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
-from merge_metric.models.checkpoints import MASKED_LM, find_checkpoint, load, max_tokens
+from merge_metric.models.checkpoints import load, max_tokens
+from merge_metric.models.heads import MASKED_LM
+from merge_metric.models.inspection import inspect
 
 if TYPE_CHECKING:
     import torch
@@ -158,7 +160,7 @@ class MaskedLM:
         Raises:
             ValueError: no such model, no safetensors, or no trained masked-LM head.
         """
-        loaded = load(find_checkpoint(model), MASKED_LM, device=device, dtype=dtype)
+        loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
         given = Path(model).name if Path(model).is_dir() else loaded.name
         return cls(loaded.model, loaded.tokenizer, name=name or given, revision=loaded.revision)

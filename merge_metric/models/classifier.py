@@ -13,13 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import (
-    CLASSIFIER,
-    find_checkpoint,
-    load,
-    max_tokens,
-    read_config,
-)
+from merge_metric.models.checkpoints import load, max_tokens
+from merge_metric.models.heads import CLASSIFIER
+from merge_metric.models.inspection import inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.pair_model import Pair
 
@@ -99,11 +95,12 @@ class Classifier:
             ValueError: no such model, no safetensors, no trained head, not as many classes as
                 labels, or nothing says what they mean.
         """
-        checkpoint = find_checkpoint(model)
-        config = read_config(checkpoint, CLASSIFIER)
-        check_classes(config.id2label, checkpoint.name, labels)
-        order = label_order or read_order(config.id2label, checkpoint.name, otherwise, labels)
-        loaded = load(checkpoint, CLASSIFIER, config=config, device=device, dtype=dtype)
+        found = inspect(model, CLASSIFIER, dtype=dtype)
+        found.require()
+        classes = dict(enumerate(found.class_names))
+        check_classes(classes, found.name, labels)
+        order = label_order or read_order(classes, found.name, otherwise, labels)
+        loaded = load(found, device=device, dtype=dtype)
         return cls(
             loaded.model,
             loaded.tokenizer,

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import CAUSAL_LM, find_checkpoint, load
+from merge_metric.models.checkpoints import load
+from merge_metric.models.heads import CAUSAL_LM
+from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
 
 if TYPE_CHECKING:
@@ -112,7 +114,9 @@ class LanguageModel:
             ValueError: no such model, no weights in these formats, or a tokenizer that
                 does not fit; the message says what to do.
         """
-        loaded = load(find_checkpoint(model, gguf_file), CAUSAL_LM, device=device, dtype=dtype)
+        loaded = load(
+            inspect_model(model, CAUSAL_LM, gguf_file=gguf_file), device=device, dtype=dtype
+        )
         return cls(
             loaded.model,
             loaded.tokenizer,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
+from merge_metric.models.inspection import read_config
 from merge_metric.models.label_order import SEEDS, order_from_seeds, parse_order, unknown_order
+from merge_metric.models.model_files import find_checkpoint, list_files
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def find_kind(request: ModelRequest) -> Kind:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
         return "lm"
-    config = _read_config(request.model, request.revision)
+    config = read_config(list_files(find_checkpoint(request.model, revision=request.revision)))
     architectures = config.get("architectures") or []
     for name in architectures:
         if name.endswith("ForSequenceClassification"):
@@ -94,25 +94,6 @@ def require_nli(problem_format: ProblemFormat, what: str) -> None:
         raise ValueError(
             f"{what}: expected problems of NLI, got some with the {problem_format.described}"
         )
-
-
-def _read_config(model: str, revision: str | None) -> dict[str, Any]:
-    """Read a configuration as it lies there; transformers, which takes seconds, is not needed."""
-    path = Path(model)
-    if not path.is_dir():
-        from huggingface_hub import hf_hub_download
-
-        try:
-            path = Path(hf_hub_download(model, "config.json", revision=revision)).parent
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"expected a model in a folder or on the Hub, found none at {model!r}: {error}"
-            ) from error
-    file = path / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{model}: expected a folder with a model, found no config.json in it")
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return config
 
 
 def _source(request: ModelRequest) -> str:

@@ -379,7 +379,10 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         (["--of", "nothing"], "nothing: expected a run folder with a finished build, found none"),
         (["--of", "../x"], "expected a name for the build"),
-        (["--mlm", "no/such-model"], "expected a masked LM with safetensors weights"),
+        (
+            ["--mlm", "no/such-model"],
+            "no/such-model: HF_HUB_OFFLINE is set",
+        ),
     ],
 )
 def test_errors_are_one_line(

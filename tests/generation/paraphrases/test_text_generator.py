@@ -546,12 +546,12 @@ def test_files_that_cannot_be_loaded(folders: Path, tmp_path: Path) -> None:
     shutil.copytree(folders / "t5", tmp_path / "pickled")
     (tmp_path / "pickled" / "model.safetensors").unlink()
     torch.save(tiny_generator("t5").state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"text generator .* could not load .*pickled'.*safetens"):
+    with pytest.raises(ValueError, match=r"pickled: expected a text generator .* could not load"):
         load(tmp_path / "pickled")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"text generator .* could not load .*empty'"):
+    with pytest.raises(ValueError, match=r"empty: expected a model, found no config\.json"):
         load(tmp_path / "empty")
-    with pytest.raises(ValueError, match=r"could not load 'nobody/no-such-model'"):
+    with pytest.raises(ValueError, match=r"nobody/no-such-model: HF_HUB_OFFLINE is set"):
         load("nobody/no-such-model@main")
     with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
         load(folders / "t5", device="tpu9")

@@ -6,24 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import tiny_model
-from safetensors.torch import load_file
 
-from merge_metric.models.checkpoints import (
-    CAUSAL_LM,
-    CLASSIFIER,
-    MASKED_LM,
-    TEXT_GENERATOR,
-    Checkpoint,
-    Head,
-    find_checkpoint,
-    load,
-    read_config,
-)
-
-HEADS = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
+from merge_metric.models.checkpoints import load
+from merge_metric.models.heads import HEADS, MASKED_LM, Head
+from merge_metric.models.inspection import inspect
+from merge_metric.models.model_files import Checkpoint, find_checkpoint
 
 
 def test_ids_folders_and_files_are_told_apart(
@@ -49,9 +37,9 @@ def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None
     folder = shutil.copytree(tiny_model("bert-cased"), tmp_path / "copy")
 
     def revision() -> str:
-        return load(find_checkpoint(folder), MASKED_LM, device="cpu").revision
+        return load(inspect(folder, MASKED_LM), device="cpu").revision
 
-    first = load(find_checkpoint(tiny_model("bert-cased")), MASKED_LM, device="cpu").revision
+    first = load(inspect(tiny_model("bert-cased"), MASKED_LM), device="cpu").revision
     assert revision() == first
     (folder / "README.md").write_text("Notes.")
     assert revision() == first
@@ -66,18 +54,20 @@ def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.auto_class)
 def test_every_head_refuses_alike(head: Head, tmp_path: Path) -> None:
-    """Nothing there, pickled weights, a device or a dtype that is none."""
+    """Nothing there, no model in a folder, another task, a device or a dtype that is none."""
     (empty := tmp_path / "empty").mkdir()
-    pickled = shutil.copytree(tiny_classifier("gpt2"), tmp_path / "pickled")
-    torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
-    (pickled / "model.safetensors").unlink()
-    for source in ("nobody/nothing", empty):
-        with pytest.raises(ValueError, match=f"expected {head.described[:12]}.* could not load"):
-            read_config(find_checkpoint(source), head)
-    # GPT-2 is no masked LM, and its classifier no generator: that is said first.
-    with pytest.raises(ValueError, match=r"safetensors|Unrecognized configuration|generates text"):
-        load(find_checkpoint(pickled), head, device="cpu")
+    for source, reason in (
+        ("nobody/nothing", "nobody/nothing: HF_HUB_OFFLINE is set, and it is not in the cache"),
+        ("./nothing", r"\./nothing: expected a folder with a model, a \.gguf file, or an id on"),
+        ("no thing", "no thing: expected a folder with a model, or an id on the Hub such as"),
+        (empty, "empty: expected a model, found no config.json"),
+    ):
+        found = inspect(source, head)
+        assert found.problems
+        with pytest.raises(ValueError, match=reason):
+            load(found, device="cpu")
+    found = inspect("nobody/nothing", head)
     with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or a device torch can"):
-        load(find_checkpoint("nobody/nothing"), head, device="abacus")
+        load(found, device="abacus")
     with pytest.raises(ValueError, match=r"dtype: expected one of auto, float32.* got 'int4'"):
-        load(find_checkpoint("nobody/nothing"), head, device="cpu", dtype="int4")
+        load(found, device="cpu", dtype="int4")

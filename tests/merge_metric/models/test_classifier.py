@@ -251,7 +251,7 @@ def test_half_precision_weights_are_computed_in_float32(kind: str, tmp_path: Pat
 def test_no_model(tmp_path: Path) -> None:
     """A folder without one; a name that is not there."""
     for name in (tmp_path, "nobody/nothing"):
-        with pytest.raises(ValueError, match="expected a sequence classifier in a folder or on"):
+        with pytest.raises(ValueError, match=r"expected a model, found no|is not in the cache"):
             Classifier.load(name)
 
 
@@ -261,7 +261,7 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     weights = folder / "model.safetensors"
     torch.save(load_file(weights), folder / "pytorch_model.bin")
     weights.unlink()
-    with pytest.raises(ValueError, match=r"pickled weights only .* --revision refs/pr/1"):
+    with pytest.raises(ValueError, match="expected a sequence classifier, could not load it"):
         Classifier.load(folder)
 
 

@@ -416,8 +416,8 @@ def test_loading_a_folder(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("empty", "expected a causal language model with safetensors or GGUF weights"),
-        ("pickled", "expected a causal language model with safetensors or GGUF weights"),
+        ("empty", "expected a model, found no config.json"),
+        ("pickled", "expected a causal language model, could not load it"),
         ("headless", r"expected a trained causal language model, but the checkpoint lacks \['lm_h"),
     ],
 )

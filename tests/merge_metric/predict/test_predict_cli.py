@@ -184,7 +184,7 @@ def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
         ([], "expected either --model or --preset"),
         (["--model", "x", "--preset", "paper"], "expected either --model or --preset"),
         (["--model", "x", "--only", "SMFA"], "--only: expected together with --preset"),
-        (["--model", "x/y"], "expected a model in a folder or on the Hub, found none at 'x/y'"),
+        (["--model", "x/y"], "x/y: HF_HUB_OFFLINE is set, and it is not in the cache"),
         (["--model", "merge-nli"], "found no config.json in it"),
         (["--model", tiny_model("roberta")], "that says RobertaForMaskedLM; --kind classifier"),
         (["--model", MODEL, "--config", "anli"], "expected configurations out of demo"),

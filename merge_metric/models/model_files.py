@@ -1,0 +1,368 @@
+"""Files of a model at one commit: in a folder, on the Hub, or in the Hub's cache without a network.
+
+What a name stands for is found out once, and everything that is read afterwards is of that
+commit. Nothing here knows what the files mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from merge_dataset.files import digest_of_file, write_text
+
+log = logging.getLogger(__name__)
+
+_LARGEST_TEXT: Final = 64 * 2**20
+"""Most bytes of a file that is read as a whole: JSON of a model is far smaller."""
+_HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
+"""Suffixes of the files hashed into a folder's revision: configuration, tokenizer, chat
+template, weights."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a model's files lie; nothing of them is read yet."""
+
+    source: str
+    """Folder, or id on the Hub."""
+    name: str
+    """The id, or the name of the folder or GGUF file."""
+    revision: str | None = None
+    """Asked for on the Hub; None for the newest."""
+    gguf_file: str | None = None
+    """Name of the GGUF file in the folder or repository that everything is read from."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder."""
+        return Path(self.source).is_dir()
+
+
+def find_checkpoint(
+    model: str | Path, gguf_file: str | None = None, revision: str | None = None
+) -> Checkpoint:
+    """Tell folders, files and ids on the Hub apart.
+
+    Args:
+        model: Directory, Hub id with an optional `@revision`, or a .gguf file.
+        gguf_file: Name of a GGUF file in the directory or repository.
+        revision: On the Hub, where the id does not have it.
+    """
+    path = Path(model)
+    if path.suffix == ".gguf" and path.is_file():
+        path, gguf_file = path.parent, path.name
+    if path.is_dir():
+        name = Path(gguf_file).stem if gguf_file else path.resolve().name
+        return Checkpoint(str(path), name, gguf_file=gguf_file)
+    source, _, asked = str(model).partition("@")
+    return Checkpoint(source, source, asked or revision or None, gguf_file)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a model, as a listing tells."""
+
+    size: int
+    """Bytes."""
+    sha256: str | None = None
+    """Of its content, where the listing says it: of large files on the Hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of a folder, or of a repository at a commit."""
+
+    source: str
+    """Folder, or id on the Hub."""
+    files: Mapping[str, StoredFile]
+    """Name → file; those in folders below are left out."""
+    commit: str | None = None
+    """Of a repository on the Hub."""
+    revision: str = "main"
+    """What the commit was found by."""
+    folder: Path | None = None
+    """Where all files are; None where they still lie on the Hub."""
+    from_cache: bool = False
+    """Whether they are those of the Hub's cache, as the Hub cannot be asked."""
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether there is such a file."""
+        return name in self.files
+
+    def where(self, name: str) -> str:
+        """Say where a file is, for messages."""
+        return f"{self.source}: {name}"
+
+    def local(self, name: str) -> Path | None:
+        """Find a file on this machine; None where it has not been downloaded."""
+        if self.folder is not None:
+            return self.folder / name
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(self.source, name, revision=self.commit)
+        return Path(cached) if isinstance(cached, str) else None
+
+    def bytes_to_download(self, names: Iterable[str]) -> int:
+        """Sum up the sizes of the files that are not on this machine."""
+        return sum(self.files[name].size for name in names if self.local(name) is None)
+
+    def download(self, names: Iterable[str]) -> Path:
+        """Bring files to this machine, and return the folder that has them.
+
+        Raises:
+            ValueError: the Hub refuses, or cannot be reached.
+        """
+        if self.folder is not None:
+            return self.folder
+        from huggingface_hub import hf_hub_download
+
+        folder = None
+        for name in names:
+            try:
+                path = hf_hub_download(self.source, name, revision=self.commit)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{self.where(name)}: {in_words(self.source, error)}") from error
+            folder = Path(path).parent
+        if folder is None:
+            raise AssertionError("expected at least one file to download")
+        return folder
+
+    def remember(self) -> None:
+        """Note in the Hub's cache which commit the revision is, so that it is found offline.
+
+        Called once all files are there: before, an older commit may be whole, and this not.
+        """
+        if self.commit in (None, self.revision) or self.folder is not None:
+            return
+        reference = _cache_of(self.source) / "refs" / self.revision
+        if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
+            write_text(reference, str(self.commit), shared=True)
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Read some bytes of a file; of a file on the Hub, no others are sent.
+
+        Raises:
+            ValueError: the Hub refuses, or cannot be reached.
+        """
+        if (path := self.local(name)) is not None:
+            with path.open("rb") as file:
+                file.seek(start)
+                return file.read(length)
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.utils._headers import build_hf_headers
+        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+        url = hf_hub_url(self.source, name, revision=self.commit)
+        headers = {**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"}
+        found = bytearray()
+        http_error: type[Exception] = HfHubHTTPError.__bases__[0]
+        try:
+            with get_session().stream("GET", url, headers=headers, timeout=60) as response:
+                hf_raise_for_status(response)
+                for piece in response.iter_bytes():
+                    found += piece
+                    if len(found) >= length:  # whoever does not know ranges sends all
+                        break
+                whole = response.status_code != 206
+        except (OSError, http_error) as error:
+            raise ValueError(f"{self.where(name)}: {in_words(self.source, error)}") from error
+        if whole and start:
+            raise ValueError(f"{self.where(name)}: expected a Hub that sends parts of a file")
+        return bytes(found[:length])
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a file with a JSON object.
+
+        Raises:
+            ValueError: it is none, or it cannot be read.
+        """
+        size = self.files[name].size
+        if size > _LARGEST_TEXT:
+            raise ValueError(
+                f"{self.where(name)}: expected a file of at most {_LARGEST_TEXT:,} bytes, got "
+                f"{size:,}"
+            )
+        path = self.download([name]) / name
+        try:
+            value = json.loads(path.read_bytes().decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{self.where(name)}: expected JSON in UTF-8, could not read it: {error}: is it "
+                f"half a download? Get it again"
+            ) from error
+        if not isinstance(value, dict):
+            raise ValueError(
+                f"{self.where(name)}: expected a JSON object, got {type(value).__name__}"
+            )
+        return value
+
+    def digest_of(self, name: str) -> str:
+        """SHA-256 of a file on this machine, or of one on the Hub, as its listing says."""
+        if (listed := self.files[name].sha256) is not None:
+            return listed
+        path = self.local(name)
+        if path is None:
+            path = self.download([name]) / name
+        return digest_of_file(path)
+
+
+def list_files(checkpoint: Checkpoint) -> ModelFiles:
+    """Find a checkpoint's commit and files.
+
+    Raises:
+        ValueError: there is no such model, or it may not be read; the message says why.
+    """
+    if checkpoint.is_local:
+        folder = Path(checkpoint.source)
+        return ModelFiles(checkpoint.source, _files_in(folder), folder=folder)
+    if checkpoint.revision is None and _looks_like_path(checkpoint.source):
+        raise ValueError(
+            f"{checkpoint.source}: expected a folder with a model, a .gguf file, or an id on the "
+            f"Hub such as org/name: there is no such folder"
+        )
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.hf_api import RepoFile
+
+    http_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    api = HfApi()
+    try:
+        info = api.model_info(checkpoint.source, revision=checkpoint.revision, timeout=30)
+        commit = str(info.sha)
+        entries = list(api.list_repo_tree(checkpoint.source, revision=commit))
+    except (OSError, ValueError, http_error) as error:
+        if _is_unreachable(error) and (cached := _list_cached(checkpoint)) is not None:
+            return cached
+        raise ValueError(_not_found(checkpoint, error)) from error
+    files = {
+        entry.path: StoredFile(entry.size, entry.lfs.sha256 if entry.lfs else None)
+        for entry in entries
+        if isinstance(entry, RepoFile)
+    }
+    return ModelFiles(checkpoint.source, files, commit, checkpoint.revision or "main")
+
+
+def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:
+    """Digest of the names and contents of a local model's files.
+
+    Args:
+        files: Of a folder.
+        more: Names of files that are read though their kind is not hashed as a rule.
+    """
+    names = {name for name in files.files if Path(name).suffix in _HASHED_SUFFIXES} | set(more)
+    return digest_of_files(files, names)
+
+
+def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
+    """Digest of the names and contents of some files."""
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(name.encode() + bytes.fromhex(files.digest_of(name)))
+    return digest.hexdigest()
+
+
+def in_words(source: str, error: BaseException) -> str:
+    """Say in a line why the Hub did not give a model."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, GatedRepoError):
+        return (
+            f"the model is gated: ask for access at https://huggingface.co/{source}, then log in "
+            f"by hf auth login"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return (
+            "there is no such model on the Hub, or it is private: check the id, and log in by "
+            "hf auth login if it is yours"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return "the model on the Hub has no such revision"
+    if isinstance(error, HFValidationError):
+        return "expected a folder with a model, or an id on the Hub such as org/name"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
+    if status is not None:
+        return f"the Hub answered {status}"
+    first = (str(error).splitlines() or [""])[0]
+    return (
+        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache"
+    )
+
+
+def _not_found(checkpoint: Checkpoint, error: BaseException) -> str:
+    asked = f"@{checkpoint.revision}" if checkpoint.revision else ""
+    return f"{checkpoint.source}{asked}: {in_words(checkpoint.source, error)}"
+
+
+def _looks_like_path(source: str) -> bool:
+    return source.startswith((".", "/", "~", "\\")) or source.endswith("/") or "\\" in source
+
+
+def _files_in(folder: Path) -> dict[str, StoredFile]:
+    return {
+        path.name: StoredFile(path.stat().st_size) for path in folder.iterdir() if path.is_file()
+    }
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Tell whether the Hub did not answer at all, or is broken for now."""
+    from huggingface_hub.errors import HFValidationError
+
+    if isinstance(error, HFValidationError):
+        return False
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status is None or status >= 500
+
+
+def _list_cached(checkpoint: Checkpoint) -> ModelFiles | None:
+    """Find the files of a model in the Hub's cache; None where it has none."""
+    from huggingface_hub import constants
+
+    home, revision = _cache_of(checkpoint.source), checkpoint.revision or "main"
+    commit = revision
+    if not _COMMIT.fullmatch(revision):
+        reference = home / "refs" / revision
+        if not reference.is_file():
+            return None
+        commit = reference.read_text(encoding="utf-8").strip()
+    folder = home / "snapshots" / commit
+    if not _COMMIT.fullmatch(commit) or not folder.is_dir():
+        return None
+    files = {
+        path.name: StoredFile(path.stat().st_size, _blob_digest(path))
+        for path in folder.iterdir()
+        if path.is_file()
+    }
+    if not constants.HF_HUB_OFFLINE:
+        log.warning("%s: the Hub cannot be reached: taken from the cache", checkpoint.source)
+    return ModelFiles(checkpoint.source, files, commit, revision, folder, from_cache=True)
+
+
+def _cache_of(source: str) -> Path:
+    """Name the folder of a model in the Hub's cache."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
+
+
+def _blob_digest(path: Path) -> str | None:
+    """Read off the name of a cached file's blob its digest; that of large files is SHA-256."""
+    name = path.resolve().name
+    return name if re.fullmatch(r"[0-9a-f]{64}", name) else None

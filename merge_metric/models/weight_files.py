@@ -1,0 +1,199 @@
+"""Weights as they lie in files: their format, their tensors, and whether all is there.
+
+Reads headers only, on this machine or, by parts of files, on the Hub.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from merge_metric.models.model_files import ModelFiles
+
+Format = Literal["safetensors", "pickle", "GGUF"]
+
+_LARGEST_HEADER: Final = 100_000_000
+"""Bytes of a safetensors header; the library's own limit."""
+_BITS: Final = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6,
+    "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "I64": 64, "U64": 64, "F64": 64, "C64": 64,
+}  # fmt: skip
+"""Type of tensors in safetensors → bits of an element."""
+_POINTER: Final = b"version https://git-lfs"
+_OTHERS: Final = {
+    "tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust",
+    "model.onnx": "ONNX", "model.ckpt.index": "TensorFlow 1", "consolidated.00.pth": "Llama's own",
+}  # fmt: skip
+"""Files with weights that are not read, and whose format they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor, as a header tells."""
+
+    dtype: str
+    """As the file calls it, such as `F32`."""
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model's weights in files."""
+
+    format: Format
+    names: tuple[str, ...]
+    """The files, in order; the index, where there is one, is not among them."""
+    index: str | None = None
+    """The file that says which tensor is in which file."""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name → tensor; empty for pickles, whose tensors are not known before they are read."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Of a GGUF file: what it says of the model."""
+
+    @property
+    def described(self) -> str:
+        """The format in words, such as `safetensors, 4 files`."""
+        return f"{self.format}, {len(self.names)} files" if len(self.names) > 1 else self.format
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The files and their index."""
+        return self.names if self.index is None else (*self.names, self.index)
+
+
+def find_weights(
+    files: ModelFiles, *, stem: str = "model", pickled: str = "pytorch_model"
+) -> Weights:
+    """Find a model's weights: safetensors if there are any, else pickles; read their headers.
+
+    Args:
+        files: Of the model.
+        stem: Name, without the ending, of safetensors.
+        pickled: Name, without the ending, of pickles.
+
+    Raises:
+        ValueError: there are none, or they are not whole; the file is named.
+    """
+    if (name := f"{stem}.safetensors") in files:
+        return _read_headers(files, (name,), None)
+    if (index := f"{stem}.safetensors.index.json") in files:
+        return _read_headers(files, _shards(files, index, ".safetensors"), index)
+    if (name := f"{pickled}.bin") in files:
+        return _look_at_pickles(files, (name,), None)
+    if (index := f"{pickled}.bin.index.json") in files:
+        return _look_at_pickles(files, _shards(files, index, ".bin"), index)
+    raise ValueError(_none_found(files, stem, pickled))
+
+
+def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
+    """Read the header of a safetensors file, and check that the file is whole.
+
+    Raises:
+        ValueError: it is no such file, or only the beginning of one.
+    """
+    size = files.files[name].size
+    first = files.read_range(name, 0, 100_000)
+    _refuse_pointer(files, name, first)
+    length = struct.unpack("<Q", first[:8])[0] if len(first) >= 8 else 0
+    if not 0 < length <= min(_LARGEST_HEADER, size - 8):
+        raise ValueError(_damaged(files, name, "its header is not whole"))
+    text = first[8 : 8 + length]
+    if len(text) < length:
+        text += files.read_range(name, 8 + len(text), length - len(text))
+    try:
+        entries = json.loads(text)
+        entries.pop("__metadata__", None)
+        tensors = {name: Tensor(of["dtype"], tuple(of["shape"])) for name, of in entries.items()}
+        spans = [tuple(of["data_offsets"]) for of in entries.values()]
+        fit = all(map(_fits, tensors.values(), spans))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(_damaged(files, name, "its header is none")) from error
+    if not fit:
+        raise ValueError(_damaged(files, name, "its header contradicts itself"))
+    expected = 8 + length + max((end for _, end in spans), default=0)
+    if size != expected:
+        what = f"expected {expected:,} bytes, as its header says, got {size:,}"
+        raise ValueError(_damaged(files, name, what))
+    return tensors
+
+
+def _fits(tensor: Tensor, span: tuple[int, int]) -> bool:
+    """Tell whether a tensor has a shape, and as many bytes as that takes."""
+    start, end = span
+    shaped = all(type(n) is int and n >= 0 for n in tensor.shape)
+    return shaped and start >= 0 and end - start == -(-tensor.size * _BITS[tensor.dtype] // 8)
+
+
+def _read_headers(files: ModelFiles, names: tuple[str, ...], index: str | None) -> Weights:
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        tensors |= read_header(files, name)
+    if not tensors:
+        raise ValueError(f"{files.where(names[0])}: expected weights, got a file without tensors")
+    return Weights("safetensors", names, index, tensors)
+
+
+def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
+    """Read the names of the files that an index tells of.
+
+    Raises:
+        ValueError: it tells of files elsewhere, or of some that are not there.
+    """
+    table = files.read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not table:
+        raise ValueError(f"{files.where(index)}: expected weight_map, a table of files, got none")
+    names = sorted({str(name) for name in table.values()})
+    for name in names:
+        if not name.endswith(suffix) or any(mark in name for mark in "/\\:\0"):
+            raise ValueError(
+                f"{files.where(index)}: expected names of {suffix} files beside it, got {name!r}"
+            )
+    if missing := [name for name in names if name not in files]:
+        raise ValueError(
+            f"{files.where(index)}: expected {len(names)} files of weights, {missing[0]} is "
+            f"missing{f', and {len(missing) - 1} more' if missing[1:] else ''}: get it again"
+        )
+    return tuple(names)
+
+
+def _look_at_pickles(files: ModelFiles, names: tuple[str, ...], index: str | None) -> Weights:
+    for name in names:
+        first = files.read_range(name, 0, 64)
+        _refuse_pointer(files, name, first)
+        if not first.startswith((b"PK", b"\x80")):
+            raise ValueError(_damaged(files, name, "expected a file that torch saved"))
+    return Weights("pickle", names, index)
+
+
+def _refuse_pointer(files: ModelFiles, name: str, first: bytes) -> None:
+    if first.startswith(_POINTER):
+        raise ValueError(
+            f"{files.where(name)}: expected weights, got a pointer of Git LFS to them: get the "
+            f"file itself by git lfs pull"
+        )
+
+
+def _damaged(files: ModelFiles, name: str, what: str) -> str:
+    return f"{files.where(name)}: {what}: it is damaged, or half a download; get it again"
+
+
+def _none_found(files: ModelFiles, stem: str, pickled: str) -> str:
+    expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
+    others = [f"{name} ({whose} weights)" for name, whose in _OTHERS.items() if name in files]
+    gguf = sorted(name for name in files.files if name.endswith(".gguf"))
+    if gguf:
+        return f"{expected}, found GGUF files: name one by --gguf-file, such as {gguf[0]}"
+    if others:
+        return f"{expected}, found {', '.join(others)} only: convert it first"
+    near = sorted(n for n in files.files if n.endswith((".safetensors", ".bin", ".pt", ".pth")))
+    return f"{expected}, found {', '.join(near[:5]) or 'none'}"
