@@ -1,4 +1,4 @@
-"""What lies at a model's name, and what would be done with it, before any weights are fetched.
+"""Inspection: describe what lies at a model's name before any weights are fetched.
 
 Reads configurations, tokenizers' files and headers of weights. `checkpoints.load` starts from the
 same description, so nothing is found out twice.
@@ -59,27 +59,27 @@ _ENDINGS: Final = re.compile(r"(Model|For[A-Z]\w+|LMHead|Decoder)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What lies at a name."""
+    """A description of what lies at a name."""
 
     checkpoint: Checkpoint
     head: Head
     dtype: str = "auto"
-    """That the weights are wanted in."""
+    """Type that the weights are wanted in."""
     files: ModelFiles | None = None
     """None where there is no such model, or none that may be read."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """As it lies there; empty where there is none."""
+    """The configuration as it lies there; empty where there is none."""
     weights: Weights | None = None
     tokenizer: str = ""
     """Files that the tokenizer is read from."""
     packages: tuple[str, ...] = ()
     """Packages that are needed and not installed, as pip calls them."""
     problems: tuple[str, ...] = ()
-    """Why it cannot be loaded, the first reason first; empty if it can, as far as this tells."""
+    """Reasons why it cannot be loaded, the first reason first; empty if it can, as far as this tells."""
     notes: tuple[str, ...] = ()
-    """What would be done to load it, where that is more than to read it."""
+    """Steps that loading takes, where it takes more than reading."""
     base: Inspection | None = None
-    """Of an adapter: the model that it is merged into."""
+    """The model that an adapter is merged into."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class Inspection:
 
     @property
     def commit(self) -> str | None:
-        """On the Hub."""
+        """The commit on the Hub."""
         return self.files.commit if self.files else None
 
     @property
@@ -159,7 +159,7 @@ def inspect(
         head: What the weights must have been trained for.
         revision: On the Hub, where the id does not have it.
         gguf_file: Name of a GGUF file in the directory or repository.
-        dtype: That the weights are wanted in.
+        dtype: Type that the weights are wanted in.
     """
     checkpoint = find_checkpoint(model, gguf_file, revision)
     try:

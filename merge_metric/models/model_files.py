@@ -29,14 +29,14 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a model's files lie; nothing of them is read yet."""
+    """A place where a model's files lie; nothing of them is read yet."""
 
     source: str
     """Folder, or id on the Hub."""
     name: str
     """The id, or the name of the folder or GGUF file."""
     revision: str | None = None
-    """Asked for on the Hub; None for the newest."""
+    """Revision asked for on the Hub; None for the newest."""
     gguf_file: str | None = None
     """Name of the GGUF file in the folder or repository that everything is read from."""
 
@@ -73,7 +73,7 @@ class StoredFile:
     size: int
     """Bytes."""
     sha256: str | None = None
-    """Of its content, where the listing says it: of large files on the Hub."""
+    """Digest of its content, where the listing says it, as the Hub's does of large files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class ModelFiles:
     files: Mapping[str, StoredFile]
     """Name → file; those in folders below are left out."""
     commit: str | None = None
-    """Of a repository on the Hub."""
+    """Commit of a repository on the Hub."""
     revision: str = "main"
-    """What the commit was found by."""
+    """Name that the commit was found by."""
     folder: Path | None = None
-    """Where all files are; None where they still lie on the Hub."""
+    """Folder with all files; None where they still lie on the Hub."""
     from_cache: bool = False
-    """Whether they are those of the Hub's cache, as the Hub cannot be asked."""
+    """True where the Hub could not be asked, and its cache has them."""
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is such a file."""

@@ -58,7 +58,7 @@ class Weights:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Name → tensor; empty for pickles, whose tensors are not known before they are read."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Of a GGUF file: what it says of the model."""
+    """Statements of a GGUF file about its model."""
 
     @property
     def described(self) -> str:

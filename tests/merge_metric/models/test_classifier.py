@@ -269,7 +269,8 @@ def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
     """A masked LM's weights would get a random head."""
     folder = shutil.copytree(tiny_model("roberta"), tmp_path / "mlm")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"id2label": dict(NAMED)}))
+    claims = {"id2label": dict(NAMED), "architectures": ["RobertaForSequenceClassification"]}
+    (folder / "config.json").write_text(json.dumps(config | claims))
     with pytest.raises(ValueError, match=r"expected a trained classification head, .*classifier"):
         Classifier.load(folder)
 
