@@ -75,7 +75,7 @@ class Inspection:
     packages: tuple[str, ...] = ()
     """Packages that are needed and not installed, as pip calls them."""
     problems: tuple[str, ...] = ()
-    """Reasons why it cannot be loaded, in order of weight; empty if it can, as far as this tells."""
+    """Reasons why it cannot be loaded, the first one first; empty if it can, as far as seen."""
     notes: tuple[str, ...] = ()
     """Steps that loading takes, where it takes more than reading."""
     base: Inspection | None = None
