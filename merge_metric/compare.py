@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from merge_metric.runs.run import Run, by_config, on_common_seeds, parse_source, read_runs
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, compare_all, holm
 from merge_metric.seed_variant_accuracy.scoring import summarise
@@ -261,6 +261,8 @@ def _pair_rows(
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
         for key in COMPARED:
             row |= {key: result[key]["difference"], f"{key}_ci": _bounds(result[key]["ci"])}
+        if any(is_undetermined(*(result[k][side] for k in MATCHING_RANGE)) for side in "ab"):
+            row |= {"matching_threshold": None, "matching_threshold_ci": None}
         rows.append(
             row
             | {f"mcnemar_{key}": value for key, value in result["mcnemar"].items()}
@@ -290,6 +292,7 @@ def _model_rows(
         row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
         for key in COMPARED:
             row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
+        row |= {key: summary[key] for key in MATCHING_RANGE}
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     return rows
 

@@ -43,6 +43,9 @@ _EXPLAINED: Final = (
 )
 """Keys of the figures in the text, SV accuracy at several thresholds."""
 
+_SPREADING: Final = ("variant_accuracy", _SV)
+"""Keys of the figures whose spread over subsamples the text has."""
+
 _THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
 
 _Result = Mapping[str, Any]
@@ -261,10 +264,9 @@ def _is_whole(groups: Mapping[str, _Result], result: _Result) -> bool:
 
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
     if result.get("n_subsamples", 1) > 1:
-        spread = ("variant_accuracy", _SV, "matching_threshold")
         shown = ", ".join(
             f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"
-            for figure in (CATALOGUE[key].at(correctness_threshold) for key in spread)
+            for figure in (CATALOGUE[k].at(correctness_threshold) for k in _SPREADING)
         )
         yield f"standard deviation over the subsamples: {shown}"
     if "jsd_changed" in result:

@@ -18,7 +18,12 @@ from merge_metric.analyses.measures import (
     measures,
 )
 from merge_metric.runs.run import Run, by_config, on_common_seeds
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.seed_variant_accuracy.figures import (
+    CATALOGUE,
+    MATCHING_RANGE,
+    is_undetermined,
+    span,
+)
 from merge_metric.tables import Column, Table, figure_column
 from merge_metric.tables.plots import (
     distinct,
@@ -76,7 +81,8 @@ def plot_curves(table: Table) -> Figure:
 def matching(runs: Iterable[Run]) -> Table:
     """Make a row per model and a column per configuration, of the metric's matching threshold.
 
-    The JSON also has the highest threshold that matches, under `<configuration>_high`.
+    The JSON also has the lowest and highest threshold that match, under `<configuration>_low`
+    and `<configuration>_high`; where they lie far apart, text shows them instead of the value.
     """
     rows: dict[str, Row] = {}
     configs: dict[str, None] = {}
@@ -85,11 +91,11 @@ def matching(runs: Iterable[Run]) -> Table:
         found = measures(run.counts)
         rows.setdefault(run.model, {"model": run.model}).update(
             {
-                run.config: found["matching_threshold"],
-                f"{run.config}_high": found["matching_threshold_high"],
+                f"{run.config}{end}": found[f"matching_threshold{end}"]
+                for end in ("", "_low", "_high")
             }
         )
-    empty = {key: None for config in configs for key in (config, f"{config}_high")}
+    empty = {f"{config}{end}": None for config in configs for end in ("", "_low", "_high")}
     return Table(
         name="matching",
         title="Matching correctness threshold (MC): the CT at which SV accuracy matches S",
@@ -99,8 +105,9 @@ def matching(runs: Iterable[Run]) -> Table:
         ),
         rows=tuple(empty | row for row in rows.values()),
         notes=(
-            "In percent; 100 would be perfect generalisation. Averaged over subsamples; "
-            "where several thresholds match equally, the lowest.",
+            "In percent; 100 would be perfect generalisation. Of the curve averaged over "
+            "subsamples; where several thresholds match equally, the lowest, or, where they lie "
+            "far apart, all.",
         ),
     )
 
@@ -108,8 +115,15 @@ def matching(runs: Iterable[Run]) -> Table:
 def plot_matching(table: Table) -> Figure:
     """Draw a heat map, numbers in its cells."""
     configs = [column.key for column in table.columns if column.kind == "threshold"]
-    values = [[row[config] for config in configs] for row in table.rows]
-    low, high = _limits([value for row in values for value in row if value is not None])
+    values = [
+        [
+            span(low, high) if low is not None and is_undetermined(low, high) else row[config]
+            for config in configs
+            for low, high in [(row[f"{config}_low"], row[f"{config}_high"])]
+        ]
+        for row in table.rows
+    ]
+    low, high = _limits([value for row in values for value in row if isinstance(value, float)])
     longest = max(len(str(row["model"])) for row in table.rows)
     figure = new_figure(1.2 + 0.085 * longest + 0.95 * len(configs), 1.3 + 0.32 * len(values))
     axes = figure.subplots()
@@ -257,7 +271,9 @@ def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[st
 
 
 def mark_matching(axes: Axes, row: Mapping[str, Any], style: Mapping[str, Any]) -> None:
-    """Draw a dot at the MC and S of a row."""
+    """Draw a dot at the MC and S of a row, where MC is determined."""
+    if is_undetermined(*(row[key] for key in MATCHING_RANGE)):
+        return
     axes.plot(
         [row["matching_threshold"]],
         [row["seed_accuracy"]],

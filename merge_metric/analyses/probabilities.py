@@ -59,16 +59,14 @@ def shift(runs: Iterable[Run]) -> Table:
             Column("jsd_unchanged", "JSD unch.", "fraction"),
             Column("jsd_changed", "JSD ch.", "fraction"),
             Column("ks_unchanged", "KS unch.", "fraction"),
-            Column("ks_unchanged_p_value", "p", "p_value"),
             Column("ks_changed", "KS ch.", "fraction"),
-            Column("ks_changed_p_value", "p", "p_value"),
         ),
         rows=(*rows, *averages),
         notes=(
             "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
-            "Jensen–Shannon divergence in bits, averaged over variants; KS: Kolmogorov–Smirnov "
-            "statistic of the probabilities of the label predicted for the seed. p takes variants "
-            "for independent, which those of one seed are not.",
+            "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
+            "difference of the cumulative distributions over the labels. Both of a variant and "
+            "its seed, averaged over variants.",
             *_average_notes(averages),
             *_difference_note(rows),
         ),
@@ -133,7 +131,7 @@ def plot_shift(table: Table) -> Figure:
     """Draw JSD and KS side by side: two bars per configuration, averaged over models."""
     rows = per_config(table.rows, (*_JSD, *_KS))
     figure, (row_of_axes,) = panels(1, 2)
-    titles = ("Jensen–Shannon divergence, bits", "Kolmogorov–Smirnov statistic")
+    titles = ("Jensen–Shannon divergence, bits", "Kolmogorov–Smirnov distance")
     for axes, title, keys in zip(row_of_axes, titles, (_JSD, _KS), strict=True):
         names = (f"prediction {group}" for group in _GROUPS)
         config_bars(axes, rows, dict(zip(names, keys, strict=True)))

@@ -38,6 +38,8 @@ from merge_metric.report.wording import (
     lede,
     model_text,
     number,
+    shown,
+    undetermined,
 )
 from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.signature import VERSION
@@ -124,6 +126,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             label=label,
             number=number,
             interval=interval,
+            shown=shown,
             fraction=lambda value: "–" if value is None else f"{value:.3f}",
             labels=evidence.labels,
         )
@@ -167,6 +170,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
         for result in part.results
         if result and (value := cell(result, MATCHING).value) is not None
     ]
+    values = values or [0.0, 100.0]  # all undetermined
     low, high = (int(bound // 10 * 10) for bound in (min(values), max(values) + 9.999))
     return low, max(high, low + 10)
 
@@ -307,13 +311,17 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve."""
+    """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve.
+
+    An undetermined matching threshold has the text to show as a fourth entry.
+    """
     curve = result["sv_curve"]
     sides = [side for side in ("accuracy", "low", "high") if side in curve]
     return {
         "n": [result["n_seeds"], result["n_variants"]],
         "figures": [
             [None if value is None else round(value, 2) for value in cell(result, figure)]
+            + ([text] if figure.key == MATCHING.key and (text := undetermined(result)) else [])
             for figure in HEADLINE
         ],
         "curve": [[round(100 * share, 2) for share in curve[side]] for side in sides],

@@ -92,9 +92,10 @@ def matching(evidence: Evidence) -> Table:
     rows = (
         {"model": name}
         | {
-            heading: result[MATCHING.key]
+            f"{heading}{end}": result[f"{MATCHING.key}{end}"]
             for heading, part in parts
             if (result := part.results[position])
+            for end in ("", "_low", "_high")
         }
         for position, name in enumerate(evidence.names)
     )

@@ -10,10 +10,13 @@ from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Evidence
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
+    MATCHING_RANGE,
     Estimate,
     Figure,
     estimate,
+    is_undetermined,
     percent,
+    span,
     sv_at,
 )
 
@@ -37,9 +40,23 @@ BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
 
 
 def cell(result: Result, figure: Figure) -> Estimate:
-    """Read a figure of a result, in percent."""
+    """Read a figure of a result, in percent; an undetermined matching threshold has no value."""
+    if figure.key == MATCHING.key and undetermined(result):
+        return Estimate(None)
     found = estimate(result, figure)
     return Estimate(*(each if each is None else percent(each, figure.unit) for each in found))
+
+
+def undetermined(result: Result) -> str:
+    """Write the range of matching thresholds where it is too wide to say anything, else nothing."""
+    low, high = (result[key] for key in MATCHING_RANGE)
+    return span(low, high) if is_undetermined(low, high) else ""
+
+
+def shown(result: Result, figure: Figure) -> str:
+    """Show a figure of a result with one decimal, or the range of an undetermined one."""
+    value = cell(result, figure).value
+    return number(value) if figure.key != MATCHING.key else undetermined(result) or number(value)
 
 
 def number(value: float | None) -> str:
@@ -92,14 +109,15 @@ def _sentences(scored: Sequence[tuple[str, Result]]) -> Iterator[str]:
             f"Right on 90 % of a seed’s variants is harder: SV@90 is "
             f"{_range(drops)} points below S."
         )
-    thresholds = [(_value(r, MATCHING), name) for name, r in scored]
-    low, high = min(thresholds), max(thresholds)
-    yield (
-        f"SV accuracy matches S at thresholds from {number(low[0])} ({low[1]}) to "
-        f"{number(high[0])} ({high[1]})."
-        if len(scored) > 1
-        else f"SV accuracy matches S at the threshold {number(low[0])}."
-    )
+    if thresholds := [(_value(r, MATCHING), n) for n, r in scored if not undetermined(r)]:
+        low, high = min(thresholds), max(thresholds)
+        yield (
+            f"SV accuracy matches S at thresholds from {number(low[0])} ({low[1]}) to "
+            f"{number(high[0])} ({high[1]})."
+            if len(thresholds) > 1
+            else f"SV accuracy matches S at the threshold {number(low[0])}"
+            f"{f' ({low[1]})' if len(scored) > 1 else ''}."
+        )
     rates = [value for _, r in scored if (value := cell(r, RELAXED).value) is not None]
     if rates:
         yield (

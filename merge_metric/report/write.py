@@ -20,6 +20,7 @@ from merge_metric.report.seeds import (
     seed_rows,
 )
 from merge_metric.report.wording import dataset_facts, definitions, findings, model_text
+from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.signature import VERSION
 from merge_metric.tables import PACKAGES, Table
 from merge_metric.tables.plots import save
@@ -253,6 +254,7 @@ def _curves(evidence: Evidence, panels: Sequence[tuple[str, Part]]) -> Table:
             "curve": result["sv_curve"]["accuracy"],
             "seed_accuracy": result["seed_accuracy"],
             "matching_threshold": result["matching_threshold"],
+            **{key: result[key] for key in MATCHING_RANGE},
         }
         | {
             f"curve_{side}": result["sv_curve"][side]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from .figures import CATALOGUE, Figure
+from .figures import CATALOGUE, Figure, is_undetermined, span
 
 Result = dict[str, Any]
 
@@ -99,8 +99,7 @@ HEADLINE: Final = frozenset({"seed_accuracy", "seed_variant_accuracy", "matching
 
 DISTRIBUTIONS: Final = (
     ("Jensen–Shannon divergence from the seed, bits", None, "jsd_unchanged", "jsd_changed"),
-    ("Kolmogorov–Smirnov statistic", None, "ks_unchanged", "ks_changed"),
-    ("Kolmogorov–Smirnov p-value", None, "ks_unchanged_p_value", "ks_changed_p_value"),
+    ("Kolmogorov–Smirnov distance from the seed", None, "ks_unchanged", "ks_changed"),
     (
         "Spread σ of the label probabilities",
         "sigma_seeds",
@@ -203,7 +202,9 @@ def _meaning(result: Result, figure: Figure) -> str:
     if figure.key != "matching_threshold":
         return figure.explanation
     low, high = result["matching_threshold_low"], result["matching_threshold_high"]
-    tie = f"{low:g}–{high:g} % come equally close" if low < high else "No other comes as close"
+    tie = f"{span(low, high)} % come equally close" if low < high else "No other comes as close"
+    if is_undetermined(low, high):
+        tie = f"Undetermined: {tie}"
     return f"{figure.meaning} {tie} (gap {points(result['matching_gap'])})."
 
 

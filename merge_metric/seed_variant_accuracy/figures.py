@@ -26,7 +26,13 @@ THRESHOLDS: Final = np.arange(1, 101)
 QUALITY_THRESHOLD: Final = 90
 """The CT of the QT gap (paper v1, Table 3)."""
 
-_DECIMALS: Final = 12
+UNDETERMINED_WIDTH: Final = 10
+"""Matching thresholds that lie so far apart say nothing: two steps of a curve of 20 variants."""
+
+MATCHING_RANGE: Final = ("matching_threshold_low", "matching_threshold_high")
+"""Keys of the lowest and the highest matching threshold."""
+
+_ROUNDING: Final = 1e-12
 """Averages over subsamples that differ by less are rounding errors of equal ones."""
 
 
@@ -98,8 +104,8 @@ _ROWS: Final = (
         "consistent.",
         symbol="MC",
         unit="threshold",
-        remark="Where a range of thresholds comes equally close it is the lowest: a value near 1 "
-        "is a sign of such a range.",
+        remark="Where several thresholds come equally close it is the lowest; where these lie "
+        "far apart, as for a perfect model, it is undetermined, and their range is shown.",
     ),
     Figure(
         "matching_threshold_low",
@@ -184,6 +190,28 @@ class Estimate(NamedTuple):
         return self.low is not None and self.high is not None
 
 
+def is_undetermined(low: float, high: float) -> bool:
+    """Tell whether the matching thresholds span so wide a range that MC says nothing.
+
+    Args:
+        low: Lowest threshold of least gap, in percent.
+        high: Highest of them.
+
+    >>> is_undetermined(81, 85), is_undetermined(1, 100)
+    (False, True)
+    """
+    return high - low >= UNDETERMINED_WIDTH
+
+
+def span(low: float, high: float) -> str:
+    """Write the range of an undetermined threshold.
+
+    >>> span(1.0, 100.0)
+    '1–100'
+    """
+    return f"{low:g}–{high:g}"
+
+
 def estimate(result: Mapping[str, Any], figure: Figure) -> Estimate:
     """Read a figure of a result of `scoring.score`, or of one of its groups, in its own unit.
 
@@ -217,10 +245,15 @@ class Figures:
     has_subsamples: bool
 
     def means(self) -> dict[str, Floats]:
-        """Average over the subsamples in which a figure is defined: result key → (B,)."""
+        """Average over the subsamples in which a figure is defined: result key → (B,).
+
+        Thresholds at which the curve meets S are those of the averaged curve (paper, section 4);
+        the mean of the subsamples' own MC has a key to itself.
+        """
         averaged = {key: _mean(values) for key, values in self.scalars.items()}
         if self.has_subsamples:
-            averaged |= self._of_mean_curve()
+            averaged["matching_threshold_per_subsample"] = averaged["matching_threshold"]
+            averaged |= self._where_mean_curve_meets()
         return averaged
 
     def mean_curve(self) -> Floats:
@@ -229,18 +262,13 @@ class Figures:
 
     def spreads(self) -> dict[str, Floats]:
         """Compute standard deviations over subsamples (ddof 1; 0 for one): result key → (B,)."""
-        return {key: _spread(values) for key, values in self.scalars.items()}
+        averaged = {k: v for k, v in self.scalars.items() if k not in _WHERE_CURVE_MEETS}
+        averaged["matching_threshold_per_subsample"] = self.scalars["matching_threshold"]
+        return {key: _spread(values) for key, values in averaged.items()}
 
-    def _of_mean_curve(self) -> dict[str, Floats]:
+    def _where_mean_curve_meets(self) -> dict[str, Floats]:
         above = self.curve - self.scalars["seed_accuracy"][:, :, None]
-        gap = np.abs(_mean(np.moveaxis(above, 1, -1))).round(_DECIMALS)
-        low, high, least = matching(gap)
-        return {
-            "matching_threshold_of_mean_curve": low,
-            "matching_threshold_of_mean_curve_low": low,
-            "matching_threshold_of_mean_curve_high": high,
-            "matching_gap_of_mean_curve": least,
-        }
+        return _where_curve_meets(_mean(np.moveaxis(above, 1, -1)))
 
 
 def figures(
@@ -286,10 +314,26 @@ def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
     (1, 70, 5)
     """
     least = gap.min(axis=-1)
-    tied = gap == least[..., None]
+    tied = gap - least[..., None] < _ROUNDING
     low = tied.argmax(axis=-1) + 1.0
     high = 100.0 - tied[..., ::-1].argmax(axis=-1)
     return low, high, least
+
+
+_WHERE_CURVE_MEETS: Final = (
+    "matching_threshold",
+    "matching_threshold_low",
+    "matching_threshold_high",
+    "matching_gap",
+    "holding_threshold",
+)
+
+
+def _where_curve_meets(above: Floats) -> dict[str, Floats]:
+    """Find where SV curves meet S, from SV(CT) − S in any unit, (…, 100): key → (…)."""
+    low, high, least = matching(np.abs(above))
+    holding = (above > -_ROUNDING).sum(axis=-1).astype(np.float64)  # SV only falls with CT
+    return dict(zip(_WHERE_CURVE_MEETS, (low, low, high, least, holding), strict=True))
 
 
 def _of_subsample(
@@ -317,8 +361,7 @@ def _of_subsample(
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]
     solved = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # at CT 1..100
-    low, high, least = matching(np.abs(solved - rights[:, None]))
-    holding = (solved >= rights[:, None]).sum(axis=1).astype(float)  # SV only falls with CT
+    met = _where_curve_meets(solved - rights[:, None])
 
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
         curve = solved / seeds[:, None]
@@ -328,11 +371,8 @@ def _of_subsample(
             "variant_accuracy": corrects / variants,
             "seed_variant_accuracy": curve[:, correctness_threshold - 1],
             "qt_gap": (rights - solved[:, QUALITY_THRESHOLD - 1]) / seeds,
-            "matching_threshold": low * defined,
-            "matching_threshold_low": low * defined,
-            "matching_threshold_high": high * defined,
-            "matching_gap": least / seeds,
-            "holding_threshold": holding * defined,
+            **{key: values * defined for key, values in met.items()},
+            "matching_gap": met["matching_gap"] / seeds,
             "relaxed_fooling_rate": changed / rights,
             "strict_fooling_rate": opposite / rights,
         }

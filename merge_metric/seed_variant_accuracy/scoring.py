@@ -213,7 +213,6 @@ def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> dict
         before[kept],
         after[kept],
         rows.seed[kept],
-        own[kept],
         (rows.prediction != own)[kept],
     )
     return {key: _plain(value) for key, value in shift.items()}

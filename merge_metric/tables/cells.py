@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from merge_metric.seed_variant_accuracy.figures import Figure, estimate
+from merge_metric.seed_variant_accuracy.figures import (
+    MATCHING_RANGE,
+    Figure,
+    estimate,
+    is_undetermined,
+    span,
+)
 
 Value = Any
 """A string, number or None, or lists and dictionaries of them: what JSON knows."""
@@ -54,12 +60,16 @@ class Column:
         return self.kind in ("text", "passage")
 
     def show(self, row: Row) -> str:
-        """Write the value of a row, without its interval."""
+        """Write the value of a row, without its interval; of an undetermined one its range."""
+        if span := self._undetermined(row):
+            return span
         return _shown(row.get(self.key), self.kind)
 
     def show_interval(self, row: Row, *, tight: bool = False) -> str:
         """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""
         bounds = row.get(self.interval) if self.interval else None
+        if self._undetermined(row):
+            return ""
         if bounds is None or self.is_text:
             return bounds or ""
         if None in bounds:
@@ -67,6 +77,13 @@ class Column:
         kind = _UNSIGNED.get(self.kind, self.kind)
         shown = [_shown(bound, kind) for bound in bounds]
         return "–".join(shown).replace("100.0", "100") if tight else f"[{', '.join(shown)}]"
+
+    def _undetermined(self, row: Row) -> str:
+        """Write the range of a threshold that says nothing; empty for any other value."""
+        low, high = (row.get(f"{self.key}_{end}") for end in ("low", "high"))
+        if self.kind != "threshold" or low is None or high is None:
+            return ""
+        return span(low, high) if is_undetermined(low, high) else ""
 
 
 _DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
@@ -92,6 +109,8 @@ def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[
     for figure in figures:
         found = estimate(result, figure)
         values[figure.key] = found.value
+        if figure.key == "matching_threshold":
+            values |= {key: result[key] for key in MATCHING_RANGE}
         if found.has_interval:
             values[f"{figure.key}_ci"] = [found.low, found.high]
     return values

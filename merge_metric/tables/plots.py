@@ -136,25 +136,28 @@ def luminance(colour: Sequence[float]) -> float:
 
 
 def heat_map(
-    axes: Axes, values: Sequence[Sequence[float | None]], limits: tuple[float, float], show: str
+    axes: Axes,
+    values: Sequence[Sequence[float | str | None]],
+    limits: tuple[float, float],
+    show: str,
 ) -> AxesImage:
     """Draw numbers on the colours of viridis, which darkens evenly in grey too.
 
     Args:
         axes: The panel.
-        values: Row by row; a dash where there is none.
+        values: Row by row; texts are written without a colour, a dash where there is none.
         limits: Values of the darkest and of the lightest colour.
         show: Format of the numbers, such as "{:.0f}".
     """
     from matplotlib import colormaps
 
     colormap, (low, high) = colormaps["viridis"], limits
-    cells = [[np.nan if value is None else value for value in row] for row in values]
+    cells = [[v if isinstance(v, float) else np.nan for v in row] for row in values]
     image = axes.imshow(cells, cmap=colormap, vmin=low, vmax=high, aspect="auto")
     for y, row in enumerate(values):
         for x, value in enumerate(row):
-            if value is None:
-                axes.text(x, y, "–", ha="center", va="center", color=GREY)
+            if value is None or isinstance(value, str):
+                axes.text(x, y, value or "–", ha="center", va="center", color=GREY)
                 continue
             bright = luminance(colormap((value - low) / (high - low))) > _MIDDLE
             colour = "black" if bright else "white"

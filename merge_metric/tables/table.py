@@ -82,8 +82,8 @@ class Table:
     def to_csv(self) -> str:
         """Write every value of a row that is no list or dictionary, unrounded, under its key.
 
-        The two bounds of an interval `*_ci` are `*_low` and `*_high`. Columns that the table
-        shows come first.
+        The two bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`. Columns that the
+        table shows come first.
         """
         keys = {column.key: None for column in self.columns}
         rows = [_flat({**dict.fromkeys(keys), **row}) for row in self.rows]
@@ -114,7 +114,7 @@ def _flat(row: Row) -> dict[str, Value]:
     for key, value in row.items():
         if key.endswith("_ci"):
             bounds = (None, None) if value is None else value
-            names = (f"{key.removesuffix('_ci')}_{side}" for side in _BOUNDS)
+            names = (f"{key}_{side}" for side in _BOUNDS)
             flat |= dict(zip(names, bounds, strict=True))
         elif not isinstance(value, list | dict):
             flat[key] = value

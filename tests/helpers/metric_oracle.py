@@ -33,6 +33,9 @@ FIGURES = (
 )
 """The numbers that every set of seeds has, in each subsample."""
 
+WHERE_CURVE_MEETS_S = FIGURES[4:9]
+"""Those that several subsamples have from their averaged curve."""
+
 Figures = dict[str, Fraction | None]
 
 
@@ -196,6 +199,14 @@ def pair_mean_fooling_rate(rows: Sequence[Row]) -> Fraction:
     return Fraction(sum(row.prediction != row.own for row in pairs), len(pairs))
 
 
+def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
+    """MC with its range and gap, and the last threshold that holds, of any curve."""
+    low, high, gap = matching(accuracy, own)
+    holding = max((n for n, value in enumerate(accuracy, start=1) if value >= own), default=0)
+    found = (Fraction(low), Fraction(low), Fraction(high), gap, Fraction(holding))
+    return dict(zip(WHERE_CURVE_MEETS_S, found, strict=True))
+
+
 def figures(
     rows: Sequence[Row],
     threshold: int = 90,
@@ -203,20 +214,13 @@ def figures(
 ) -> Figures:
     """Every figure of one subsample."""
     accuracy, own = curve(rows), seed_accuracy(rows)
-    low, high, gap = matching(accuracy, own)
     relaxed, strict = fooling_rates(rows, opposites)
     return {
         "seed_accuracy": own,
         "variant_accuracy": Fraction(sum(r.prediction == r.gold for r in rows), len(rows)),
         "seed_variant_accuracy": accuracy[threshold - 1],
         "qt_gap": own - accuracy[90 - 1],
-        "matching_threshold": Fraction(low),
-        "matching_threshold_low": Fraction(low),
-        "matching_threshold_high": Fraction(high),
-        "matching_gap": gap,
-        "holding_threshold": Fraction(
-            max((n for n, value in enumerate(accuracy, start=1) if value >= own), default=0)
-        ),
+        **where_curve_meets_s(accuracy, own),
         "relaxed_fooling_rate": relaxed,
         "strict_fooling_rate": strict,
     }
@@ -257,19 +261,18 @@ def averaged(
     """Figures of each subsample averaged, `_std`, counts, the mean curve and its match."""
     each = [figures(part, threshold, opposites) for part in parts(rows)]
     drawn = [row for row in rows if row.subsamples]
+    spreading = [key for key in FIGURES if key not in WHERE_CURVE_MEETS_S]
     result: dict[str, Any] = {key: mean(one[key] for one in each) for key in FIGURES}
-    result |= {f"{key}_std": spread(one[key] for one in each) for key in FIGURES}
+    result |= {f"{key}_std": spread(one[key] for one in each) for key in spreading}
     result |= {"n_seeds": len(by_seed(drawn)), "n_variants": len(drawn)}
     curves = [curve(part) for part in parts(rows)]
     accuracy = [sum(values, Fraction(0)) / len(curves) for values in zip(*curves, strict=True)]
-    own = result["seed_accuracy"]
-    low, high, gap = matching(accuracy, own)
+    thresholds = [one["matching_threshold"] for one in each]
     return result | {
         "curve": accuracy,
-        "matching_threshold_of_mean_curve": Fraction(low),
-        "matching_threshold_of_mean_curve_low": Fraction(low),
-        "matching_threshold_of_mean_curve_high": Fraction(high),
-        "matching_gap_of_mean_curve": gap,
+        "matching_threshold_per_subsample": mean(thresholds),
+        "matching_threshold_per_subsample_std": spread(thresholds),
+        **where_curve_meets_s(accuracy, result["seed_accuracy"]),
     }
 
 
@@ -345,16 +348,9 @@ def jensen_shannon(p: Sequence[float], q: Sequence[float]) -> float:
     return total
 
 
-def kolmogorov_smirnov(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Largest distance of the two empirical distributions; limiting p-value."""
-    distance = max(
-        abs(sum(a <= t for a in x) / len(x) - sum(b <= t for b in y) / len(y)) for t in [*x, *y]
-    )
-    z = math.sqrt(len(x) * len(y) / (len(x) + len(y))) * distance
-    if z < 0.2:
-        return distance, 1.0
-    tail = sum((-1) ** (k - 1) * math.exp(-2 * k * k * z * z) for k in range(1, 101))
-    return distance, min(1.0, 2 * tail)
+def kolmogorov_smirnov(p: Sequence[float], q: Sequence[float]) -> float:
+    """Largest difference of two cumulative distributions over the labels."""
+    return max(abs(sum(p[:n]) - sum(q[:n])) for n in range(1, len(p) + 1))
 
 
 def sigma(p: Sequence[float]) -> float:
@@ -367,24 +363,19 @@ def divergences(
     rows: Sequence[Row],
     probabilities: Sequence[Sequence[float]],
     seed_probabilities: Sequence[Sequence[float]],
-    labels: Sequence[str] = LABELS,
 ) -> dict[str, float | None]:
     """Over the variants of the seeds answered right, apart for changed and unchanged ones."""
     result: dict[str, float | None] = {}
     right = [i for i, row in enumerate(rows) if row.own == row.gold]
     for name, wanted in (("changed", True), ("unchanged", False)):
         group = [i for i in right if (rows[i].prediction != rows[i].own) == wanted]
-        keys = (f"jsd_{name}", f"ks_{name}", f"ks_{name}_p_value", f"sigma_{name}")
-        result |= dict.fromkeys(keys)
-        if group:
-            places = [list(labels).index(rows[i].own) for i in group]
-            variants = [probabilities[i][at] for i, at in zip(group, places, strict=True)]
-            seeds = [seed_probabilities[i][at] for i, at in zip(group, places, strict=True)]
-            statistic, p_value = kolmogorov_smirnov(variants, seeds)
-            divergence = [jensen_shannon(seed_probabilities[i], probabilities[i]) for i in group]
-            sigmas = [sigma(probabilities[i]) for i in group]
-            found = (sum(divergence) / len(group), statistic, p_value, sum(sigmas) / len(group))
-            result |= dict(zip(keys, found, strict=True))
+        pairs = [(seed_probabilities[i], probabilities[i]) for i in group]
+        found = {
+            f"jsd_{name}": [jensen_shannon(before, after) for before, after in pairs],
+            f"ks_{name}": [kolmogorov_smirnov(before, after) for before, after in pairs],
+            f"sigma_{name}": [sigma(after) for _, after in pairs],
+        }
+        result |= {k: sum(values) / len(values) if values else None for k, values in found.items()}
     of_seeds = {rows[i].seed_id: sigma(seed_probabilities[i]) for i in right}
     result["sigma_seeds"] = sum(of_seeds.values()) / len(of_seeds) if of_seeds else None
     return result

@@ -91,7 +91,7 @@ def test_all_classes_by_hand(predictions: Path, folder: Path) -> None:
     results = score_file(predictions, folder)
     assert list(results) == ["snli"]
     snli = results["snli"]
-    assert some_of(snli, *KEYS) == [3, 10, pytest.approx(2 / 3), 0.75, THIRD, 26.0, 0.5, 0.5]
+    assert some_of(snli, *KEYS) == [3, 10, pytest.approx(2 / 3), 0.75, THIRD, 51.0, 0.5, 0.5]
     accuracy = snli["sv_curve"]["accuracy"]
     assert [accuracy[ct - 1] for ct in (50, 51, 75, 76)] == [1.0, 0.5, 0.5, THIRD]
     assert some_of(snli["by_label"]["contradiction"], *KEYS[:5]) == [1, 2, 0.0, 0.5, 0.0]
@@ -179,20 +179,20 @@ def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixt
 NOUNS_AND_VERBS = """\
 snli_nouns, averaged over 2 subsamples
 
-seeds / variants      S var.acc SV@50 SV@80 SV@90 SV@100  MC  r_r  r_s
-----------------------------------------------------------------------
-all               100.0    87.5 100.0  75.0  75.0   75.0 1.0 25.0 25.0
+seeds / variants      S var.acc SV@50 SV@80 SV@90 SV@100    MC  r_r  r_s
+------------------------------------------------------------------------
+all               100.0    87.5 100.0  75.0  75.0   75.0  1–50 25.0 25.0
   2 / 5
-mlms: x/big       100.0    83.3 100.0  75.0  75.0   75.0 1.0 25.0 25.0
+mlms: x/big       100.0    83.3 100.0  75.0  75.0   75.0  1–50 25.0 25.0
   2 / 3
-mlms: y/small     100.0   100.0 100.0 100.0 100.0  100.0 1.0  0.0  0.0
+mlms: y/small     100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
   2 / 3
-label: entailment 100.0    75.0 100.0  50.0  50.0   50.0 1.0 50.0 50.0
+label: entailment 100.0    75.0 100.0  50.0  50.0   50.0  1–50 50.0 50.0
   1 / 3
-label: neutral    100.0   100.0 100.0 100.0 100.0  100.0 1.0  0.0  0.0
+label: neutral    100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
   1 / 2
 
-standard deviation over the subsamples: var.acc 17.7, SV@90 35.4, MC 0.0
+standard deviation over the subsamples: var.acc 17.7, SV@90 35.4
 
 """
 
@@ -233,7 +233,7 @@ def test_text_with_everything(predictions: Path, folder: Path, tmp_path: Path) -
     assert "word class: noun" in result.stdout
     assert lines[4].split()[:5] == ["all", "66.7", "75.0", "100.0", "50.0"]
     counts, *intervals = lines[5].removeprefix("  3 / 10").split()
-    assert len([counts, *intervals]) == 9
+    assert len([counts, *intervals]) == 8  # none of MC, which is undetermined
     assert all("–" in interval for interval in intervals)
     assert [
         line for line in lines if line.startswith("label probabilities of variants (changed, unch")
@@ -253,6 +253,8 @@ def test_cells_of_the_table() -> None:
         "variant_accuracy": 0.8,
         "variant_accuracy_ci": [0.7, 0.9],
         "matching_threshold": 86.0,
+        "matching_threshold_low": 86.0,
+        "matching_threshold_high": 90.0,
         "matching_threshold_ci": [81.0, 91.0],
         "relaxed_fooling_rate": None,
         "relaxed_fooling_rate_ci": None,

@@ -25,6 +25,11 @@ const Report = (() => {
     return value == null ? "–" : value.toFixed(1).replace("100.0", "100");
   }
 
+  /** A figure [value, low, high], or with a fourth entry that stands for an undetermined value. */
+  function shown(figure) {
+    return figure[3] ?? number(figure[0]);
+  }
+
   function interval([, low, high]) {
     return low == null ? "" : `${number(low)}–${number(high)}`;
   }
@@ -67,7 +72,7 @@ const Report = (() => {
   }
 
   return {
-    data, element, vector, number, interval, fill, swatch, start,
+    data, element, vector, number, shown, interval, fill, swatch, start,
     get config() { return data.configs[config]; },
     /** Call a function with the configuration, now and when another is chosen. */
     whenChosen(listener) { listeners.push(listener); },
@@ -118,7 +123,7 @@ function sortRows(body, column, sign) {
 // --- Heat map: any figure of the headline in place of MC ---
 
 (() => {
-  const { data, number, interval, fill } = Report;
+  const { data, shown, interval, fill } = Report;
   const select = document.getElementById("measure");
   const cells = [...document.querySelectorAll("#heat td[data-part]")];
   const [low, high] = ["low", "high"].map((side) => document.querySelector(`#heat-scale .${side}`));
@@ -138,7 +143,7 @@ function sortRows(body, column, sign) {
       const [value] = figures[i];
       const step = Math.min(data.heatSteps - 1, Math.floor((data.heatSteps * (value - least)) / (most - least)));
       cell.className = `${value == null ? "none" : `h${step}`} ${cell.classList.contains("first") ? "first" : ""}`;
-      cell.replaceChildren(number(value), Report.element("small", { textContent: interval(figures[i]) }));
+      cell.replaceChildren(shown(figures[i]), Report.element("small", { textContent: interval(figures[i]) }));
     });
     low.textContent = least;
     high.textContent = most;

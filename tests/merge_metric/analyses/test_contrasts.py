@@ -49,9 +49,11 @@ def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> d
         curves = [oracle.curve(part) for part in of_group if part]
         found[group] = {
             key: oracle.mean(one[key] for one in each)
-            for key in ("seed_accuracy", "variant_accuracy", "matching_threshold")
+            for key in ("seed_accuracy", "variant_accuracy")
         }
-        found[group]["curve"] = [oracle.mean(values) for values in zip(*curves, strict=True)]
+        mean_curve = [oracle.mean(values) for values in zip(*curves, strict=True)]
+        found[group] |= oracle.where_curve_meets_s(mean_curve, found[group]["seed_accuracy"])
+        found[group]["curve"] = mean_curve
         found[group]["seeds"] = {row.seed_id for part in of_group for row in part}
         per_seed = sum(map(len, of_group)), sum(len(oracle.by_seed(part)) for part in of_group)
         found[group]["variants_per_seed"] = Fraction(*per_seed)

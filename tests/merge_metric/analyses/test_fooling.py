@@ -116,7 +116,7 @@ def test_the_table_shows_both_rates_and_each_label() -> None:
     heading, values = (line.split(",") for line in table.to_csv().splitlines())
     shown = dict(zip(heading, values, strict=True))
     assert float(shown[f"{RELAXED}_entailment"]) == 1
-    assert shown[f"{STRICT}_low"] == str(table.rows[0][f"{STRICT}_ci"][0])
+    assert shown[f"{STRICT}_ci_low"] == str(table.rows[0][f"{STRICT}_ci"][0])
     assert shown["averaged"] == ""
 
 

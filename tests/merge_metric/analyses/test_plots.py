@@ -38,6 +38,7 @@ from merge_metric.analyses.curves import (
 from merge_metric.analyses.hardest import hardest, plot_hardest
 from merge_metric.analyses.variant_groups import Counterparts, source_mlms, word_classes
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.figures import is_undetermined
 from merge_metric.tables import Table
 from merge_metric.tables.plots import DASHES, PALETTE, check_output, line_style, save
 
@@ -98,22 +99,28 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
         assert all((line.get_xdata() == np.arange(1, 101)).all() for line in steps)
         dots = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
         assert [(dot.get_xdata()[0], dot.get_ydata()[0]) for dot in dots] == [
-            (row["matching_threshold"], row["seed_accuracy"]) for row in rows
+            (row["matching_threshold"], row["seed_accuracy"])
+            for row in rows
+            if not is_undetermined(row["matching_threshold_low"], row["matching_threshold_high"])
         ]
         assert len(axes.collections) == 2  # the bands
     assert legend(figure) == ["a", "b", "SV = S, at MC"]
 
 
 def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
-    """Cell by cell, in colours within the scale; what is missing is a dash."""
-    table = matching(runs[:3])  # b is not on mnli-m
+    """Cell by cell, in colours within the scale; no colour for a range or what is missing."""
+    template = matching(runs[:3])  # b is not on mnli-m
+    values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0} | {
+        "mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0,
+    }  # fmt: skip
+    missing = dict.fromkeys(("mnli-m", "mnli-m_low", "mnli-m_high"))
+    rows = ({"model": "a", **values}, {"model": "b", **values, "snli": 61.0, **missing})
+    table = Table("m", "M", template.columns, rows)
     figure = drawn(plot_matching(table))
     axes = figure.axes[0]
     image = np.ma.filled(axes.images[0].get_array().astype(float), np.nan)
-    expected = [[row["snli"], row["mnli-m"]] for row in table.rows]
-    assert np.allclose(image, np.array(expected, float), equal_nan=True)
-    shown = [text.get_text() for text in axes.texts]
-    assert shown == ["–" if v is None else f"{v:.0f}" for row in expected for v in row]
+    assert np.array_equal(image, [[41, np.nan], [61, np.nan]], equal_nan=True)
+    assert [text.get_text() for text in axes.texts] == ["41", "1–100", "61", "–"]
     low, high = axes.images[0].get_clim()
     assert low <= np.nanmin(image) <= np.nanmax(image) <= high
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
@@ -121,7 +128,10 @@ def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
 
 def test_numbers_in_the_heat_map_can_be_read() -> None:
     """Black or white, whichever contrasts with its cell: at least 4.5 to 1 (WCAG)."""
-    rows = tuple({"model": str(n), "snli": float(n)} for n in range(1, 101, 3))
+    rows = tuple(
+        {"model": str(n), **dict.fromkeys(("snli", "snli_low", "snli_high"), float(n))}
+        for n in range(1, 101, 3)
+    )
     template = matching([run(random_dataset(random.Random(0), seeds=5))])
     axes = drawn(plot_matching(Table("m", "M", template.columns, rows))).axes[0]
     image = axes.images[0]

@@ -20,8 +20,9 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.wording import MATCHING, RELAXED, Estimate, cell, interval, number
+from merge_metric.report.wording import MATCHING, RELAXED, cell, interval, number, shown
 from merge_metric.report.write import render_html
+from merge_metric.seed_variant_accuracy.figures import Figure
 
 pytestmark = pytest.mark.browser
 
@@ -67,8 +68,8 @@ def until(browser: Chrome, condition: Any) -> Any:
     return WebDriverWait(browser, SECONDS).until(lambda _: condition())
 
 
-def shown(of: Estimate) -> str:
-    return f"{number(of.value)} {interval(of)}".strip()
+def text_of(result: dict[str, Any], figure: Figure) -> str:
+    return f"{shown(result, figure)} {interval(cell(result, figure))}".strip()
 
 
 def legend(browser: Chrome) -> dict[str, list[str]]:
@@ -161,7 +162,7 @@ def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
             assert result is not None
             assert legend(opened)[name][0] == expected(threshold, result)
             assert legend(opened)[name][1] == number(100 * result["seed_accuracy"])
-            assert legend(opened)[name][2] == number(result["matching_threshold"])
+            assert legend(opened)[name][2] == shown(result, MATCHING)
         assert one(opened, ".cursor-flag").text == f"CT {threshold} %"
     ActionChains(opened).move_to_element(one(opened, "#curves h2")).perform()
     until(opened, lambda: one(opened, "#legend-threshold").text == "SV@90")
@@ -273,10 +274,10 @@ def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
     before = [text(td) for td in find(opened, first)]
     classes = [td.get_attribute("class") for td in find(opened, first)]
     parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
-    assert before == [shown(cell(p.results[0], MATCHING)) for p in parts if p.results[0]]
+    assert before == [text_of(p.results[0], MATCHING) for p in parts if p.results[0]]
     choose(opened, "measure", "rr: Relaxed fooling rate")
     after = [text(td) for td in find(opened, first)]
-    assert after == [shown(cell(p.results[0], RELAXED)) for p in parts if p.results[0]]
+    assert after == [text_of(p.results[0], RELAXED) for p in parts if p.results[0]]
     assert "changes the answer" in one(opened, "#measure-meaning").text
     choose(opened, "measure", "MC: Matching threshold")
     assert [text(td) for td in find(opened, first)] == before

@@ -79,6 +79,7 @@ def test_every_output_has_the_differences(
         beginning = f"{better} & {worse} & "
         rows = [line for line in latex.splitlines() if line.startswith(beginning)]
         cells = [cell for row in rows for cell in row.rstrip("\\* ").split(" & ")[2:]]
+        cells = [cell.replace("--", "–") for cell in cells]
         assert cells == values
 
 

@@ -22,13 +22,13 @@ from merge_metric.report.wording import (
     HEADLINE,
     MATCHING,
     RELAXED,
-    Estimate,
     cell,
     findings,
     interval,
-    number,
+    shown,
 )
 from merge_metric.report.write import render_html
+from merge_metric.seed_variant_accuracy.figures import Figure
 
 VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
 
@@ -88,8 +88,14 @@ def parsed(page: str) -> Page:
     return Page(page)
 
 
-def shown(of: Estimate) -> str:
-    return f"{number(of.value)} {interval(of)}".strip()
+def text_of(result: dict[str, Any], figure: Figure) -> str:
+    return f"{shown(result, figure)} {interval(cell(result, figure))}".strip()
+
+
+def threshold(low: float, high: float | None = None) -> dict[str, float]:
+    """A matching threshold, by default without others that come as close."""
+    ends = {"matching_threshold_low": low, "matching_threshold_high": high or low}
+    return {"matching_threshold": low, **ends}
 
 
 # --- Figures ---
@@ -107,7 +113,7 @@ def test_headline_shows_what_score_gives(parsed: Page, evidence: Evidence) -> No
         rows = parsed.rows("figures", nth)[2:]
         for name, result, row in zip(evidence.names, configuration.results, rows, strict=True):
             assert result is not None
-            assert row == [name, *(shown(cell(result, column)) for column in HEADLINE)]
+            assert row == [name, *(text_of(result, column) for column in HEADLINE)]
 
 
 def test_cells_by_hand() -> None:
@@ -115,7 +121,7 @@ def test_cells_by_hand() -> None:
     result = {
         "seed_accuracy": 0.8125,
         "seed_accuracy_ci": [0.75, 1.0],
-        "matching_threshold": 55.25,
+        **threshold(56.0),
         "relaxed_fooling_rate": None,
         "relaxed_fooling_rate_ci": None,
         "sv_curve": {"accuracy": [0.9] * 89 + [0.5] * 11, "low": [0.25] * 100, "high": [1.0] * 100},
@@ -123,7 +129,7 @@ def test_cells_by_hand() -> None:
     cells = {column.key: cell(result, column) for column in HEADLINE if column.key in result}
     assert cells["seed_accuracy"] == (81.25, 75.0, 100.0)
     assert interval(cells["seed_accuracy"]) == "75.0–100"
-    assert cells["matching_threshold"] == (55.25, None, None)
+    assert cells["matching_threshold"] == (56.0, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
     sv90 = next(column for column in HEADLINE if column.key == "sv_at_90")
     assert cell(result, sv90) == (50.0, 25.0, 100.0)
@@ -136,15 +142,15 @@ def test_heat_map_and_breakdowns(parsed: Page, evidence: Evidence) -> None:
     parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
     for position, row in enumerate(rows[2:]):
         results = [part.results[position] for part in parts]
-        assert row[1:] == [shown(cell(result, MATCHING)) for result in results if result]
+        assert row[1:] == [text_of(result, MATCHING) for result in results if result]
     breakdown = parsed.rows("breakdown", 1)  # labels of the first configuration
     first = evidence.configurations[0].parts_by("label")[0]
     assert breakdown[1][0].startswith("entailment ")
     assert first.results[2] is not None
-    assert breakdown[4][1] == shown(cell(first.results[2], HEADLINE[0]))
+    assert breakdown[4][1] == text_of(first.results[2], HEADLINE[0])
     rates = parsed.rows("rates")
     assert first.results[0] is not None
-    assert rates[2][3] == shown(cell(first.results[0], RELAXED))
+    assert rates[2][3] == text_of(first.results[0], RELAXED)
 
 
 def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
@@ -185,18 +191,21 @@ def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
 
 def test_best_figures() -> None:
     """The highest, of fooling rates the lowest, as shown; of one model none."""
-    results = [{"relaxed_fooling_rate": 0.2, "matching_threshold": 50.04}]
+    results = [{"relaxed_fooling_rate": 0.2, **threshold(51.0)}]
     assert not is_best(results, results[0], RELAXED)
-    results.append({"relaxed_fooling_rate": 0.3, "matching_threshold": 50.0})
+    results.append({"relaxed_fooling_rate": 0.3, **threshold(51.0)})
     assert [is_best(results, result, RELAXED) for result in results] == [True, False]
     assert [is_best(results, result, MATCHING) for result in results] == [True, True]
+    results[0] |= threshold(1.0, 100.0)
+    assert [is_best(results, result, MATCHING) for result in results] == [False, True]
 
 
 def test_heat_steps() -> None:
     """From the palest to the darkest; the highest value is not beyond."""
-    values = [30.0, 33.0, 50.0, 80.0, None]
-    steps = [heat_step({"matching_threshold": value}, 30, 80) for value in values]
-    assert steps == ["h0", "h0", "h3", "h8", "none"]
+    values = [30.0, 33.0, 50.0, 80.0]
+    steps = [heat_step(threshold(value), 30, 80) for value in values]
+    assert steps == ["h0", "h0", "h3", "h8"]
+    assert heat_step(threshold(31.0, 41.0), 30, 80) == "none"  # undetermined
     assert heat_step(None, 30, 80) == "none"
 
 
@@ -207,7 +216,7 @@ def test_findings_by_hand() -> None:
         return {
             "seed_accuracy": s,
             "variant_accuracy": variants,
-            "matching_threshold": mc,
+            **threshold(mc),
             "relaxed_fooling_rate": rate,
             "sv_curve": {"accuracy": [1.0] * 89 + [sv90] * 11},
         }
@@ -224,6 +233,19 @@ def test_findings_by_hand() -> None:
         "Variant accuracy differs from S by up to −20.0 points.",
         "SV accuracy matches S at the threshold 100.",
     ]
+
+
+def test_undetermined_thresholds_are_no_finding() -> None:
+    """They are shown as a range; of others the lowest and highest are told."""
+    result = {"seed_accuracy": 1.0, "variant_accuracy": 1.0, "relaxed_fooling_rate": 0.0}
+    result |= {"sv_curve": {"accuracy": [1.0] * 100}}
+    perfect, other = result | threshold(1.0, 100.0), result | threshold(86.0, 90.0)
+    assert shown(perfect, MATCHING) == "1–100"
+    assert cell(perfect, MATCHING) == (None, None, None)
+    assert not any("matches S" in sentence for sentence in findings(["a"], [perfect]))
+    assert "SV accuracy matches S at the threshold 86.0 (b)." in findings(
+        ["a", "b"], [perfect, other]
+    )
 
 
 def test_paths_are_the_curves() -> None:

@@ -272,7 +272,13 @@ def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> Non
             assert figures["seed_accuracy"] == pytest.approx(
                 [100 * result["seed_accuracy"], low, high], abs=0.005
             )
-            assert figures["matching_threshold"][0] == round(result["matching_threshold"], 2)
+            value, *_, text = [*figures["matching_threshold"], ""][:4]
+            if text:
+                low, high = (int(result[f"matching_threshold_{end}"]) for end in ("low", "high"))
+                assert (value, text) == (None, f"{low}–{high}")
+                assert high - low >= 10
+            else:
+                assert value == result["matching_threshold"]
             for number, side in enumerate(("accuracy", "low")):
                 expected = round(100 * result["sv_curve"][side][89], 2)
                 assert figures["sv_at_90"][number] == of["curve"][number][89] == expected

@@ -33,7 +33,7 @@ def test_texts_are_filled_in() -> None:
     assert (figure.name, figure.heading) == ("SV accuracy at CT 75", "SV@75")
     assert "at least 75 %" in figure.meaning
     assert all("{" not in figure.at(90).explanation for figure in CATALOGUE.values())
-    assert CATALOGUE["matching_threshold"].explanation.endswith("a sign of such a range.")
+    assert CATALOGUE["matching_threshold"].explanation.endswith("their range is shown.")
 
 
 def test_results_are_read_by_it() -> None:

@@ -362,13 +362,12 @@ def test_figures_by_label() -> None:
 
 
 def test_distributions_by_hand(tmp_path: Path) -> None:
-    """Certain predictions: changed ones are 1 bit away, KS is 0 or 1, σ is √2/3."""
+    """Certain predictions: changed ones are 1 bit and a distance of 1 away, σ is √2/3."""
     source = read_file(write_jsonl(tmp_path / "a.jsonl", file_rows()))
     _, *rows = Cells(distributions_table(score(**source.arguments, n_bootstrap=0))).rows
     assert [row[1:] for row in rows] == [
         ["", "0.000", "1.000"],
         ["", "0.000", "1.000"],
-        ["", "1.000", "0.270"],  # two rows each: 2 Σ (−1)^(k−1) exp(−2 k²)
         ["0.471", "0.471", "0.471"],
     ]
     assert distributions_table(example()) == ""

@@ -74,7 +74,7 @@ def test_intervals_in_subsamples_are_those_of_all_resamples() -> None:
     assert 0 < result["seed_accuracy"] < 1
     exact = outcomes(rows, oracle.averaged)
     keys = [key for key in exact[0][0] if f"{key}_ci" in result]
-    assert len(keys) == len(oracle.FIGURES) + 4
+    assert len(keys) == len(oracle.FIGURES) + 1
     for key in keys:
         assert_exact(result[f"{key}_ci"], key, exact)
 

@@ -124,7 +124,7 @@ def test_csv_has_unrounded_values_and_bounds() -> None:
     )
     table = Table("t", "T", (Column("model", "M"), Column("x", "X", "share", "x_ci")), rows)
     assert table.to_csv().splitlines() == [
-        "model,x,n,x_low,x_high,more,extra",
+        "model,x,n,x_ci_low,x_ci_high,more,extra",
         '"a,""b""",0.3333333333333333,3,0.25,0.5,,',
         "c,,,,,,-1",
     ]
