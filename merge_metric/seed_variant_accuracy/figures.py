@@ -317,7 +317,7 @@ def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
     tied = gap - least[..., None] < _ROUNDING
     low = tied.argmax(axis=-1) + 1.0
     high = 100.0 - tied[..., ::-1].argmax(axis=-1)
-    return low, high, least
+    return low, high, np.where(least < _ROUNDING, 0.0, least)
 
 
 _WHERE_CURVE_MEETS: Final = (

@@ -22,7 +22,7 @@ from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, cell, interval, number, shown
 from merge_metric.report.write import render_html
-from merge_metric.seed_variant_accuracy.figures import Figure
+from merge_metric.seed_variant_accuracy.figures import Estimate, Figure
 
 pytestmark = pytest.mark.browser
 
@@ -152,7 +152,8 @@ def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
     def expected(threshold: int, result: Any) -> str:
         curve = result["sv_curve"]
         sides = (100 * curve[side][threshold - 1] for side in ("accuracy", "low", "high"))
-        return shown(Estimate(*sides))
+        of = Estimate(*sides)
+        return f"{number(of.value)} {interval(of)}".strip()
 
     for threshold in (1, 40, 73, 100):
         x = round(width * threshold / 100) - width // 2
