@@ -65,7 +65,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
 from merge_dataset.settings import parse_toml
-from merge_metric.models.label_order import ASKED_SEEDS
+from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.pair_model import Pair, PairModel
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def _judge(
     names = ("model", "model_kind", "model_revision", "label_order", "device")
     return LazyModel(
         lambda: judge(run.problems),
-        lambda model: model.describe(),
+        _described,
         asked={
             **{name: getattr(config, name) for name in names},
             "files": file_stamps(config.model),
@@ -164,6 +164,15 @@ def _judge(
         },
         record=run.path / "nli_model.json",
     )
+
+
+def _described(model: PairModel) -> dict[str, Any]:
+    """Describe the NLI model, and what the problems say of its classes if they had to."""
+    order = getattr(model, "label_order", None)
+    evidence = (
+        {"label_order_evidence": dict(order.evidence)} if order and order.source == SEEDS else {}
+    )
+    return model.describe() | evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,20 +98,22 @@ def predict_command(
     \b
       merge-nli predict --preset paper --only SMFA --dataset merge-nli
     """
+    from merge_metric.models.presets import on_hub, read_presets
     from merge_metric.predict.jobs import predict_preset, predict_request
 
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset")
     if only is not None and preset is None:
         raise ValueError("--only: expected together with --preset, of whose models it names some")
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    entries = on_hub(read_presets(preset, names), names) if preset is not None else []
     problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
     request = ModelRequest(model=model or "", **given)
     failed: list[str] = []
     if preset is None:
         outcomes = list(predict_request(request, problems, out=out))
     else:
-        names = [name.strip() for name in (only or "").split(",") if name.strip()]
-        outcomes, failed = predict_preset(request, preset, names, problems, folder=out)
+        outcomes, failed = predict_preset(request, preset, entries, problems, folder=out)
     _report(outcomes, failed, dataset, output)
     if failed:
         raise typer.Exit(1)
@@ -244,13 +246,18 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 def _tell(outcome: Outcome, dataset: str) -> str:
     """Tell of a file: its problems, labels and accuracy, and the command that scores it."""
+    from merge_metric.models.label_order import describe_evidence
+
     metadata = outcome.metadata
     lines = [
         f"{metadata.get('short_name') or metadata['name']}: {outcome.problems:,} problems, "
         f"{outcome.pairs:,} distinct pairs, {_pace(outcome)}"
     ]
     if order := metadata.get("label_order"):
-        lines.append(f"  classes: {', '.join(order)} ({metadata['label_order_source']})")
+        known_by = metadata["label_order_source"]
+        if evidence := metadata.get("label_order_evidence"):
+            known_by += f": {describe_evidence(evidence)}"
+        lines.append(f"  classes: {', '.join(order)} ({known_by})")
     if truncated := metadata.get("truncated"):
         lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
     if check := metadata.get("label_order_check"):

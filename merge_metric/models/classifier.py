@@ -18,6 +18,7 @@ from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.pair_model import Pair
+from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
@@ -60,6 +61,7 @@ class Classifier:
             model.device.type, _BATCH_TOKENS_ACCELERATOR
         )
         self.max_tokens = max_tokens(model, tokenizer)
+        self._warned = False
         config = model.config.get_text_config()
         if config.pad_token_id is None:
             # Decoders look for their last token that is no padding. There is none here.
@@ -128,13 +130,33 @@ class Classifier:
             "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
-        """Tell the model's size, and how many of the pairs are cut, as they exceed its limit.
+    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Tell the model's size, how its labels are known, and what of the pairs it cannot see.
 
-        The size follows from `revision`: in `describe` it would make files of earlier versions
+        That is, how many are cut, as they exceed its limit, and unknown tokens if there are many.
+        All this follows from what `describe` has, and would there make files of earlier versions
         those of another run.
         """
-        return {"parameters": self._model.num_parameters(), "truncated": self._n_truncated(pairs)}
+        return {
+            "parameters": self._model.num_parameters(),
+            "truncated": self._n_truncated(pairs),
+            **(
+                {"label_order_evidence": dict(evidence)}
+                if (evidence := self.label_order.evidence)
+                else {}
+            ),
+            **self._unknown_tokens(pairs).record,
+        }
+
+    def _unknown_tokens(self, pairs: Sequence[Pair]) -> UnknownTokens:
+        def tokenize(texts: list[str]) -> list[list[int]]:
+            found: list[list[int]] = self._tokenizer(
+                texts, add_special_tokens=False, return_attention_mask=False, verbose=False
+            )["input_ids"]
+            return found
+
+        texts = [f"{first} {second}" for first, second in pairs]
+        return count_unknown(texts, tokenize, self._tokenizer.unk_token_id)
 
     def _n_truncated(self, pairs: Sequence[Pair]) -> int:
         if self.max_tokens is None:
@@ -177,6 +199,10 @@ class Classifier:
             pairs: All pairs.
             known: Positions whose probabilities are known.
         """
+        if not self._warned:
+            unknown = self._unknown_tokens(pairs)
+            unknown.warn(self.name)
+            self._warned = unknown.many
         for start in range(0, len(pairs), _WINDOW):
             window = range(start, min(start + _WINDOW, len(pairs)))
             if known.issuperset(window):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Final
+from math import comb
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,17 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.presets import documented_order
 
 FAR_BETTER: Final = 0.2
-"""Accuracy by which another order must win on the seeds to be suspected the right one."""
+"""Accuracy by which an order must lead on the seeds to be taken, or suspected, the right one."""
+RARE: Final = 0.001
+"""Probability below which a lead is not put down to chance."""
 ENOUGH_SEEDS: Final = 30
 """Seeds without which nothing is concluded about an order."""
 ASKED_SEEDS: Final = 300
 """Seeds of each source that are asked about to find out an order."""
 MOST_LABELS: Final = 6
 """With more there are too many orders to try all."""
+_SHOWN_ORDERS: Final = 6
+"""Best orders that provenance tells about: of three labels, all."""
 
 SEEDS: Final = "seeds"
 """In place of an order: where nothing says it, the one that scores best on the seeds."""
@@ -46,6 +51,8 @@ class LabelOrder:
     """`id2label`, `documented`, `given`, `seeds` or `unknown`."""
     known: tuple[str, ...] = LABELS
     """The labels of the problems."""
+    evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """For provenance: the `document` that says it, or how orders do on the seeds; JSON-able."""
 
     @property
     def names(self) -> list[str]:
@@ -65,10 +72,6 @@ class LabelOrder:
         of_labels = np.empty_like(of_classes)
         of_labels[:, list(self.labels)] = of_classes
         return of_labels
-
-    def corrected(self, relabelling: Sequence[int], source: str) -> LabelOrder:
-        """Return the order under which what is now label i is label `relabelling[i]`."""
-        return replace(self, labels=tuple(relabelling[i] for i in self.labels), source=source)
 
 
 def unknown_order(known: tuple[str, ...] = LABELS) -> LabelOrder:
@@ -140,7 +143,8 @@ def read_order(
     if found := _positions(labels, known):
         return LabelOrder(found, "id2label", known)
     if known == LABELS and (documented := documented_order(name)):
-        return LabelOrder(parse_order(documented).labels, "documented")
+        order, document = documented
+        return LabelOrder(parse_order(order).labels, "documented", evidence={"document": document})
     if otherwise is not None:
         return otherwise
     such = "e,n,c" if known == LABELS else ",".join(known)
@@ -197,11 +201,6 @@ class OrderCheck:
         """Tell whether another order of labels would score far better."""
         return self.seeds >= ENOUGH_SEEDS and self.best_accuracy - self.accuracy > FAR_BETTER
 
-    @property
-    def decisive(self) -> bool:
-        """Tell whether the seeds tell the best order from all others."""
-        return self.seeds >= ENOUGH_SEEDS and self.best_accuracy - self.second_accuracy > FAR_BETTER
-
 
 def check_order(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int = len(LABELS)
@@ -213,43 +212,112 @@ def check_order(
         gold: (n,), positions among the labels.
         n_labels: How many there are, at most `MOST_LABELS`.
     """
-    confusion = np.zeros((n_labels, n_labels), np.int64)
-    np.add.at(confusion, (predictions, gold), 1)
+    right = _right_by_order(_confusion(predictions, gold, n_labels))
+    best, second, *_ = right
     in_use = tuple(range(n_labels))
-    # The order in use comes first, and sorting is stable: on a tie it stays as it is.
-    right = {
-        order: int(confusion[list(in_use), list(order)].sum()) for order in permutations(in_use)
-    }
-    ranked = sorted(right, key=lambda order: -right[order])
-    accuracies = [right[order] / len(gold) for order in (in_use, ranked[0], ranked[1])]
-    return OrderCheck(len(gold), accuracies[0], ranked[0], accuracies[1], accuracies[2])
+    accuracies = [right[order] / len(gold) for order in (in_use, best, second)]
+    return OrderCheck(len(gold), accuracies[0], best, accuracies[1], accuracies[2])
 
 
 def order_from_seeds(
-    predictions: NDArray[np.int64], gold: NDArray[np.int64], in_use: LabelOrder
+    classes: NDArray[np.int64], gold: NDArray[np.int64], known: tuple[str, ...] = LABELS
 ) -> LabelOrder:
     """Find the order of labels that the seeds' gold labels speak for.
 
+    An order is taken where it leads any other by at least `FAR_BETTER`, as those of models that
+    are any good do, and where that is no chance: by an exact sign test against each other order,
+    on the seeds that only one of the two gets right, with Bonferroni's correction for the number
+    of orders. So a model that is as good under two orders, such as one that never says neutral,
+    gets one of them with a probability below `RARE`, whatever its biases.
+
     Args:
-        predictions: (n,), positions among the labels under the order `in_use`.
+        classes: (n,), the model's answers as numbers of its classes.
         gold: (n,), positions among the labels.
-        in_use: Any order.
+        known: The labels of the problems.
 
     Raises:
-        ValueError: too few seeds, or two orders score alike.
+        ValueError: too many labels, too few seeds, or it is not clear.
     """
-    if len(in_use.known) > MOST_LABELS:
+    if len(known) > MOST_LABELS:
         raise ValueError(
             f"label order from seeds: expected at most {MOST_LABELS} labels, got "
-            f"{len(in_use.known)}; give the order as --label-order"
+            f"{len(known)}; give the order as --label-order"
         )
-    check = check_order(predictions, gold, len(in_use.known))
-    such = "e,n,c" if in_use.known == LABELS else ",".join(in_use.known)
-    if not check.decisive:
+    confusion = _confusion(classes, gold, len(known))
+    right = _right_by_order(confusion)
+    best, second, *_ = right
+    p_value = min(
+        1.0, (len(right) - 1) * max(_p_value(confusion, best, o) for o in right if o != best)
+    )
+    evidence = {
+        "seeds": len(gold),
+        "right": {_written(o, known): count for o, count in [*right.items()][:_SHOWN_ORDERS]},
+        "p_value": p_value,
+    }
+    found = LabelOrder(best, SEEDS, known, evidence)
+    lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0
+    if len(gold) < ENOUGH_SEEDS or lead < FAR_BETTER or p_value >= RARE:
+        such = _written(tuple(range(len(known))), known)
         raise ValueError(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
-            f"is right more often than any other by {FAR_BETTER:.0%}, got {check.seeds} seeds, "
-            f"where the best two are right on {check.best_accuracy:.0%} and "
-            f"{check.second_accuracy:.0%}; give the order as --label-order, such as {such}"
+            f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
+            f"got {len(gold)} seeds: {describe_evidence(evidence)}; give the order as "
+            f"--label-order, such as {such}"
         )
-    return in_use.corrected(check.best, SEEDS)
+    return found
+
+
+def describe_evidence(evidence: Mapping[str, Any]) -> str:
+    """Tell in words how an order of labels is known, as far as there is more than its source.
+
+    Args:
+        evidence: Of a `LabelOrder`.
+
+    >>> right = {"e,n,c": 170, "e,c,n": 80}
+    >>> describe_evidence({"seeds": 200, "right": right, "p_value": 2e-12})
+    'e,n,c is right on 85.0% of 200 seeds, the next best order, e,c,n, on 40.0%, p < 1e-9'
+    """
+    if "right" not in evidence:
+        return str(evidence.get("document", ""))
+    (best, count), (second, less), *_ = evidence["right"].items()
+    seeds, p_value = evidence["seeds"], evidence["p_value"]
+    p = "p < 1e-9" if p_value < 1e-9 else f"p = {p_value:.1g}"
+    return (
+        f"{best} is right on {count / max(1, seeds):.1%} of {seeds:,} seeds, the next best order, "
+        f"{second}, on {less / max(1, seeds):.1%}, {p}"
+    )
+
+
+def _confusion(
+    predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int
+) -> NDArray[np.int64]:
+    """Count problems by prediction (row) and gold label (column)."""
+    confusion = np.zeros((n_labels, n_labels), np.int64)
+    np.add.at(confusion, (predictions, gold), 1)
+    return confusion
+
+
+def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
+    """Count what is right under each order of labels, best order first.
+
+    The order (0, 1, …) comes first on a tie, as sorting is stable.
+    """
+    rows = range(len(confusion))
+    orders = permutations(rows)
+    right = {order: int(confusion[list(rows), list(order)].sum()) for order in orders}
+    return dict(sorted(right.items(), key=lambda each: -each[1]))
+
+
+def _p_value(
+    confusion: NDArray[np.int64], better: tuple[int, ...], worse: tuple[int, ...]
+) -> float:
+    """Probability of such a lead, or a larger one, if both orders are right as often."""
+    differ = [row for row in range(len(confusion)) if better[row] != worse[row]]
+    wins = sum(int(confusion[row, better[row]]) for row in differ)
+    n = wins + sum(int(confusion[row, worse[row]]) for row in differ)
+    return sum(comb(n, k) for k in range(wins, n + 1)) / (1 << n)
+
+
+def _written(order: Sequence[int], known: tuple[str, ...]) -> str:
+    """Write an order as `--label-order` takes it."""
+    return ",".join(known[i][0] if known == LABELS else known[i] for i in order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -10,7 +11,13 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.inspection import read_config
-from merge_metric.models.label_order import SEEDS, order_from_seeds, parse_order, unknown_order
+from merge_metric.models.label_order import (
+    SEEDS,
+    describe_evidence,
+    order_from_seeds,
+    parse_order,
+    unknown_order,
+)
 from merge_metric.models.model_files import find_checkpoint, list_files
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
 
 Kind = Literal["classifier", "lm", "remote"]
+
+log = logging.getLogger(__name__)
 
 LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
 """Pairs, and the position of each one's gold label among the labels."""
@@ -120,10 +129,18 @@ def _open_classifier(
     )
     if model.label_order == unknown and seeds is not None:
         pairs, gold = seeds()
-        predictions = np.empty(len(pairs), np.int64)
+        classes = np.empty(len(pairs), np.int64)
         for positions, probabilities in model.probabilities(pairs):
-            predictions[positions] = probabilities.argmax(axis=1)
-        model.label_order = order_from_seeds(predictions, gold, unknown)
+            classes[positions] = probabilities.argmax(axis=1)
+        try:
+            model.label_order = order_from_seeds(classes, gold, labels)
+        except ValueError as error:
+            raise ValueError(f"{request.model}: {error}") from error
+        log.info(
+            "%s: nothing says which class is which label, the seeds tell: %s",
+            request.model,
+            describe_evidence(model.label_order.evidence),
+        )
     return model
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,12 @@ class Preset:
     """Its training data: `S`, `M`, `SMFA`; or `LLM`."""
     kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
-    """Labels of its classes 0, 1, 2, where they are documented: `c,e,n`."""
+    """Labels of its classes 0, 1, 2, where they are documented: `c,e,n`; `seeds` where no
+    document is known; None where its configuration names them."""
+    label_order_source: str | None = None
+    """Address of the document that says so."""
+    not_on_hub: str | None = None
+    """Why it cannot be run."""
 
 
 def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
@@ -57,19 +65,43 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     ]
 
 
-def documented_order(model: str) -> str | None:
+def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
+    """Leave out models of a list that are not on the Hub, and say so on stderr.
+
+    Args:
+        presets: From `read_presets`.
+        only: What was asked for there; a model that is asked for by name is not left out.
+
+    Raises:
+        ValueError: one that is asked for by name is not on the Hub, or nothing is left.
+    """
+    named = {each.casefold() for each in only}
+    missing = [preset for preset in presets if preset.not_on_hub]
+    for preset in missing:
+        if preset.name.casefold() in named or len(missing) == len(presets):
+            raise ValueError(f"{preset.name}: cannot be run: {preset.not_on_hub}")
+        log.warning("left out: %s: %s", preset.name, preset.not_on_hub)
+    return [preset for preset in presets if not preset.not_on_hub]
+
+
+def documented_order(model: str) -> tuple[str, str] | None:
     """Look up the labels of a model's classes, for configurations that do not name them.
 
     Args:
         model: Hub id, in any case.
 
-    >>> documented_order("textattack/bert-base-uncased-snli")
-    'c,e,n'
+    Returns:
+        The order, and the address of the document that says so.
+
+    >>> order, document = documented_order("textattack/bert-base-uncased-snli")
+    >>> order, document.rpartition("/")[2]
+    ('c,e,n', 'dataset_args.py')
     """
     for presets in _read().values():
         for preset in presets:
             if preset.model.casefold() == model.casefold():
-                return preset.label_order
+                order, document = preset.label_order, preset.label_order_source
+                return (order, document) if order and document else None
     return None
 
 

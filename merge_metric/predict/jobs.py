@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.models.label_order import ASKED_SEEDS
+from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, PairModel
-from merge_metric.models.presets import read_presets
+from merge_metric.models.presets import Preset
 from merge_metric.predict.driver import Outcome, predict
 from merge_metric.predict.problems import (
     description_of,
@@ -61,7 +61,7 @@ def _labelled_seeds(problems: pa.Table) -> LabelledPairs:
 def predict_preset(
     request: ModelRequest,
     preset: str,
-    only: Sequence[str],
+    entries: Sequence[Preset],
     problems: pa.Table,
     *,
     folder: Path | None = None,
@@ -72,22 +72,18 @@ def predict_preset(
         request: Settings; `model` and `kind` are the list's. `label_order` applies to
             classifiers.
         preset: Name of the list.
-        only: Names of models or groups; by default all.
+        entries: Its models to run.
         problems: What they are asked about.
         folder: Where predictions files go, one per model and source.
 
     Returns:
         What was done, and for each model that failed why.
-
-    Raises:
-        ValueError: there is no such list, model or group.
     """
     outcomes: list[Outcome] = []
     failed = []
-    for entry in read_presets(preset, only):
+    for entry in entries:
         log.info("%s (%s)", entry.name, entry.model)
-        order = request.label_order if entry.kind == "classifier" else None
-        chosen = replace(request, model=entry.model, kind=entry.kind, label_order=order)
+        chosen = request_of(entry, request)
         extra = {"preset": preset, "short_name": entry.name, "group": entry.group}
         try:
             for outcome in predict_request(chosen, problems, folder=folder, extra=extra):
@@ -96,6 +92,20 @@ def predict_preset(
             failed.append(f"{entry.name} ({entry.model}): {error}")
             log.warning("failed: %s", failed[-1])
     return outcomes, failed
+
+
+def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
+    """Fill in the model of a list.
+
+    Args:
+        entry: The model.
+        request: Settings. A `label_order` is for classifiers; without one, that of models of
+            which no document is known is found out from the seeds.
+    """
+    order = request.label_order if entry.kind == "classifier" else None
+    if order is None and entry.label_order == SEEDS:
+        order = SEEDS
+    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
 
 
 def predict_request(

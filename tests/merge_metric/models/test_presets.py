@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from merge_metric.models.label_order import parse_order
 from merge_metric.models.presets import documented_order, read_presets
 
 TABLE_7 = """
@@ -52,6 +53,22 @@ def test_unknown_names() -> None:
 
 def test_documented_orders() -> None:
     """TextAttack's models turn the labels round; nothing is said of what is not documented."""
-    assert documented_order("TextAttack/bert-base-uncased-SNLI") == "c,e,n"
-    assert documented_order("pepa/roberta-base-snli") is None
+    documented = documented_order("TextAttack/bert-base-uncased-SNLI")
+    assert documented is not None
+    assert (documented[0], documented[1].rpartition("/")[2]) == ("c,e,n", "dataset_args.py")
+    assert documented_order("pepa/deberta-v3-base-snli") is None
     assert documented_order("somebody/model") is None
+
+
+def test_every_order_has_a_document_or_none_is_claimed() -> None:
+    """No classifier of a list is without one, but those that name their classes themselves."""
+    named = {"FacebookAI/roberta-large-mnli", "facebook/bart-large-mnli"}
+    for preset in read_presets("paper"):
+        order, document = preset.label_order, preset.label_order_source
+        if preset.kind == "lm" or preset.not_on_hub or preset.model in named:
+            assert order is document is None
+        elif order == "seeds":
+            assert document is None
+        else:
+            assert parse_order(order or "").names[0]
+            assert (document or "").startswith("https://github.com/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -139,8 +140,9 @@ def test_a_cycle_of_labels(predict: Run) -> None:
     assert "classes: contradiction, entailment, neutral (given)" in done.stdout
 
 
-def test_the_order_from_the_seeds(run: Run, tmp_path: Path) -> None:
-    """Gold labels that agree with a turned order bring it to light."""
+@pytest.fixture
+def turned(run: Run, tmp_path: Path) -> Path:
+    """A model without names for its classes; by the gold labels in `true` they are n,c,e."""
     folder = tiny_classifier("xlnet", GENERIC)
     truth = [
         LABELS.index(next(label for label in LABELS if label[0] == letter))
@@ -151,14 +153,39 @@ def test_the_order_from_the_seeds(run: Run, tmp_path: Path) -> None:
         for (name, (premise, hypothesis, _)), label in zip(PROBLEMS.items(), truth, strict=True)
     }
     write_folder(tmp_path / "true", labelled)
-    options = ("--dataset", "true", "--config", "snli", "--out", "a.parquet")
-    done = run("predict", "--model", folder, *options, "--label-order", "seeds")
+    return folder
+
+
+def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Gold labels that agree with a turned order bring it to light, and it is said how clearly."""
+    caplog.set_level("INFO")
+    options = ("--model", turned, "--dataset", "true", "--config", "snli", "--out", "a.parquet")
+    done = run("predict", *options, "--label-order", "seeds", "--format", "json")
     assert done.exit_code == 0, done.output
-    assert "classes: neutral, contradiction, entailment (seeds)" in done.stdout
-    assert "right on 100.0% of 40 seeds" in done.stdout
-    warned = run("predict", "--model", folder, *options, "--label-order", "e,n,c")
+    (facts,) = json.loads(done.stdout)["predictions"]
+    metadata = facts["metadata"]
+    assert metadata["label_order"] == ["neutral", "contradiction", "entailment"]
+    evidence = metadata["label_order_evidence"]
+    assert (evidence["seeds"], evidence["right"]["n,c,e"], len(evidence["right"])) == (40, 40, 6)
+    assert evidence["p_value"] < 0.001
+    next_best = sorted(evidence["right"].values())[-2] / 40
+    told = f"n,c,e is right on 100.0% of 40 seeds, the next best order, .*, on {next_best:.1%}, p ="
+    assert re.search(f"which class is which label, the seeds tell: {told}", caplog.text)
+    again = run("predict", *options, "--label-order", "seeds")
+    assert re.search(rf"classes: neutral, contradiction, entailment \(seeds: {told}", again.stdout)
+    warned = run("predict", *options, "--label-order", "e,n,c")
     assert warned.exit_code == 0
     assert "right on 100.0% of 40 seeds" not in warned.stdout
+
+
+def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
+    """Gold labels that have nothing to do with the answers: no order is taken."""
+    done = predict("--model", tiny_classifier("xlnet", GENERIC), "--label-order", "seeds")
+    assert done.exit_code == 2
+    message = " ".join(done.stderr.split())
+    assert "label order from seeds: expected at least 30 seeds on which one order is" in message
+    assert re.search(r"got 50 seeds: .* is right on .*; give the order as --label-order", message)
+    assert not Path("predictions").exists()
 
 
 def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
@@ -273,6 +300,24 @@ def test_some_of_a_preset(predict: Run, preset: list[Preset]) -> None:
     done = predict("--preset", "mine", "--only", "last, first", "--config", "demo")
     assert done.exit_code == 0, done.output
     assert len(list(Path("predictions").iterdir())) == 2
+
+
+def test_models_whose_order_no_document_says(
+    run: Run, turned: Path, preset: list[Preset], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list says that the seeds are to tell; models that are not on the Hub are left out aloud."""
+    preset[:] = [
+        Preset("Turned", str(turned), "S", label_order="seeds"),
+        Preset("Gone", "gone", "S", not_on_hub="it was deleted"),
+    ]
+    done = run("predict", "--preset", "mine", "--dataset", "true", "--config", "snli")
+    assert done.exit_code == 0, done.output
+    assert "classes: neutral, contradiction, entailment (seeds: n,c,e is" in done.stdout
+    assert "left out: Gone: it was deleted" in caplog.text
+    assert [path.name for path in Path("predictions").iterdir()] == ["Turned-snli.parquet"]
+    named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone")
+    assert named.exit_code == 2
+    assert "Gone: cannot be run: it was deleted" in named.stderr
 
 
 def test_settings_reach_the_models(
