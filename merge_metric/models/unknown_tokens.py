@@ -41,14 +41,14 @@ class UnknownTokens:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What provenance has of them: nothing where they are few."""
+        """The entry for provenance; empty where they are few."""
         if not self.many:
             return {}
         return {"unknown_tokens": {"texts": self.texts, "tokens": self.tokens,
                                    "unknown": self.unknown, "words": list(self.words)}}  # fmt: skip
 
     def warn(self, name: str) -> None:
-        """Say so on stderr where they are many.
+        """Warn on stderr where they are many.
 
         Args:
             name: The model's.

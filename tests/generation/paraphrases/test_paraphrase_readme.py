@@ -45,7 +45,7 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paraphrase, predict, score, analyse = commands()
     said = []
     for command in (paraphrase, predict, score):
-        words = [w.replace("pepa/roberta-base-snli", str(MODEL)) for w in command]
+        words = [w.replace("FacebookAI/roberta-large-mnli", str(MODEL)) for w in command]
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, result.output
         said.append(result.stdout)
