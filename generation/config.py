@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.schema import LABELS, NLI, WORD_CLASSES, ProblemFormat, check_source
+from merge_dataset.schema import (
+    DEMO_SOURCE,
+    KNOWN_SOURCES,
+    LABELS,
+    NLI,
+    WORD_CLASSES,
+    ProblemFormat,
+    check_source,
+)
 from merge_dataset.settings import (
     Value,
     check_members,
@@ -69,13 +78,18 @@ class ProblemSettings:
     """
 
     source: str = _problem_setting(
-        "snli", "snli, mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or a name for your own."
+        "",
+        "snli (the default), mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or with --data or "
+        "--dataset a name for your own.",
     )
+    """Has to be named where problems are: who names them knows what they are, and whose."""
     data: str | None = _problem_setting(
-        None, "A .jsonl, .csv, .tsv or .parquet file.", affects_output=False
+        None,
+        "A file (.jsonl, .json, .csv, .tsv, .txt, also with .gz; .parquet, .arrow), or a folder.",
+        affects_output=False,
     )
     """Otherwise the source's Hub dataset."""
-    dataset: str | None = _problem_setting(None, "A dataset on the Hub.")
+    dataset: str | None = _problem_setting(None, "A dataset on the Hub, a file or a folder.")
     dataset_config: str | None = _problem_setting(None, "Its configuration.")
     split: str | None = _problem_setting(None, "Its split.")
     revision: str | None = _problem_setting(None, "Its revision.")
@@ -90,6 +104,12 @@ class ProblemSettings:
     )
     limit: int | None = _problem_setting(None, "Only the first so many problems.", minimum=1)
     """Problems without a label are not counted."""
+    skip_bad_rows: bool = _problem_setting(
+        False,
+        "Leave out rows that cannot be used, and list them; by default they are an error.",
+        option="--skip-bad-rows",
+        omit_if_default=True,
+    )
     fields: tuple[str, ...] = _problem_setting(
         NLI.fields,
         "Names of the texts of problems that are not of NLI, as context,question,answer.",
@@ -164,9 +184,12 @@ class ProblemSettings:
 def check_problem_settings(settings: ProblemSettings) -> None:
     """Check source, fields, labels and columns; labels may come to be named later.
 
+    A source that nobody named becomes SNLI, unless problems are named.
+
     Raises:
         ValueError: a value cannot be right; field and remedy are named.
     """
+    _settle_source(settings)
     check_source(settings.source)
     is_nli = settings.fields == NLI.fields
     labels = settings.labels or LABELS
@@ -186,6 +209,38 @@ def check_problem_settings(settings: ProblemSettings) -> None:
                 f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
                 f"{list(settings.fields)}; name columns with field_columns"
             )
+
+
+def _settle_source(settings: ProblemSettings) -> None:
+    """Require a name for problems that are named, and never that of others."""
+    name = "data" if settings.data is not None else "dataset"
+    place = getattr(settings, name)
+    if place == "":
+        raise ValueError(f"`{name}`: expected a file, a folder or a data set, got nothing")
+    if settings.data is not None and settings.dataset is not None:
+        raise ValueError(
+            f"`data`: expected either it or `dataset`, got both, {settings.data!r} and "
+            f"{settings.dataset!r}"
+        )
+    if place is not None and settings.source in ("", DEMO_SOURCE):
+        got = "nothing" if not settings.source else f"{DEMO_SOURCE!r}, the bundled problems"
+        known = ", ".join(source for source in KNOWN_SOURCES if source != DEMO_SOURCE)
+        raise ValueError(
+            f"`source`: expected with `{name}` a name for the problems of {place}, got {got}; add "
+            f"`source` {_suggested_source(place)}, or one of {known} if they are from there"
+        )
+    object.__setattr__(settings, "source", settings.source or "snli")
+
+
+def _suggested_source(place: str) -> str:
+    """Make a name for problems of the name of their file or data set.
+
+    >>> _suggested_source("data/My pairs.csv.gz")
+    'my-pairs'
+    """
+    stem = Path(place).name.partition(".")[0].lower()
+    name = "-".join(re.findall("[a-z0-9]+", stem))
+    return name if name and name not in KNOWN_SOURCES else "mine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,10 +420,14 @@ class Config(ProblemSettings):
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
         """Overlay these settings by an ablation (D13), and that by single fields.
 
+        Problems come with a name: a recipe's is not that of other problems.
+
         Raises:
             ValueError: unknown ablation or key, or a value out of range.
         """
         values = to_mapping(self)
+        if settings.get("data") or settings.get("dataset"):
+            values["source"] = ""
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
         return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})

@@ -119,12 +119,8 @@ def suggest(
         run.suggested,
         {
             "source": config.source,
-            "source_data": {"description": problems.description, "sha256": problems.sha256},
-            "problems": {
-                "read": problems.count + len(problems.unlabelled),
-                "unlabelled": problems.unlabelled,
-                "kept": problems.count,
-            },
+            "source_data": problems.source_data,
+            "problems": {**problems.counts, "unlabelled": problems.unlabelled},
             "questions": len(questions),
             "mlms": collect(run, config),
         },
@@ -140,6 +136,7 @@ def _read_problems(run: RunFolder, config: Config) -> Problems:
         run.manifest.unlink(missing_ok=True)
         run.suggested.unlink(missing_ok=True)
         shutil.rmtree(run.stores, ignore_errors=True)
+        problems.list_skipped(run.skipped_rows)
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,
              len(problems.unlabelled))  # fmt: skip
     return problems

@@ -58,6 +58,11 @@ class RunFolder:
         return self.path / "problems.parquet"
 
     @property
+    def skipped_rows(self) -> Path:
+        """Rows of the source that were left out as they cannot be used, and why, if any."""
+        return self.path / "skipped_rows.json"
+
+    @property
     def questions(self) -> Path:
         """The questions to the masked LMs, in shards."""
         return self.path / "questions"

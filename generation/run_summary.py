@@ -51,10 +51,9 @@ def summarise(
             {**made, "classes": classes, "run": str(run), "out": str(out), "configs": configs},
             indent=2,
         )
-    problems, example = manifest["problems"], configs[min(1, len(configs) - 1)]
+    example = configs[min(1, len(configs) - 1)]
     lines = [
-        f"Source {manifest['source']}, {manifest['source_data']['description']}: "
-        f"{problems['kept']:,} problems, {problems['unlabelled']:,} without a label left out",
+        source_line(manifest),
         "",
         render_funnel(manifest["funnel"]),
         *_change_lines(manifest.get("changes", ())),
@@ -84,6 +83,17 @@ def summarise(
             "HF_EVALUATE_OFFLINE=1.",
         ]
     return "\n".join(lines)
+
+
+def source_line(manifest: Mapping[str, Any]) -> str:
+    """Say where a run's problems are from, and how many rows were left out."""
+    problems = manifest["problems"]
+    skipped = problems.get("skipped")
+    return (
+        f"Source {manifest['source']}, {manifest['source_data']['description']}: "
+        f"{problems['kept']:,} problems, {problems['unlabelled']:,} without a label left out"
+        + (f", {skipped:,} that cannot be used left out" if skipped else "")
+    )
 
 
 def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:

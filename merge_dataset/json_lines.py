@@ -1,9 +1,12 @@
-"""JSON lines ↔ tables: read quickly, with messages that name the line."""
+"""JSON lines ↔ tables: read quickly, with messages that name the line; and objects one by one."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
@@ -69,10 +72,119 @@ def write(path: Path, table: pa.Table, *, compress: bool) -> None:
                 lines.write("".join(f"{row}\n" for row in rows).encode())
 
 
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse one JSON object.
+
+    Raises:
+        ValueError: it is none, is nested too deeply, or has a key twice or a number that is too
+            long. The message says what came, and not where.
+
+    >>> parse_object('{"label": 1, "label": 2}')
+    Traceback (most recent call last):
+    ValueError: expected each key once, got 'label' twice
+    """
+    try:
+        return _require_object(_DECODER.decode(text.rstrip()))
+    except json.JSONDecodeError as error:
+        fault = f"{error.msg} in column {error.colno}"
+        raise ValueError(f"expected a JSON object, got {_shown(text)} ({fault})") from error
+    except RecursionError:
+        raise ValueError(f"expected a JSON object, got one {_TOO_DEEP}") from None
+
+
+def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
+    """Parse a JSON array of objects.
+
+    Args:
+        text: JSON that is known to begin with a bracket.
+        name: Name of the file, for messages.
+
+    Yields:
+        Number of the line, from 1, where an element begins, and the element, or an error that
+        says what else stands there.
+
+    Raises:
+        ValueError: what comes next is no JSON; file and line are named.
+    """
+    at = _skip_space(text, _skip_space(text, 0) + 1)
+    line, counted = 1, 0
+    goes_on = text[at : at + 1] != "]"
+    while goes_on:
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            value, at = _DECODER.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise _unexpected(name, text, error.pos, f"JSON ({error.msg})") from None
+        except RecursionError:
+            raise ValueError(f"{name}:{line}: expected JSON, got an object {_TOO_DEEP}") from None
+        except ValueError as error:
+            raise ValueError(f"{name}:{line}: {error}") from None
+        try:
+            yield line, _require_object(value)
+        except ValueError as error:
+            yield line, error
+        at = _skip_space(text, at)
+        goes_on = text[at : at + 1] == ","
+        if goes_on:
+            at = _skip_space(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise _unexpected(name, text, at, "a comma or the end of the JSON array")
+    at = _skip_space(text, at + 1)
+    if at < len(text):
+        raise _unexpected(name, text, at, "nothing after the JSON array")
+
+
 def line_number(path: Path, row: int) -> int:
     """Find the line, from 1, of a row, from 0: blank lines are no rows."""
     number, _ = next(islice(_lines(path), row, None))
     return number
+
+
+def _require_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {_shown(json.dumps(value))}")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its keys and values; of a key that is there twice, one would be lost."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"expected each key once, got {twice!r} twice")
+    return made
+
+
+def _parse_int(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python's own message speaks of its settings
+        most = sys.get_int_max_str_digits()
+        raise ValueError(
+            f"expected numbers of at most {most:,} digits, got one of {len(digits):,}"
+        ) from None
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_int=_parse_int)
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_TOO_DEEP: Final = "nested too deeply"
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _unexpected(name: str, text: str, at: int, wanted: str) -> ValueError:
+    line = text.count("\n", 0, at) + 1
+    return ValueError(f"{name}:{line}: expected {wanted}, got {_shown(text[at:])}")
+
+
+def _shown(text: str) -> str:
+    """Quote the beginning of a text."""
+    first = text.strip()[: _SHOWN + 1]
+    return repr(first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…") if first else "nothing"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -86,8 +198,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _types(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> dict[str, pa.DataType]:
     """Guess the type of each column from the first line."""
     for _, line in _lines(path):
-        first = json.loads(line)
-        row = first if isinstance(first, dict) else {}
+        row = parse_object(line.decode("utf-8-sig"))
         return {
             name: next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
             for name, kinds in columns.items()
@@ -121,16 +232,15 @@ def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
 
 
 def _problem(line: bytes, types: Mapping[str, pa.DataType]) -> str | None:
-    shown = line[:_SHOWN].decode(errors="replace").strip()
     try:
-        row = json.loads(line)
+        row = parse_object(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return f"expected UTF-8, got the byte {line[error.start]:#04x} in byte {error.start + 1}"
     except ValueError as error:
-        return (
-            f"expected a JSON object, got {shown!r}: {error}; "
-            f"if the writing was interrupted there, remove the line"
+        cut = isinstance(error.__cause__, json.JSONDecodeError)
+        return f"{error}" + (
+            "; if the writing was interrupted there, remove the line" if cut else ""
         )
-    if not isinstance(row, dict):
-        return f"expected a JSON object, got {shown!r}"
     for name, kind in types.items():
         if not _fits(row.get(name), kind):
             return f"{name}: expected {_NAMES[kind]} in every line, got {row[name]!r}"

@@ -25,6 +25,8 @@ class Source:
     title: str
     hub: HubSplit | None = None
     """The Hub's copy, which is read unless a file is named."""
+    official_file: str | None = None
+    """The file of the release that has annotators' votes, which the Hub's copy has not."""
     licence_ids: tuple[str, ...]
     """Identifiers as the Hub spells them."""
     licence: str
@@ -102,6 +104,7 @@ def _mnli(part: str) -> Source:
     return Source(
         title=f"MultiNLI development set, {part}",
         hub=HubSplit("nyu-mll/multi_nli", None, f"validation_{part}"),
+        official_file=f"multinli_1.0_dev_{part}.jsonl",
         licence_ids=("cc-by-3.0", "cc-by-sa-3.0", "other"),
         licence=(
             "the licence of the Open American National Corpus (OANC); its fiction part is under "
@@ -136,6 +139,7 @@ SOURCES: Final = {
     "snli": Source(
         title="SNLI test set",
         hub=HubSplit("stanfordnlp/snli", None, "test"),
+        official_file="snli_1.0_test.jsonl",
         licence_ids=("cc-by-sa-4.0",),
         licence="CC BY-SA 4.0",
         source_dataset="extended|snli",

@@ -24,6 +24,7 @@ ARROWS = {
         "merge_dataset.schema",
         "merge_dataset.files",
         "merge_dataset.settings",
+        "merge_dataset.json_lines",
         "merge_dataset.known_sources",
         "merge_metric.models",
     ),
@@ -263,12 +264,12 @@ def test_heavy_libraries_have_one_home() -> None:
         assert importers <= homes, library
 
 
-def test_datasets_is_read_in_sources_and_made_in_merge_dataset() -> None:
-    """Of generation only the module that reads other people's data knows `datasets`."""
+def test_datasets_is_read_in_one_module_and_made_in_merge_dataset() -> None:
+    """Of generation only the module that reads the Hub's data sets knows `datasets`."""
     importers = {
         m for m, names in IMPORTS.items() if "datasets" in {n.partition(".")[0] for n in names}
     }
-    assert importers & set(in_package("generation")) == {"generation.problems.sources"}
+    assert importers & set(in_package("generation")) == {"generation.problems.hub_datasets"}
 
 
 HEAVY = ("datasets", "numpy", "pyarrow", "spacy", "torch", "transformers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_settings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,8 +72,8 @@ def paraphrase_command(
         **given,
         temperature_min=smallest,
         temperature_max=greatest,
-        run=run or f"runs/{given['source']}_paraphrases",
     )
+    config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
     _paraphrase(config, out, replace=replace, output=output)
 
 

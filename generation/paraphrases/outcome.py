@@ -15,6 +15,7 @@ from generation.paraphrases.rounds import REASONS, Tried
 from generation.reasons import KEPT
 from generation.records import Exclusion, Seed
 from generation.run_folder import RunFolder, slug
+from generation.run_summary import source_line
 from generation.variants.rows import seed_rows
 from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
@@ -186,8 +187,7 @@ def summarise(
         return to_json({**made, **where})
     return "\n".join(
         [
-            f"Source {manifest['source']}, {manifest['source_data']['description']}: "
-            f"{problems['kept']:,} problems, {problems['unlabelled']:,} without a label left out",
+            source_line(manifest),
             f"{manifest['nli_model']['name']} answers {problems['answered_right']:,} of them "
             f"right, with {manifest['hypotheses']:,} different hypotheses",
             "",

@@ -106,6 +106,7 @@ def paraphrase(
         problems = load_problems(config, add)
         # What an earlier run left no longer fits these settings until this one is done.
         run.manifest.unlink(missing_ok=True)
+        problems.list_skipped(run.skipped_rows)
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,
              len(problems.unlabelled))  # fmt: skip
     write_text(run.config, config.to_toml())
@@ -324,7 +325,7 @@ class _Work:
         run, config, problems = self.run, self.config, self.problems
         made_from = {
             "config": config.output_settings(),
-            "source_data": {"description": problems.description, "sha256": problems.sha256},
+            "source_data": problems.source_data,
             "generator": self.generator.description,
             "nli_model": self.judge.description,
         }
@@ -337,12 +338,7 @@ class _Work:
             **made_from,
             "prompt": config.prompt,
             "packages": versions(*_PACKAGES),
-            "problems": {
-                "read": problems.count + len(problems.unlabelled),
-                "unlabelled": len(problems.unlabelled),
-                "kept": problems.count,
-                "answered_right": len(answers.right),
-            },
+            "problems": {**problems.counts, "answered_right": len(answers.right)},
             "hypotheses": len(answers.hypotheses),
             "funnel": funnel,
             **made,

@@ -1,29 +1,32 @@
-"""Sources of problems: files, Hub datasets and the bundled demo, read as Seeds (D15).
+"""Sources of problems: files, data sets and the bundled demo, read as Seeds (D15).
 
-Names of columns are in `merge_dataset.known_sources`, spellings of labels here. Files are read
-with the standard library, which knows line numbers, and pyarrow; Hub datasets with `datasets`.
+Names of columns are in `merge_dataset.known_sources`, spellings of labels here. `data_files` and
+`hub_datasets` read rows, `row_ids` has the ids of rows.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
+import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from generation.config import ProblemSettings, bundled_path
+from generation.problems.data_files import Row, is_data_file, read_file
+from generation.problems.hub_datasets import Opened, open_dataset, open_folder
+from generation.problems.row_ids import PairIds, UniqueIds
 from generation.records import Seed
-from merge_dataset.files import open_parquet
+from merge_dataset.files import write_json
 from merge_dataset.known_sources import COLUMN_NAMES, SOURCES, HubSplit, source_of
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
-Row = tuple[str, Mapping[str, Any]]
-"""A row's location for messages, such as "test.jsonl:12", and its columns."""
+log = logging.getLogger(__name__)
 
 _UNLABELLED: Final = dict.fromkeys(("-", "-1", ""), "")
 _NLI_LABELS: Final = {
@@ -34,29 +37,74 @@ _NLI_LABELS: Final = {
 }
 """Spellings of the NLI labels in data sets, in lower case; "" means unlabelled."""
 
+_LONGEST_TEXT: Final = 1_000_000
+"""Characters: the tagger's limit."""
 _MOST_REPORTED: Final = 10
+_SHOWN: Final = 60
+"""Characters of a value that a message shows."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that cannot be used and was left out."""
+
+    seed_id: str
+    row: str
+    """Its place."""
+    problem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
-    """Summary of a source: counts, unlabelled rows, origin and digest."""
+    """Summary of a source: counts, rows left out, origin and digest."""
 
     count: int
     """Number of labelled problems."""
     unlabelled: list[str]
     """Ids of the rows dropped for having no gold label."""
+    skipped: list[Skipped]
+    """Rows that cannot be used, where the settings say to leave them out."""
     description: str
-    """Origin: a file name, or a Hub id with split and revision."""
+    """Origin: a file name, or a data set with commit, configuration and split."""
+    commit: str | None = None
+    """Commit of a data set on the Hub."""
     sha256: str
     """Digest of the problems, by which two runs can tell whether they read the same ones."""
+
+    @property
+    def source_data(self) -> dict[str, Any]:
+        """Origin and digest for a manifest."""
+        commit = {} if self.commit is None else {"commit": self.commit}
+        return {"description": self.description, **commit, "sha256": self.sha256}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of rows for a manifest."""
+        unlabelled, skipped = len(self.unlabelled), len(self.skipped)
+        return {
+            "read": self.count + unlabelled + skipped,
+            "unlabelled": unlabelled,
+            **({"skipped": skipped} if skipped else {}),
+            "kept": self.count,
+        }
+
+    def list_skipped(self, path: Path) -> None:
+        """Write the rows that were left out, as JSON, or no file where there are none."""
+        if not self.skipped:
+            path.unlink(missing_ok=True)
+            return
+        write_json(path, [asdict(each) for each in self.skipped])
+        log.warning("all rows that are left out are listed in %s", path)
 
 
 def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Problems:
     """Read the problems that `config` names.
 
-    A file (`data`) takes precedence over a Hub dataset (`dataset`); without either, the source
-    must be a known one. Rows without an id get their number; repeated ids get `~2`, `~3`, … in
-    the order of the rows, counted before any row is dropped, so an id never depends on others.
+    They are in a file or folder (`data`) or on the Hub (`dataset`); without either, the source
+    must be a known one. Rows without an id get their number, unless they are known to be SNLI's
+    (`PairIds`); repeated ids get `~2`, `~3`, … in the order of the rows, counted before any row is
+    dropped, so an id never depends on others.
 
     Args:
         config: Settings that name the source and its columns.
@@ -68,23 +116,22 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             file, line and reason).
         FileNotFoundError: the file of `data` does not exist.
     """
-    rows, description = _open(config)
-    first, rows = _peek(rows, description)
-    columns = _find_columns(config, first, description)
-    spellings = _spellings(config)
+    opened = _open(config)
+    first, rows = _peek(opened)
+    columns = _find_columns(config, first, opened.description)
+    reader = _Reader(config, columns, ids=_pair_ids(config, columns))
     count, digest = 0, hashlib.sha256()
     unlabelled: list[str] = []
-    problems: list[str] = []
-    unique = _UniqueIds()
-    for number, (where, row) in enumerate(rows):
+    bad: list[Skipped] = []
+    remedies: dict[str, None] = {}
+    for number, row in enumerate(rows):
         if count == config.limit:
             break
-        row_id = row.get(columns["id"] or "")
-        seed_id = f"{config.source}:{unique(str(number if row_id in (None, '') else row_id))}"
         try:
-            seed = _seed(config, columns, spellings, seed_id, row)
-        except ValueError as error:
-            problems.append(f"{where}: {error}")
+            seed_id, seed = reader.read(row, number)
+        except _BadRow as error:
+            bad.append(Skipped(error.seed_id, row.where, str(error)))
+            remedies |= {row.remedy: None} if row.remedy else {}
             continue
         if seed is None:
             unlabelled.append(seed_id)
@@ -92,12 +139,22 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             count += 1
             digest.update(json.dumps((seed_id, *seed.texts, seed.label)).encode())
             add(seed)
-    if problems:
-        raise ValueError(_report(problems))
+    if bad and not config.skip_bad_rows:
+        raise ValueError(_report(bad, remedies))
     if not count:
-        raise ValueError(f"{description}: expected labelled problems, found none")
+        skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
+        raise ValueError(
+            f"{opened.description}: expected labelled problems, found none; {len(unlabelled):,} "
+            f"without a label{skipped}"
+        )
+    _say(config, opened, first, reader, bad, count)
     return Problems(
-        count=count, unlabelled=unlabelled, description=description, sha256=digest.hexdigest()
+        count=count,
+        unlabelled=unlabelled,
+        skipped=bad,
+        description=opened.description,
+        commit=opened.commit,
+        sha256=digest.hexdigest(),
     )
 
 
@@ -109,141 +166,79 @@ def require_labels(config: ProblemSettings) -> None:
     """
     if config.labels or config.fields == NLI.fields:
         return
-    rows, description = _open(config)
-    first, rows = _peek(rows, description)
-    column = _find_columns(config, first, description)["label"] or ""
-    found = Counter(str(row.get(column, "")) for _, row in rows)
+    opened = _open(config)
+    first, rows = _peek(opened)
+    column = _find_columns(config, first, opened.description)["label"] or ""
+    found = Counter(str(row.columns.get(column, "")) for row in rows if not row.problem)
     shown = [f"{label!r} ({times:,})" for label, times in found.most_common(_MOST_REPORTED)]
     more = f" and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
     raise ValueError(
-        f"labels: expected those of problems with the fields {', '.join(config.fields)}, got "
-        f"none; {description} has in the column {column!r} {', '.join(shown)}{more}; name them "
-        f"with labels, and other spellings of them with label_map"
+        f"`labels`: expected those of problems with the fields {', '.join(config.fields)}, got "
+        f"none; {opened.description} has in the column {column!r} {', '.join(shown)}{more}; name "
+        f"them with `labels`, and other spellings of them with `label_map`"
     )
 
 
-def _open(config: ProblemSettings) -> tuple[Iterator[Row], str]:
-    if config.data is not None:
-        path = Path(config.data)
-        if not path.is_file():
-            raise FileNotFoundError(f"data: expected a file, found none at {path}")
-        return _read_file(path), path.name
+def _open(config: ProblemSettings) -> Opened:
+    """Open what the settings name: a file, a folder, the bundled problems, or the Hub's."""
+    place = config.data or config.dataset
+    if place is None:
+        return _open_known(config)
+    path = Path(place)
+    if path.is_file():
+        for name in ("split", "dataset_config", "revision"):
+            if value := getattr(config, name):
+                raise ValueError(f"`{name}`: expected none with the file {path}, got {value!r}")
+        return Opened(read_file(path), path.name)
+    if path.is_dir():
+        if config.revision:
+            raise ValueError(
+                f"`revision`: expected none with the folder {path}, got {config.revision!r}"
+            )
+        return open_folder(path, config=config.dataset_config, split=config.split)
+    if config.data is not None or is_data_file(place):
+        name = "data" if config.data is not None else "dataset"
+        raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
+    return _open_hub(config, HubSplit(place, None, "test"))
+
+
+def _open_known(config: ProblemSettings) -> Opened:
     if config.source == DEMO_SOURCE:
-        path = bundled_path("demo/problems.jsonl")
-        return _read_file(path), "the problems bundled with merge-nli"
-    if config.dataset is None and source_of(config.source).hub is None:
+        bundled = bundled_path("demo/problems.jsonl")
+        return Opened(read_file(bundled), "the problems bundled with merge-nli")
+    hub = source_of(config.source).hub
+    if hub is None:
         known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
-            f"source {config.source!r} is not one of {known}: name its problems "
-            "with data (a file) or dataset (a Hub id)"
+            f"`source`: expected one of {', '.join(known)}, or problems with it, got "
+            f"{config.source!r} alone; name them with `data` (a file or folder) or `dataset` (on "
+            f"the Hub)"
         )
-    return _read_hub(config)
+    return _open_hub(config, hub)
 
 
-def _read_file(path: Path) -> Iterator[Row]:
-    try:
-        yield from _reader(path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: expected UTF-8, got other bytes: {error}") from error
+def _open_hub(config: ProblemSettings, hub: HubSplit) -> Opened:
+    return open_dataset(
+        hub.dataset,
+        config=config.dataset_config or hub.config,
+        split=config.split or hub.split,
+        revision=config.revision,
+    )
 
 
-def _reader(path: Path) -> Iterator[Row]:
-    match path.suffix.lower():
-        case ".jsonl" | ".json":
-            return _read_jsonl(path)
-        case ".csv":
-            return _read_csv(path, ",")
-        case ".tsv" | ".txt":
-            return _read_csv(path, "\t")
-        case ".parquet":
-            return _read_parquet(path)
-    raise ValueError(f"data: expected .jsonl, .csv, .tsv or .parquet, got {path.name!r}")
-
-
-def _read_jsonl(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            where = f"{path.name}:{number}"
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{where}: expected a JSON object, got {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: expected a JSON object, got {type(row).__name__}")
-            yield where, row
-
-
-def _read_csv(path: Path, delimiter: str) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        # Tab-separated releases hold bare quotation marks, comma-separated ones quote.
-        quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-        reader = csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
-        while True:
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise ValueError(
-                    f"{path.name}:{reader.line_num}: expected CSV, got an error: {error}"
-                ) from error
-            where = f"{path.name}:{reader.line_num}"
-            if None in row or None in row.values():
-                got = sum(value is not None for key, value in row.items() if key is not None)
-                got += len(row.get(None) or ())
-                raise ValueError(
-                    f"{where}: expected {len(reader.fieldnames or ())} columns, got {got}"
-                )
-            yield where, row
-
-
-def _read_parquet(path: Path) -> Iterator[Row]:
-    number = 0
-    for batch in open_parquet(path).iter_batches():
-        for row in batch.to_pylist():
-            number += 1
-            yield f"{path.name}: row {number}", row
-
-
-def _read_hub(config: ProblemSettings) -> tuple[Iterator[Row], str]:
-    import datasets
-
-    own = HubSplit(config.dataset, None, "test") if config.dataset else None
-    hub = own or source_of(config.source).hub
-    assert hub is not None
-    name, subset, split = hub
-    subset, split = config.dataset_config or subset, config.split or split
-    try:
-        table = datasets.load_dataset(name, subset, split=split, revision=config.revision)
-    except Exception as error:
-        raise ValueError(
-            f"could not load split {split!r} of {name!r} from the Hub ({error}); without a "
-            "connection pass the official file with data="
-        ) from error
-    labels = {
-        column: feature
-        for column, feature in table.features.items()
-        if isinstance(feature, datasets.ClassLabel)
-    }
-
-    def rows() -> Iterator[Row]:
-        for number, row in enumerate(table):
-            named = {c: f.int2str(row[c]) if (row[c] or 0) >= 0 else "" for c, f in labels.items()
-                     if row[c] is not None}  # fmt: skip
-            yield f"{name} [{split}] row {number}", {**row, **named}
-
-    revision = f"@{config.revision}" if config.revision else ""
-    return rows(), f"{name}{revision} [{'/'.join(filter(None, (subset, split)))}]"
-
-
-def _peek(rows: Iterator[Row], description: str) -> tuple[Mapping[str, Any], Iterator[Row]]:
-    """Return the first row's columns, and an iterator over all rows."""
-    first = next(rows, None)
-    if first is None:
-        raise ValueError(f"{description}: expected problems, found no rows")
-    return first[1], chain([first], rows)
+def _peek(opened: Opened) -> tuple[Mapping[str, Any], Iterator[Row]]:
+    """Return the columns of the first row that can be read, and an iterator over all rows."""
+    before: list[Row] = []
+    for row in opened.rows:
+        before.append(row)
+        if not row.problem:
+            return row.columns, chain(before, opened.rows)
+        if len(before) == _MOST_REPORTED:
+            break
+    if not before:
+        raise ValueError(f"{opened.description}: expected problems, found no rows")
+    bad = [Skipped("", row.where, row.problem) for row in before]
+    raise ValueError(_report(bad, dict.fromkeys(row.remedy for row in before if row.remedy)))
 
 
 def _find_columns(
@@ -260,44 +255,123 @@ def _find_columns(
         found[part] = next((name for name in candidates if name in row), None)
         if found[part] is None and (told or part != "id"):
             raise ValueError(
-                f"{description}: expected a {part} column {' or '.join(candidates)}, found "
-                f"{sorted(map(str, row))}; name it with {setting}"
+                f"{description}: expected for the {part} a column {' or '.join(candidates)}, found "
+                f"{_listed(row)}; name it with `{setting}`"
             )
     return found
 
 
-def _seed(
-    config: ProblemSettings,
-    columns: Mapping[str, str | None],
-    spellings: Mapping[str, str],
-    seed_id: str,
-    row: Mapping[str, Any],
-) -> Seed | None:
-    """Convert a row to a seed, or None if it has no gold label.
+class _BadRow(ValueError):
+    """A row that cannot be used; the message says why."""
+
+    def __init__(self, seed_id: str, why: str) -> None:
+        """Keep its id beside the reason."""
+        super().__init__(why)
+        self.seed_id = seed_id
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Makes seeds of rows."""
+
+    config: ProblemSettings
+    columns: Mapping[str, str | None]
+    """Part of a problem → its column."""
+    ids: PairIds | None
+    """SNLI's, where the rows have none."""
+    unique: UniqueIds = field(default_factory=UniqueIds)
+    spellings: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out how labels may be spelt."""
+        self.spellings = _spellings(self.config)
+
+    def read(self, row: Row, number: int) -> tuple[str, Seed | None]:
+        """Convert a row to its id and a seed, or None if it has no gold label.
+
+        Args:
+            row: The row.
+            number: Its number, from 0, for an id where it has none.
+
+        Raises:
+            _BadRow: it is malformed.
+        """
+        values = row.columns
+        row_id = values.get(self.columns["id"] or "")
+        has_id = row_id not in (None, "")
+        problem = row.problem
+        try:
+            label, texts = ("", ()) if problem else self._content(values)
+        except ValueError as error:
+            label, texts, problem = "", (), str(error)
+        if not has_id and self.ids is not None and label:
+            row_id = self.ids(texts, label)
+            has_id = row_id is not None
+        name = _SURROGATE.sub("\ufffd", str(row_id if has_id else number))
+        seed_id = f"{self.config.source}:{self.unique(name)}"
+        if problem:
+            raise _BadRow(seed_id, problem)
+        if not label:
+            return seed_id, None
+        try:
+            votes = tuple(filter(None, map(self._label, _votes(values))))
+            if has_id:
+                _require_text(self.columns["id"], str(row_id))
+        except ValueError as error:
+            raise _BadRow(seed_id, str(error)) from None
+        seed = Seed(
+            seed_id=seed_id,
+            source=self.config.source,
+            texts=texts,
+            label=label,
+            annotator_labels=votes,
+        )
+        return seed_id, seed
+
+    def _content(self, values: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return label and texts; no texts where there is no label."""
+        label_column = self.columns["label"] or ""
+        if label_column not in values:
+            raise ValueError(f"expected a column {label_column!r}, found {_listed(values)}")
+        label = self._label(values[label_column])
+        if not label:
+            return "", ()
+        columns = [self.columns[name] for name in self.config.fields]
+        return label, tuple(_require_text(name, values.get(name or "")) for name in columns)
+
+    def _label(self, value: Any) -> str:
+        return _label(value, self.config.label_map, self.spellings)
+
+
+def _require_text(column: str | None, text: Any) -> str:
+    """Return a text that the tagger and files can take.
 
     Raises:
-        ValueError: the row is malformed; the message says how.
+        ValueError: it is none.
     """
-    label_column = columns["label"] or ""
-    if label_column not in row:
-        raise ValueError(f"expected a column {label_column!r}, found {sorted(map(str, row))}")
-    label = _label(row[label_column], config.label_map, spellings)
-    if not label:
-        return None
-    texts = []
-    for field in config.fields:
-        text = row.get(columns[field] or "")
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"expected text in column {columns[field]!r}, got {text!r}")
-        texts.append(text)
-    named = [_label(vote, config.label_map, spellings) for vote in _votes(row)]
-    return Seed(
-        seed_id=seed_id,
-        source=config.source,
-        texts=tuple(texts),
-        label=label,
-        annotator_labels=tuple(vote for vote in named if vote),
-    )
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
+    if found := _SURROGATE.search(text):
+        raise ValueError(
+            f"expected text in column {column!r}, got half of a character, "
+            f"\\u{ord(found.group()):x}, after {text[: found.start()][-20:]!r}"
+        )
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(
+            f"expected text of at most {_LONGEST_TEXT:,} characters in column {column!r}, got "
+            f"{len(text):,}"
+        )
+    return text
+
+
+def _shown(value: Any) -> str:
+    """Show a value, or its beginning."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(str, names))) or "none"
 
 
 def _votes(row: Mapping[str, Any]) -> list[Any]:
@@ -332,29 +406,53 @@ def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str
         if spelling in spellings:
             return spellings[spelling]
     known = [label for label in dict.fromkeys(spellings.values()) if label]
-    raise ValueError(f"expected a label of {known}, got {text!r}; say what it means with label_map")
+    raise ValueError(
+        f"expected a label out of {', '.join(known)}, got {_shown(text)}; say what it means with "
+        f"`label_map`"
+    )
 
 
-class _UniqueIds:
-    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._last: dict[str, int] = {}
-        """Repeated id → the last number given to it."""
-
-    def __call__(self, row_id: str) -> str:
-        unique, number = row_id, self._last.get(row_id, 1)
-        while unique in self._taken:
-            number += 1
-            unique = f"{row_id}~{number}"
-            self._last[row_id] = number
-        self._taken.add(unique)
-        return unique
+def _pair_ids(config: ProblemSettings, columns: Mapping[str, str | None]) -> PairIds | None:
+    """Return SNLI's ids where the problems are said to be SNLI's and have none."""
+    snli = SOURCES["snli"].hub
+    is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
+    return PairIds() if is_snli and columns["id"] is None and config.fields == NLI.fields else None
 
 
-def _report(problems: list[str]) -> str:
-    lines = problems[:_MOST_REPORTED]
-    if more := len(problems) - len(lines):
-        lines.append(f"… and {more} more")
-    return f"{len(problems)} malformed row(s):\n  " + "\n  ".join(lines)
+def _say(
+    config: ProblemSettings,
+    opened: Opened,
+    first: Mapping[str, Any],
+    reader: _Reader,
+    skipped: Sequence[Skipped],
+    count: int,
+) -> None:
+    """Log what a user should know of the problems that were read."""
+    if skipped:
+        listed = "; ".join(f"{each.row}: {each.problem}" for each in skipped[:_MOST_REPORTED])
+        more = "; …" if len(skipped) > _MOST_REPORTED else ""
+        log.warning("%s: %s rows that cannot be used are left out: %s%s", opened.description,
+                    f"{len(skipped):,}", listed, more)  # fmt: skip
+    if reader.ids is not None and reader.ids.found < count:
+        log.warning(
+            "%s: %s of %s problems are none of SNLI's test and development set; their ids are the "
+            "numbers of their rows", opened.description, f"{count - reader.ids.found:,}",
+            f"{count:,}",
+        )  # fmt: skip
+    official = source_of(config.source).official_file
+    if official and not any(name in first for name in ("annotator_labels", "label1")):
+        log.warning(
+            "%s: no annotators' votes are here; the official file, %s, has them",
+            opened.description, official,
+        )  # fmt: skip
+
+
+def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
+    """Say of rows that cannot be used where they are and what to do: one on a line of its own."""
+    advice = list(remedies) or ["`skip_bad_rows` leaves out rows that cannot be used"]
+    lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
+    if len(bad) == 1:
+        return "; ".join([*lines, *advice])
+    if more := len(bad) - len(lines):
+        lines.append(f"… and {more:,} more")
+    return "\n  ".join([f"{len(bad):,} rows cannot be used:", *lines, *advice])

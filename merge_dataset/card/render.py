@@ -273,9 +273,11 @@ def _making_paraphrases(made: dict[str, Any]) -> list[str]:
 def _problems(made: dict[str, Any]) -> str:
     data, problems = made["source_data"], made["problems"]
     digest = f" (SHA-256 `{data['sha256']}`)" if data["sha256"] else ""
+    skipped = problems.get("skipped")
+    left_out = f"{skipped:,} that could not be used left out, " if skipped else ""
     return (
         f"Problems: {data['description']}{digest}; {problems['read']:,} read, "
-        f"{problems['unlabelled']:,} without a gold label dropped, {problems['kept']:,}"
+        f"{problems['unlabelled']:,} without a gold label dropped, {left_out}{problems['kept']:,}"
     )
 
 

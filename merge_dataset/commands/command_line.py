@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -112,10 +113,13 @@ class _OptionsOf:
                 try:
                     value = setting.parse(value)
                 except ValueError as error:
-                    name = setting.option or f"--{field.name.replace('_', '-')}"
-                    raise ValueError(f"{name}: {error}") from None
+                    raise ValueError(f"{_option_name(field.name, setting)}: {error}") from None
             given[field.name] = tuple(value) if isinstance(value, list) else value
         return given
+
+    def names(self) -> dict[str, str]:
+        """Map settings to the names of their options."""
+        return {f.name: _option_name(f.name, setting) for f, setting in self.declared.items()}
 
     def _parameter(self, field: Field[Any], setting: Setting, annotation: Any) -> inspect.Parameter:
         if setting.parse is not None:
@@ -164,13 +168,24 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that its parameters with `options_of` stand for."""
+    """Give a command the options that its parameters with `options_of` stand for.
+
+    Its errors then speak of options: see `_in_options`.
+    """
     own = inspect.signature(command, eval_str=True).parameters
     groups = {name: each for name, p in own.items() if (each := _options_in(p.annotation))}
 
+    option_names = {k: v for group in groups.values() for k, v in group.names().items()}
+
     @functools.wraps(command)
     def with_options(**values: Any) -> None:
-        command(**{name: group.take(values) for name, group in groups.items()}, **values)
+        given = {name: group.take(values) for name, group in groups.items()}
+        try:
+            command(**given, **values)
+        except (ValueError, TypeError, OSError) as error:
+            if len(error.args) == 1 and isinstance(error.args[0], str):
+                error.args = (_in_options(error.args[0], option_names),)
+            raise
 
     parameters = [
         each
@@ -193,6 +208,21 @@ def _option(setting: Setting) -> Any:
     return option(
         setting.help, *names, panel=setting.panel, metavar=setting.metavar, min=setting.minimum
     )
+
+
+def _option_name(name: str, setting: Setting) -> str:
+    return setting.option.partition("/")[0] if setting.option else f"--{name.replace('_', '-')}"
+
+
+def _in_options(message: str, names: Mapping[str, str]) -> str:
+    """Put options in place of settings: of those at the beginning, and all in backticks.
+
+    >>> _in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
+    ...                                                         "id_column": "--id-column"})
+    '--label-map: expected …; see --id-column'
+    """
+    message = re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), message)
+    return re.sub(r"^\w+(?=: )", lambda found: names.get(found[0], found[0]), message)
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -83,7 +83,9 @@ def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int
 def dataset(tmp_path: Path, problem_file: Path) -> Path:
     """A dataset folder of variants of real problems, or of the demo's."""
     run = str(tmp_path / "run")
-    suggest(Config.from_recipe("demo", data=str(problem_file), run=run, limit=SEEDS))
+    suggest(
+        Config.from_recipe("demo", source="bench", data=str(problem_file), run=run, limit=SEEDS)
+    )
     build(run)
     export_dataset(Path(run), tmp_path / "merge-nli")
     return tmp_path / "merge-nli"

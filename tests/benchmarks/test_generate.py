@@ -41,7 +41,13 @@ def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[
     def answer() -> Callable[[], list[list[str]]]:
         folder = f"{run}/{next(numbers)}"
         config = Config.from_recipe(
-            "demo", data=file, mlms=(model,), limit=SEEDS, run=folder, min_replacements=1
+            "demo",
+            source="bench",
+            data=file,
+            mlms=(model,),
+            limit=SEEDS,
+            run=folder,
+            min_replacements=1,
         )
         suggest(config)
         build(config.run)

@@ -29,7 +29,7 @@ def first_phase(data: str, run: str) -> Callable[[], None]:
     """`suggest`, with the bundled model."""
 
     def answer() -> None:
-        suggest(Config.from_recipe("demo", data=data, run=run))
+        suggest(Config.from_recipe("demo", source="bench", data=data, run=run))
 
     return answer
 

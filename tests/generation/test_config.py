@@ -305,10 +305,10 @@ def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _COUNT = st.integers(1, 10**6)
 _SETTINGS = st.fixed_dictionaries(
-    {},
+    {"source": st.just("mine")},
     optional={
         "recipe": _TEXT,
-        "data": _TEXT,
+        "data": _TEXT.filter(bool),
         "run": _TEXT,
         "label_column": _TEXT,
         "label_map": st.dictionaries(_TEXT, st.sampled_from([*LABELS, ""]), max_size=3),
@@ -336,7 +336,8 @@ def test_toml_round_trip(settings: dict[str, Any]) -> None:
 
 def test_toml_file_round_trip(tmp_path: Path) -> None:
     """`read` gives back what `to_toml` wrote, with an ablation and accents in it."""
-    config = Config.from_recipe("poster", ablation="union", data="données/é.tsv",
+    config = Config.from_recipe("poster", ablation="union", source="mine",
+                                data="données/é.tsv",
                                 label_map={'a"b': "neutral", "": ""})  # fmt: skip
     path = tmp_path / "config.toml"
     path.write_text(config.to_toml(), encoding="utf-8")
@@ -389,6 +390,7 @@ LATER: dict[str, Any] = {
     "labels": ("no", "yes"),
     "shared_fields": ("premise", "hypothesis"),
     "field_columns": {"premise": "text"},
+    "skip_bad_rows": True,
 }
 """Options that are not written unless they are used: name → a value that is not the default."""
 
@@ -433,7 +435,7 @@ MACHINE = {
 
 def test_output_settings_does_not_depend_on_the_machine() -> None:
     """Paths, device and workers leave `output_settings` as it is."""
-    assert Config(**MACHINE).output_settings() == Config().output_settings()
+    assert Config(source="snli", **MACHINE).output_settings() == Config().output_settings()
 
 
 @pytest.mark.parametrize(

@@ -478,7 +478,9 @@ def test_labels_that_differ_in_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", [0, 1, "0", "none", "s"])
 def test_numbers_and_letters_mean_nothing(tmp_path: Path, label: Any) -> None:
     """Unlike those of NLI: with two labels a guess would be wrong half of the time."""
-    with pytest.raises(ValueError, match=rf"expected a label of .*, got '{label}'; say what it"):
+    with pytest.raises(
+        ValueError, match=rf"expected a label out of .*, got '{label}'; say what it"
+    ):
         load(tmp_path, [pair(label)], **PAIR | {"labels": ("same", "other")})
 
 
@@ -486,15 +488,15 @@ def test_labels_that_are_not_named(tmp_path: Path) -> None:
     """The message has those that the data have, the most frequent first."""
     rows = [pair(label) for label in ("b", "a", "b", 3)]
     message = (
-        "labels: expected those of problems with the fields first, second, got none; rows.jsonl "
-        r"has in the column 'label' 'b' \(2\), 'a' \(1\), '3' \(1\); name them with labels, and"
+        "`labels`: expected those of problems with the fields first, second, got none; rows.jsonl "
+        r"has in the column 'label' 'b' \(2\), 'a' \(1\), '3' \(1\); name them with `labels`, and"
     )
     with pytest.raises(ValueError, match=message):
         load(tmp_path, rows, **PAIR | {"labels": ()})
     many = [pair(f"label {n}") for n in range(12)]
     with pytest.raises(ValueError, match="and 2 more; name them"):
         load(tmp_path, many, **PAIR | {"labels": ()})
-    with pytest.raises(ValueError, match="labels: expected those of problems"):
+    with pytest.raises(ValueError, match="`labels`: expected those of problems"):
         suggest(config_of(tmp_path, labels=(), mlms=("never asked",)))
 
 
@@ -502,9 +504,9 @@ def test_columns_of_fields(tmp_path: Path) -> None:
     """Called like the field unless told; the usual names of NLI stand for nothing else."""
     row = {"sentence1": "A dog.", "premise": "A dog.", "label": "same"}
     options: dict[str, Any] = PAIR | {"labels": ("same", "other")}
-    with pytest.raises(ValueError, match=r"expected a second column second, found .*field_columns"):
+    with pytest.raises(ValueError, match=r"for the second a column second, found .*field_columns"):
         load(tmp_path, [row | {"first": "x"}], **options)
-    with pytest.raises(ValueError, match="expected a first column nowhere"):
+    with pytest.raises(ValueError, match="for the first a column nowhere"):
         load(tmp_path, [pair("same")], **options | {"field_columns": {"first": "nowhere"}})
     with pytest.raises(ValueError, match="expected text in column 'second', got ''"):
         load(tmp_path, [pair("same") | {"second": ""}], **options)

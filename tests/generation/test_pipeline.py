@@ -411,7 +411,7 @@ def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
     row = '{"sentence1": "Hello there.", "sentence2": "Nobody knew.", "gold_label": "neutral"}'
     (tmp_path / "one.jsonl").write_text(row, encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a noun or verb or adjective shared .* in 1 pr"):
-        suggest(demo_config(tmp_path / "run", data=str(tmp_path / "one.jsonl")))
+        suggest(demo_config(tmp_path / "run", source="one", data=str(tmp_path / "one.jsonl")))
 
 
 @pytest.mark.slow

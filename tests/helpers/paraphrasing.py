@@ -98,7 +98,9 @@ def write_problems(path: Path, problems: Sequence[Problem]) -> Path:
 
 def settings(folder: Path, data: Path, **changes: Any) -> ParaphraseConfig:
     """A configuration for problems in a file, with a run folder beside it."""
-    values: dict[str, Any] = {"data": str(data), "model": "fake-nli", "run": str(folder)}
+    values: dict[str, Any] = {
+        "source": "snli", "data": str(data), "model": "fake-nli", "run": str(folder)
+    }  # fmt: skip
     return ParaphraseConfig(**(values | changes))
 
 

@@ -59,7 +59,7 @@ def test_the_defaults_are_those_of_the_settings(asked_for: dict[str, Any]) -> No
 def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
     """Each with another value than its default."""
     expected = {
-        "source": "anli-r1", "data": "a.jsonl", "dataset": "some/set", "dataset_config": "plain",
+        "source": "anli-r1", "dataset": "some/set", "dataset_config": "plain",
         "split": "dev", "revision": "abc", "premise_column": "p", "hypothesis_column": "h",
         "label_column": "l", "id_column": "i", "limit": 7, "model": "nli", "model_kind": "lm",
         "model_revision": "def", "label_order": "c,e,n", "generator": "t5@1",
@@ -99,10 +99,18 @@ def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> 
         ([], "Missing option '--model'"),
         (["--model", "m", "--prompt", "Again."], "prompt: expected {hypothesis} where"),
         (["--model", "m", "--temperature", "0.6", "0.3"], "temperature: expected two numbers"),
-        (["--model", "m", "--beams", "7"], "num_beams: expected a multiple of num_beam_groups"),
+        (["--model", "m", "--beams", "7"], "--beams: expected a multiple of num_beam_groups"),
         (["--model", "m", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
-        (["--model", "m", "--source", "rte"], "source 'rte' is not one of ['snli', 'mnli-m'"),
-        (["--model", "m", "--data", "no.jsonl"], "data: expected a file, found none at no.jsonl"),
+        (["--model", "m", "--source", "rte"], "--source: expected one of snli, mnli-m"),
+        (
+            ["--model", "m", "--source", "mine", "--data", "no.jsonl"],
+            "--data: expected a file, found none at no.jsonl",
+        ),
+        (
+            ["--model", "m", "--data", "mine.csv"],
+            "--source: expected with --data a name for the problems of mine.csv, got nothing; add "
+            "--source mine, or one of snli, ",
+        ),
     ],
 )
 def test_user_errors_are_messages(
@@ -164,7 +172,16 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
     """Funnel, seeds, paraphrases per seed, configuration, and commands that can be pasted."""
     monkeypatch.chdir(tmp_path)
     write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    arguments = ["--model", "org/my nli", "--data", "data.jsonl", "--label-order", "e,n,c"]
+    arguments = [
+        "--model",
+        "org/my nli",
+        "--source",
+        "snli",
+        "--data",
+        "data.jsonl",
+        "--label-order",
+        "e,n,c",
+    ]
     result = invoke(*arguments, "--max-rounds", "2", "--out", "my data")
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]
@@ -194,8 +211,9 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
 def test_as_json(tmp_path: Path) -> None:
     """One object on stdout, for programs."""
     data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    result = invoke("--model", "m", "--data", str(data), "--run", str(tmp_path / "run"), "--out",
-                    str(tmp_path / "out"), "--format", "json", "--k", "1")  # fmt: skip
+    result = invoke("--model", "m", "--source", "snli", "--data", str(data), "--run",
+                    str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--format", "json",
+                    "--k", "1")  # fmt: skip
     assert result.exit_code == 0, result.output
     made = json.loads(result.stdout)
     assert made["problems"] == {"read": 4, "unlabelled": 1, "kept": 3, "answered_right": 2}
@@ -212,7 +230,16 @@ def test_paraphrases_of_another_model_are_not_replaced(
 ) -> None:
     """Unless that is said; what was found stays in the run folder."""
     data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    arguments = ["--model", "m", "--data", str(data), "--out", str(tmp_path / "out")]
+    arguments = [
+        "--model",
+        "m",
+        "--source",
+        "snli",
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert invoke(*arguments, "--run", str(tmp_path / "one")).exit_code == 0
     judge = cli._open_judge
 

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
-from generation.problems.sources import _UniqueIds, load_problems
+from generation.problems.row_ids import UniqueIds
+from generation.problems.sources import load_problems
 from generation.records import Seed
 from merge_dataset.schema import ANLI_SOURCES, DEMO_SOURCE, PAPER_SOURCES
 
@@ -103,7 +104,7 @@ def loaded(config: Config) -> Loaded:
 
 
 def load(data: str, **settings: Any) -> Loaded:
-    return loaded(Config(data=data, **settings))
+    return loaded(Config(data=data, **{"source": "snli", **settings}))
 
 
 # --- Files of the official releases ---
@@ -341,7 +342,7 @@ def test_an_unlabelled_row_may_lack_its_text(tmp_path: Path) -> None:
 
 
 def ids_of(names: Iterable[str]) -> list[str]:
-    unique = _UniqueIds()
+    unique = UniqueIds()
     return [unique(name) for name in names]
 
 
@@ -439,26 +440,33 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
         {**PLAIN, "sentence2": 7},
         *[{**PLAIN, "annotator_labels": ["neutral", "perhaps"]}] * 9,
     ]
-    with pytest.raises(ValueError, match="12 malformed row") as caught:
+    with pytest.raises(ValueError, match=r"^12 rows cannot be used:") as caught:
         load(jsonl(tmp_path / "bad.jsonl", rows))
     lines = str(caught.value).splitlines()
-    assert lines[1].strip().startswith("bad.jsonl:2: expected a label of ['entailment', ")
+    assert lines[1].strip().startswith("bad.jsonl:2: expected a label out of entailment, ")
     assert "got 'maybe'" in lines[1]
     assert "label_map" in lines[1]
     assert lines[2].strip() == "bad.jsonl:4: expected text in column 'sentence1', got '  '"
     assert lines[3].strip() == "bad.jsonl:5: expected text in column 'sentence2', got 7"
     assert "bad.jsonl:6: " in lines[4]
     assert "got 'perhaps'" in lines[4]
-    assert len(lines) == 12
-    assert lines[-1].strip() == "… and 2 more"
+    assert len(lines) == 13
+    assert lines[-2].strip() == "… and 2 more"
+    assert lines[-1].strip() == "`skip_bad_rows` leaves out rows that cannot be used"
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"sentence1": ', "expected a JSON object, got Expecting value"),
-        ("[1, 2]", "expected a JSON object, got list"),
-        ("null", "expected a JSON object, got NoneType"),
+        ('{"sentence1": ', "expected a JSON object, got '.*' \\(Expecting value in column 14"),
+        ("[1, 2]", r"expected a JSON object, got '\[1, 2\]'"),
+        ("null", "expected a JSON object, got 'null'"),
+        ('{"label": 0, "label": 1}', "expected each key once, got 'label' twice"),
+        (
+            '{"n": 1' + "0" * 5000 + "}",
+            "expected numbers of at most 4,300 digits, got one of 5,001",
+        ),
+        ('{"n": ' * 100_000, "expected a JSON object, got one nested too deeply"),
     ],
 )
 def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str) -> None:
@@ -472,7 +480,7 @@ def test_a_wrong_number_of_csv_columns(tmp_path: Path, row: str, got: int) -> No
     """A row with too few or too many fields is named with both numbers."""
     path = tmp_path / "bad.csv"
     path.write_text(f"premise,hypothesis,label\np,h,neutral\n{row}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"^bad.csv:3: expected 3 columns, got {got}$"):
+    with pytest.raises(ValueError, match=rf"^bad.csv:3: expected 3 columns, got {got}; `skip_"):
         load(str(path))
 
 
@@ -520,13 +528,18 @@ def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
         (
             {"sentence1": "p", "hyp": "h", "gold_label": "n"},
             {},
-            r"bad.jsonl: expected a hypothesis column sentence2 or hypothesis or sentence_B or "
-            r"text2, found \['gold_label', 'hyp', 'sentence1'\]; name it with hypothesis_column",
+            r"bad.jsonl: expected for the hypothesis a column sentence2 or hypothesis or "
+            r"sentence_B or text2, found gold_label, hyp, sentence1; name it with "
+            r"`hypothesis_column`",
         ),
-        (PLAIN, {"premise_column": "p"}, "expected a premise column p, found .*premise_column"),
-        (PLAIN, {"label_column": "l"}, "expected a label column l, found .*label_column"),
-        (PLAIN, {"id_column": "i"}, "expected a id column i, found .*id_column"),
-        ({"a": 1}, {}, r"expected a premise column .* found \['a'\]"),
+        (
+            PLAIN,
+            {"premise_column": "p"},
+            "for the premise a column p, found .*premise_column",
+        ),
+        (PLAIN, {"label_column": "l"}, "for the label a column l, found .*label_column"),
+        (PLAIN, {"id_column": "i"}, "for the id a column i, found .*id_column"),
+        ({"a": 1}, {}, "for the premise a column .* found a; name"),
     ],
 )
 def test_a_missing_column_names_those_there_are(
@@ -548,7 +561,9 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_a_file_without_any_label(tmp_path: Path) -> None:
     """A test set whose labels are hidden gives no problems, and says so."""
     path = jsonl(tmp_path / "h.jsonl", [{**PLAIN, "gold_label": "hidden"}])
-    with pytest.raises(ValueError, match=r"^h.jsonl: expected labelled problems, found none$"):
+    with pytest.raises(
+        ValueError, match=r"^h.jsonl: expected labelled problems, found none; 1 without"
+    ):
         load(path)
 
 
@@ -570,13 +585,15 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_an_unknown_format(tmp_path: Path) -> None:
     """A file of another kind is refused by its name."""
     (tmp_path / "d.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"expected .jsonl, .csv, .tsv or .parquet, got 'd.xlsx'"):
+    with pytest.raises(ValueError, match=r"d.xlsx: expected a file whose name ends in .jsonl"):
         load(str(tmp_path / "d.xlsx"))
 
 
 def test_an_unknown_source_without_data() -> None:
     """A source of one's own has to say where its problems are."""
-    with pytest.raises(ValueError, match=r"source 'rte' is not one of .*'snli'.*data .*dataset"):
+    with pytest.raises(
+        ValueError, match=r"expected one of snli, .*got 'rte' alone; .*data.*dataset"
+    ):
         loaded(Config(source="rte"))
 
 
@@ -702,7 +719,7 @@ def test_without_a_connection_the_message_says_what_to_do(hub: dict[str, Any]) -
     hub["table"] = ConnectionError("no route to host")
     with pytest.raises(
         ValueError,
-        match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file .* data=",
+        match=r"split 'test' of 'stanfordnlp/snli' .*\(no route to host\).*official file",
     ) as caught:
         loaded(Config())
     assert isinstance(caught.value.__cause__, ConnectionError)

@@ -22,12 +22,12 @@ _HYPOTHESES: Final = (
 
 
 def read_seeds(file: Path) -> list[Seed]:
-    """The labelled problems of a file in SNLI's format, as the recipe `demo` names them."""
+    """The labelled problems of a file in SNLI's format, named as the benchmarks name them."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [
         Seed(
-            seed_id=f"demo:{row['pairID']}",
-            source="demo",
+            seed_id=f"bench:{row['pairID']}",
+            source="bench",
             texts=(row["sentence1"], row["sentence2"]),
             label=row["gold_label"],
         )

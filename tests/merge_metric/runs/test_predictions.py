@@ -246,7 +246,7 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
         ('{"variant_id": "a/1", "seed_', 'expected a JSON object, got \'{"variant_id": "a/1", '),
         ("variant_id,seed_id", "if the writing was interrupted there, remove the line"),
         ("[1, 2]", "expected a JSON object, got '[1, 2]'"),
-        (b'{"variant_id": "\xff"}', "invalid start byte"),
+        (b'{"variant_id": "\xff"}', "expected UTF-8, got the byte 0xff in byte 17"),
     ],
 )
 @pytest.mark.parametrize("before", [0, 1])

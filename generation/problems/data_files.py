@@ -1,0 +1,330 @@
+"""Files of problems, read row by row: JSON, tables of text, Parquet and Arrow.
+
+Each row comes with its place in the file, and what keeps it from being read. Text is UTF-8;
+other encodings are recognised where that is certain, and refused with the way to convert them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import logging
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.json_lines import parse_array, parse_object
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a data set."""
+
+    where: str
+    """Its place for messages, such as "test.jsonl:12"."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    """Why it cannot be read, if so."""
+    remedy: str = ""
+    """Advice for a problem that many rows of the file are likely to have."""
+
+
+SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
+_BINARY: Final = (".parquet", ".arrow")
+
+_DELIMITERS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
+
+_UNDECODED: Final = re.compile("[\udc80-\udcff]")
+"""A byte that is no UTF-8, as `surrogateescape` decodes it."""
+
+
+def read_file(path: Path) -> Iterator[Row]:
+    """Read the rows of a file of any of the kinds in `SUFFIXES`, text also with .gz.
+
+    Raises:
+        ValueError: it is of another kind, cannot be read any further, or is not in UTF-8; file
+            and remedy are named.
+    """
+    suffix, gzipped = _kind(path)
+    if suffix not in SUFFIXES or (gzipped and suffix in _BINARY):
+        raise ValueError(
+            f"{path.name}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
+            f"also with .gz"
+        )
+    read = {".json": _read_json, ".jsonl": _read_json, ".parquet": _read_parquet,
+            ".arrow": _read_arrow}.get(suffix, _read_table)  # fmt: skip
+    return _with_place(path, read)
+
+
+def is_data_file(name: str) -> bool:
+    """Tell whether a name is that of a file which `read_file` takes, wherever it is."""
+    return _kind(Path(name))[0] in SUFFIXES
+
+
+def table_rows(
+    batches: Iterable[pa.RecordBatch], features: Mapping[str, Any], where: str, *, first: int = 1
+) -> Iterator[Row]:
+    """Yield the rows of a table; numbers of classes become their names.
+
+    Args:
+        batches: The table, piece by piece.
+        features: Description of the columns, as the library `datasets` writes it; may be empty.
+        where: Place of a row without its number.
+        first: Number of the first row.
+    """
+    classes = {name: found for name, each in features.items() if (found := _class_names(each))}
+    number = first
+    for batch in batches:
+        for row in batch.to_pylist():
+            named = {column: _named(row[column], names) for column, names in classes.items()}
+            yield Row(f"{where}{number}", {**row, **named})
+            number += 1
+
+
+def _kind(path: Path) -> tuple[str, bool]:
+    """Return what the name ends in, without .gz, and whether that was there."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
+
+
+def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[Row]:
+    """Name file and row where reading fails."""
+    last = None
+    try:
+        for last in read(path):
+            yield last
+    except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException) as error:
+        after = f"after {last.where}" if last else path.name
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{after}: the file is damaged, cut off or of another kind: {reason}"
+        ) from (error)
+
+
+# --- Text ---
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[TextIO]:
+    """Open a file of text, without a byte-order mark; bytes that are no UTF-8 stay recognisable.
+
+    Raises:
+        ValueError: it is in UTF-16.
+    """
+    with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
+        raw = io.BufferedReader(file)
+        _require_no_utf16(path.name, raw.peek(512)[:512])
+        yield io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _require_no_utf16(name: str, start: bytes) -> None:
+    most = max(len(start) // 4, 1)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "UTF-16"
+    elif start[1::2].count(0) >= most:
+        encoding = "UTF-16LE"
+    elif start[::2].count(0) >= most:
+        encoding = "UTF-16BE"
+    else:
+        return
+    raise ValueError(f"{name}: expected UTF-8, got {encoding}; {_conversion(name, encoding)}")
+
+
+def _conversion(name: str, encoding: str) -> str:
+    unpacked = name.removesuffix(".gz")
+    return (
+        f'convert it: iconv -f {encoding} -t UTF-8 "{unpacked}" > "utf8-{unpacked}", or save it as '
+        f'"UTF-8" in the program it comes from'
+    )
+
+
+def _undecoded(name: str, where: str, line: str) -> Row | None:
+    """Make the row of a line that has bytes which are no UTF-8."""
+    found = _UNDECODED.search(line)
+    if found is None:
+        return None
+    byte, before = ord(found.group()) - 0xDC00, line[: found.start()][-20:]
+    advice = f"if it is in Latin-1 (Windows-1252), {_conversion(name, 'WINDOWS-1252')}"
+    problem = f"expected UTF-8, got the byte {byte:#04x} after {before!r}"
+    return Row(where, problem=problem, remedy=advice)
+
+
+def _read_json(path: Path) -> Iterator[Row]:
+    """Read an object per line, or an array of objects."""
+    with _text(path) as file:
+        lines = enumerate(file, start=1)
+        is_first = True
+        for number, line in lines:
+            if not line.strip():
+                continue
+            if is_first and line.lstrip().startswith("["):
+                before = "\n" * (number - 1)
+                yield from _read_array(path.name, before + line + file.read())
+                return
+            is_first, where = False, f"{path.name}:{number}"
+            undecoded = _undecoded(path.name, where, line)
+            if undecoded:
+                yield undecoded
+                continue
+            try:
+                yield Row(where, parse_object(line))
+            except ValueError as error:
+                yield Row(where, problem=f"{error}")
+
+
+def _read_array(name: str, text: str) -> Iterator[Row]:
+    """Read an array of objects, which is parsed as a whole: an error in it ends the reading."""
+    found = _UNDECODED.search(text)
+    if found:
+        number = text.count("\n", 0, found.start()) + 1
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.end()]
+        row = _undecoded(name, f"{name}:{number}", line)
+        assert row is not None
+        raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
+    for number, value in parse_array(text, name):
+        where = f"{name}:{number}"
+        if isinstance(value, ValueError):
+            yield Row(where, problem=f"{value}")
+        else:
+            yield Row(where, value)
+
+
+def _read_table(path: Path) -> Iterator[Row]:
+    """Read rows of cells below a row of names.
+
+    Tab-separated releases hold bare quotation marks; elsewhere cells may be quoted.
+    """
+    is_csv = _kind(path)[0] == ".csv"
+    with _text(path) as file:
+        start = file.readline()
+        delimiter = _delimiter(path.name, start, "," if is_csv else "\t")
+        quoting: Any = csv.QUOTE_MINIMAL if is_csv or delimiter != "\t" else csv.QUOTE_NONE
+        reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
+        header: list[str] | None = None
+        while True:
+            where = f"{path.name}:{reader.line_num + 1}"
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield Row(where, problem=_table_error(error))
+                continue
+            if not cells:
+                continue
+            undecoded = _undecoded(path.name, where, "\t".join(cells))
+            if header is None:
+                if undecoded:
+                    raise ValueError(f"{where}: {undecoded.problem}; {undecoded.remedy}")
+                header = _require_distinct(cells, where)
+            elif undecoded:
+                yield undecoded
+            elif len(cells) != len(header):
+                yield Row(where, problem=f"expected {len(header)} columns, got {len(cells)}")
+            else:
+                yield Row(where, dict(zip(header, cells, strict=True)))
+
+
+def _delimiter(name: str, header: str, usual: str) -> str:
+    """Find what separates columns: the usual, unless it leaves one column and another does not."""
+    candidates = [usual, *(each for each in _DELIMITERS if each != usual)]
+    found = next(
+        (d for d in candidates if len(next(csv.reader([header], delimiter=d), ())) > 1), usual
+    )
+    if found != usual:
+        log.info("%s: its columns are separated by %s, not by %s, and are read so", name,
+                 _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
+    return found
+
+
+def _cells(line: str, delimiter: str) -> int:
+    return len(next(csv.reader([line], delimiter=delimiter), ()))
+
+
+def _table_error(error: csv.Error) -> str:
+    text = str(error)
+    if "unexpected end of data" in text:
+        return "expected a closing quotation mark, got the end of the file"
+    if "field limit" in text:
+        return (
+            f"expected cells of at most {csv.field_size_limit():,} characters, got a longer one; "
+            "perhaps a quotation mark is never closed"
+        )
+    if "expected after" in text:
+        return "expected quotation marks inside of a quoted cell to be doubled, got a single one"
+    return f"expected a row of cells, got an error: {text}"
+
+
+def _require_distinct(names: Sequence[str], where: str) -> list[str]:
+    """Check that no column would hide another."""
+    twice = [name for name, times in Counter(names).items() if times > 1 and name]
+    if twice:
+        raise ValueError(f"{where}: expected each column once, got {twice[0]!r} twice")
+    return list(names)
+
+
+# --- Tables in binary ---
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    with pq.ParquetFile(path) as file:
+        _require_distinct(file.schema_arrow.names, path.name)
+        features = _features(file.schema_arrow)
+        yield from table_rows(file.iter_batches(), features, f"{path.name}: row ")
+
+
+def _read_arrow(path: Path) -> Iterator[Row]:
+    """Read what Arrow calls a stream, as `datasets` keeps it, or a file."""
+    with pa.memory_map(str(path)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+        _require_distinct(reader.schema.names, path.name)
+        count = reader.num_record_batches if is_file else 0
+        batches = map(reader.get_batch, range(count)) if is_file else reader
+        yield from table_rows(batches, _features(reader.schema), f"{path.name}: row ")
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """Read the description of the columns that `datasets` leaves in a file, if any."""
+    written = (schema.metadata or {}).get(b"huggingface")
+    if written is None:
+        return {}
+    try:
+        features = parse_object(written.decode())["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _class_names(feature: Any) -> list[str]:
+    """Find the names of the classes of a column, or of the members of its lists."""
+    if isinstance(feature, list) and feature:
+        return _class_names(feature[0])
+    if not isinstance(feature, dict):
+        return []
+    if feature.get("_type") == "ClassLabel":
+        return list(map(str, feature.get("names") or ()))
+    return _class_names(feature.get("feature"))
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    if not isinstance(value, int):
+        return value
+    if value < 0:
+        return ""
+    return names[value] if value < len(names) else f"class {value} of {len(names)}"

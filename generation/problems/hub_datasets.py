@@ -1,0 +1,183 @@
+"""Data sets that the library `datasets` reads: of the Hub, folders, and what `save_to_disk` left.
+
+A data set that is a script is refused, never run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from generation.problems.data_files import Row, table_rows
+
+if TYPE_CHECKING:
+    import datasets
+
+CONVERTED: Final = "refs/convert/parquet"
+"""The branch of a repository where the Hub keeps its copy in Parquet, with a folder for each
+configuration."""
+_ONLY_CONFIG: Final = "default"
+"""Name of the folder where there are no configurations."""
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_BATCH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A data set whose rows can be read."""
+
+    rows: Iterator[Row]
+    description: str
+    """Origin: a file name, or a data set with commit, configuration and split."""
+    commit: str | None = None
+    """Commit of a data set on the Hub."""
+
+
+def open_dataset(name: str, *, config: str | None, split: str, revision: str | None) -> Opened:
+    """Open a data set of the Hub, at the commit that its revision is now.
+
+    Args:
+        name: Its id.
+        config: Name of its configuration.
+        split: Name of its split.
+        revision: Branch, tag or commit; `CONVERTED` for the Hub's own copy in Parquet.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says what to do.
+    """
+    import datasets
+
+    commit = _resolve(name, revision)
+    folder = {"data_dir": config or _ONLY_CONFIG} if revision == CONVERTED else {}
+    try:
+        table = datasets.load_dataset(
+            name,
+            None if folder else config,
+            split=split,
+            revision=commit or revision,
+            **folder,
+        )
+    except Exception as error:
+        raise ValueError(_explain(error, name, split, folder.get("data_dir"))) from error
+    cached = commit or _commit_of(table)
+    if commit is None and revision is not None and cached is not None and revision != cached:
+        raise ValueError(
+            f"`revision`: {revision!r} of {name} cannot be looked up without a connection, and "
+            f"what is in the cache is {cached}; expected a connection, or `revision` {cached}"
+        )
+    at = f"@{cached or revision}" if cached or revision else ""
+    place = "/".join(filter(None, (config, split)))
+    return Opened(_rows(table, f"{name} [{split}] row "), f"{name}{at} [{place}]", cached)
+
+
+def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opened:
+    """Open what `save_to_disk` wrote, or a folder of data files.
+
+    Raises:
+        ValueError: it cannot be loaded; the message says what to do.
+    """
+    import datasets
+
+    saved = [folder / name for name in ("state.json", "dataset_dict.json")]
+    try:
+        if any(file.is_file() for file in saved):
+            loaded: Any = datasets.load_from_disk(str(folder))
+        else:
+            wanted = split or "test"
+            loaded = datasets.load_dataset(str(folder), config, split=wanted)
+    except Exception as error:
+        raise ValueError(_explain(error, str(folder), split or "test", None)) from error
+    if isinstance(loaded, datasets.DatasetDict):
+        split = split or ("test" if "test" in loaded or len(loaded) > 1 else next(iter(loaded)))
+        if split not in loaded:
+            raise ValueError(f"`split`: expected one of {', '.join(loaded)}, got {split!r}")
+        loaded = loaded[split]
+    elif saved[0].is_file() and split is not None and str(loaded.split) != split:
+        raise ValueError(
+            f"`split`: expected none, as {folder} holds one table without splits, got {split!r}"
+        )
+    else:
+        split = None if saved[0].is_file() else split or "test"
+    place = "/".join(filter(None, (config, split)))
+    description = f"{folder} [{place}]" if place else f"{folder}"
+    return Opened(_rows(loaded, f"{description} row "), description)
+
+
+def _rows(table: datasets.Dataset, where: str) -> Iterator[Row]:
+    """Read rows as they are stored, so that no image or sound is decoded."""
+    features: dict[str, Any] = table.features.to_dict()
+    stored = table.with_format("arrow")
+    batches = (stored[start : start + _BATCH] for start in range(0, len(table), _BATCH))
+    return table_rows(batches, features, where, first=0)
+
+
+def _resolve(name: str, revision: str | None) -> str | None:
+    """Look up the commit of a revision; None where there is no connection.
+
+    Raises:
+        ValueError: the Hub does not have it, or keeps it from this user.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub import errors as hub
+
+    try:
+        return HfApi().dataset_info(name, revision=revision).sha
+    except hub.GatedRepoError as error:
+        raise ValueError(
+            f"`dataset`: {name} is gated: ask for access on its page at the Hub, then log in "
+            f"(hf auth login)"
+        ) from error
+    except hub.RevisionNotFoundError as error:
+        raise ValueError(
+            f"`revision`: expected a branch, tag or commit of {name}, got {revision!r}, which it "
+            f"has not"
+        ) from error
+    except hub.RepositoryNotFoundError as error:
+        raise ValueError(
+            f"`dataset`: the Hub has no data set {name}, or not for you: check the name, or log in "
+            f"(hf auth login)"
+        ) from error
+    except hub.HFValidationError as error:
+        raise ValueError(
+            f"`dataset`: expected the id of a data set on the Hub, or a file or folder that is "
+            f"there, got {name!r}"
+        ) from error
+    except Exception:  # whatever a connection can die of; loading says what is missing
+        return None
+
+
+def _commit_of(table: datasets.Dataset) -> str | None:
+    """Find the commit that a table in the cache was made from."""
+    parts = (Path(file["filename"]).parent.name for file in table.cache_files)
+    return next((part for part in parts if _COMMIT.fullmatch(part)), None)
+
+
+def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
+    """Say what is wrong with a data set, and what to do, in the words of our settings."""
+    reason = " ".join(str(error).split())
+    if "scripts are no longer supported" in reason:
+        return (
+            f"`dataset`: {name} is a script, and scripts of others are not run; the Hub has copies "
+            f"of most of them in Parquet: add `revision` {CONVERTED}, and `dataset_config` where "
+            f"it has several"
+        )
+    if found := re.search(r"[Uu]nknown split \"?.*?\"?\. Should be one of (.*?)\.?$", reason):
+        return f"`split`: expected one of {found.group(1).strip('[]')} of {name}, got {split!r}"
+    if found := re.search(r"pick one among the available configs: (\[.*?\])", reason):
+        return f"`dataset_config`: expected one of {found.group(1).strip('[]')} of {name}, got none"
+    if found := re.search(r"BuilderConfig (.*?) not found\. Available: (\[.*?\])", reason):
+        names = found.group(2).strip("[]")
+        return f"`dataset_config`: expected one of {names} of {name}, got {found.group(1)}"
+    if converted is not None:
+        return (
+            f"`dataset_config`: could not load the folder {converted!r} of {name} at {CONVERTED} "
+            f"({reason}); its folders are the configurations there are"
+        )
+    return (
+        f"could not load split {split!r} of {name!r} ({reason}); without a connection name the "
+        f"official file with `data`"
+    )

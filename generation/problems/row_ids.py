@@ -1,0 +1,80 @@
+"""Ids of problems within a source: unique ones, and those that SNLI's rows have officially.
+
+The Hub's copy of SNLI has no pairIDs. `snli_pair_ids.tsv.gz` has those of the labelled problems of
+its test and development set, by a digest of texts and label, so that problems have the same ids
+wherever they were read, in whatever order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+from generation.config import bundled_path
+
+PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
+_DIGITS = 12
+"""Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
+
+
+class UniqueIds:
+    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
+
+    def __init__(self) -> None:
+        """No id is taken."""
+        self._taken: set[str] = set()
+        self._last: dict[str, int] = {}
+        """Repeated id → the last number given to it."""
+
+    def __call__(self, row_id: str) -> str:
+        """Return the id itself, or where it is taken, with a number."""
+        unique, number = row_id, self._last.get(row_id, 1)
+        while unique in self._taken:
+            number += 1
+            unique = f"{row_id}~{number}"
+            self._last[row_id] = number
+        self._taken.add(unique)
+        return unique
+
+
+class PairIds:
+    """SNLI's pairIDs by texts and label.
+
+    A few problems stand there twice, word for word. Their ids are given in alphabetical order:
+    as the rows are alike, it does not matter which gets which.
+    """
+
+    def __init__(self) -> None:
+        """Read them from this package."""
+        self._ids: defaultdict[str, list[str]] = defaultdict(list)
+        with gzip.open(bundled_path(PAIR_IDS), "rt", encoding="utf-8") as lines:
+            for line in lines:
+                pair_id, digest = line.split()
+                self._ids[digest].append(pair_id)
+        self.found = 0
+        """How many were asked for and known."""
+
+    def __call__(self, texts: Sequence[str], label: str) -> str | None:
+        """Return the pairID of a problem, or None if it is none of SNLI's."""
+        known = self._ids.get(problem_digest(texts, label))
+        if not known:
+            return None
+        self.found += 1
+        if len(known) > 1:
+            return known.pop(0)
+        return known[0]
+
+
+def problem_digest(texts: Sequence[str], label: str) -> str:
+    """Digest texts and label; copies of SNLI differ in spaces, which do not count.
+
+    >>> problem_digest(["A boy  runs. ", "He runs."], "entailment")
+    'e9714bc41482'
+    >>> problem_digest(["A boy runs.", "He runs."], "entailment")
+    'e9714bc41482'
+    """
+    words = [" ".join(text.split()) for text in texts]
+    return hashlib.sha256(json.dumps([*words, label]).encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,22 @@
+"""Makes `snli_pair_ids.tsv.gz` from SNLI's official files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from generation.problems.row_ids import problem_digest
+from merge_dataset.schema import LABELS
+
+
+def pair_ids(files: Iterable[Path]) -> bytes:
+    """Write pairID and digest of each labelled problem, by pairID, which packs well."""
+    rows = (json.loads(line) for file in files for line in file.open(encoding="utf-8"))
+    lines = sorted(
+        f"{row['pairID']}\t{problem_digest([row['sentence1'], row['sentence2']], label)}\n"
+        for row in rows
+        if (label := row["gold_label"]) in LABELS
+    )
+    return gzip.compress("".join(lines).encode(), mtime=0)
