@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from merge_dataset.files import open_parquet
 from merge_dataset.json_lines import parse_array, parse_object
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,9 @@ def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[R
     try:
         for last in read(path):
             yield last
-    except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException) as error:
+    except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # the system's, such as a file that may not be read
         after = f"after {last.where}" if last else path.name
         reason = " ".join(str(error).split())
         raise ValueError(
@@ -279,7 +281,7 @@ def _require_distinct(names: Sequence[str], where: str) -> list[str]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         _require_distinct(file.schema_arrow.names, path.name)
         features = _features(file.schema_arrow)
         yield from table_rows(file.iter_batches(), features, f"{path.name}: row ")
