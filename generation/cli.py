@@ -12,6 +12,7 @@ from generation.commands.generate import (
     signals_command,
     suggest_command,
 )
+from generation.commands.models import models_command
 from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for command in (
     check_command,
+    models_command,
     predict_command,
     score_command,
     compare_command,

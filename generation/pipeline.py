@@ -28,7 +28,7 @@ from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
 from generation.signals.signal_columns import PllChanges, cure
-from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of
+from generation.suggestions.ask import ask, collect, store_root, units_of, wanted_mlms
 from generation.suggestions.questions import Questions, questions_about
 from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import Fate
@@ -47,6 +47,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import check_members, parse_toml
+from merge_metric.models.readiness import look_at, require_all, this_machine
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +103,9 @@ def suggest(
         FileNotFoundError: the source's file does not exist.
     """
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
-    mlm_names(config.mlms)  # before the long work
     _require_ours(run)
     require_labels(config)
+    _look_at_models(config, executor)
     problems = _read_problems(run, config)
     write_text(run.config, config.to_toml())
     questions = _questions(run, config)
@@ -126,6 +127,16 @@ def suggest(
         },
     )
     return run
+
+
+def _look_at_models(config: Config, executor: Executor | None) -> None:
+    """Raise ValueError with all that is wrong with any masked LM, before the long work.
+
+    Whether there is memory is told of this machine, and where others may do the work, not at all.
+    """
+    wanted = wanted_mlms(config.mlms, dtype=config.dtype)
+    machine = this_machine(config.device) if executor is None else None
+    require_all(look_at(wanted, machine), machine, "merge-nli models shows what is there")
 
 
 def _read_problems(run: RunFolder, config: Config) -> Problems:

@@ -30,12 +30,13 @@ from generation.signals.likelihoods import (
     pseudo_log_likelihoods,
 )
 from generation.signals.signal_columns import signal_schema
-from generation.suggestions.ask import mlm_names
+from generation.suggestions.ask import mlm_names, wanted_mlms
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
 from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_json, write_json
 from merge_dataset.schema import WORD_CLASSES
+from merge_metric.models.readiness import look_at, require_all, this_machine
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
@@ -122,6 +123,8 @@ class _Scorer:
         """Load the model and open its store."""
         from generation.suggestions.masked_lm import MaskedLM
 
+        machine = this_machine(config.device)
+        require_all(look_at(wanted_mlms([model], dtype=config.dtype), machine), machine)
         ((name, source),) = mlm_names([model]).items()
         mlm = MaskedLM.load(source, name=name, device=config.device, dtype=config.dtype)
         identity = Identity(

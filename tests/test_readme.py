@@ -176,6 +176,8 @@ def test_ablation_command_of_the_readme_is_known() -> None:
         ("generate", "--premise-column"),
         ("generate", "--label-map"),
         ("generate", "--set"),
+        ("models", "--preset"),
+        ("models", "--recipe"),
         ("build", "--ablation"),
         ("register", "--cache-dir"),
     ):

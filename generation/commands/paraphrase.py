@@ -99,6 +99,32 @@ def _paraphrase(
     typer.echo(summarise(folder.path, out, configs, model=model, as_json=as_json))
 
 
+def _look_at_models(config: ParaphraseConfig) -> None:
+    """Look at both models when a new run opens the first, which is the NLI model.
+
+    Raises:
+        ValueError: with all that is wrong with either.
+    """
+    from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR
+    from merge_metric.models.readiness import (
+        Wanted,
+        look_at,
+        require_all,
+        this_machine,
+        wanted_of,
+    )
+
+    if (Path(config.run) / "generator.json").is_file():
+        return  # a run that goes on opens a model only where it has to
+    generator = Wanted(model=config.generator, head=TEXT_GENERATOR, gguf_file=config.gguf_file,
+                       dtype=config.dtype)  # fmt: skip
+    kinds = {"classifier": (CLASSIFIER,), "lm": (CAUSAL_LM,), None: (CLASSIFIER, CAUSAL_LM)}
+    judge = wanted_of(config.model, kinds[config.model_kind], revision=config.model_revision,
+                      label_order=config.label_order)  # fmt: skip
+    machine = this_machine(config.device)
+    require_all(look_at([generator, judge], machine), machine)
+
+
 def _open_generator(config: ParaphraseConfig) -> TextGenerator:
     from generation.paraphrases.text_generator import Generator
 
@@ -118,6 +144,7 @@ def _open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
     from generation.paraphrases.paraphrase_run import sample_of_problems
     from merge_metric.models.opening import open_model
 
+    _look_at_models(config)
     request = ModelRequest(
         model=config.model,
         kind=config.model_kind,

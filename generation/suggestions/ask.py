@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
 
@@ -17,9 +17,14 @@ from generation.run_folder import RunFolder, slug
 from generation.suggestions.questions import Questions, Shard
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from merge_dataset.files import read_json, write_json
+from merge_metric.models.heads import MASKED_LM
+from merge_metric.models.readiness import Wanted
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
+
+_SHARDS_SEEN: Final = 8
+"""Shards of some thousand sentences that are looked at for unknown tokens."""
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -42,6 +47,18 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
             )
         names[name] = model
     return names
+
+
+def wanted_mlms(mlms: Sequence[str], *, dtype: str) -> list[Wanted]:
+    """Tell what `suggest` will load, for a look beforehand.
+
+    Raises:
+        ValueError: no model is given, or two have the same name.
+    """
+    return [
+        Wanted(model=model, head=MASKED_LM, short_name=name, dtype=dtype)
+        for name, model in mlm_names(mlms).items()
+    ]
 
 
 def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
@@ -92,6 +109,7 @@ def _ask(
         max_pieces=config.max_pieces,
     )
     _agree(run, identity)
+    _look_for_unknown_tokens(run, mlm, questions)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     total = sum(questions.sizes[shard] for shard in shards)
     with tqdm(total=total, desc=name, unit="mask") as bar:
@@ -143,6 +161,24 @@ def _agree(run: RunFolder, identity: StoreIdentity) -> None:
         )
 
 
+def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
+    """Warn where the tokenizer does not know the run's words, before a night is spent on them.
+
+    Every task looks at the same shards, evenly spaced, so that all write down the same.
+    """
+    shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
+    sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
+    unknown = mlm.unknown_tokens(list(sentences))
+    unknown.warn(mlm.name)
+    if unknown.many:
+        write_json(_unknown_path(run, mlm.name), unknown.record, shared=True)
+
+
+def _unknown_path(run: RunFolder, name: str) -> Path:
+    """Name the file about tokens that a masked LM's tokenizer does not know, if they are many."""
+    return run.stores / f"{slug(name)}.unknown.json"
+
+
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """Summarise each masked LM for the manifest, once all its answers are in the store.
 
@@ -166,7 +202,9 @@ def _collect(name: str, questions: Questions, run: RunFolder, config: Config) ->
             "not_in_vocabulary": counts["not_in_vocabulary"] + int((~scores.answered).sum()),
             "windowed": counts["windowed"] + int(scores.windowed.sum()),
         }
-    return {**identity.values, "store": identity.folder, **counts}
+    unknown = _unknown_path(run, name)
+    more = read_json(unknown) if unknown.is_file() else {}
+    return {**identity.values, "store": identity.folder, **counts, **more}
 
 
 def store_root(run: RunFolder, config: Config) -> Path:

@@ -22,6 +22,7 @@ from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import load, max_tokens
 from merge_metric.models.heads import MASKED_LM
 from merge_metric.models.inspection import inspect
+from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
 
 if TYPE_CHECKING:
     import torch
@@ -136,6 +137,7 @@ class MaskedLM:
         self.mask_id: int = tokenizer.mask_token_id
         self._tokenizer = _plain_copy(tokenizer.backend_tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
+        self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or _NO_LIMIT
 
     @classmethod
@@ -184,6 +186,15 @@ class MaskedLM:
     def vocabulary(self) -> Vocabulary:
         """Text and kind of each token id."""
         return read_vocabulary(self._tokenizer, self._special_ids)
+
+    def unknown_tokens(self, texts: Sequence[str]) -> UnknownTokens:
+        """Count tokens of texts that the tokenizer does not know."""
+
+        def tokenize(sample: list[str]) -> list[list[int]]:
+            encodings = self._tokenizer.encode_batch_fast(sample, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
+
+        return count_unknown(texts, tokenize, self._unknown_id)
 
     def score(
         self,

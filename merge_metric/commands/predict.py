@@ -99,7 +99,7 @@ def predict_command(
       merge-nli predict --preset paper --only SMFA --dataset merge-nli
     """
     from merge_metric.models.presets import on_hub, read_presets
-    from merge_metric.predict.jobs import predict_preset, predict_request
+    from merge_metric.predict.jobs import look_at_preset, predict_preset, predict_request
 
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset")
@@ -113,6 +113,7 @@ def predict_command(
     if preset is None:
         outcomes = list(predict_request(request, problems, out=out))
     else:
+        look_at_preset(request, entries)
         outcomes, failed = predict_preset(request, preset, entries, problems, folder=out)
     _report(outcomes, failed, dataset, output)
     if failed:

@@ -251,13 +251,13 @@ def order_from_seeds(
     )
     evidence = {
         "seeds": len(gold),
-        "right": {_written(o, known): count for o, count in [*right.items()][:_SHOWN_ORDERS]},
+        "right": {written(o, known): count for o, count in [*right.items()][:_SHOWN_ORDERS]},
         "p_value": p_value,
     }
     found = LabelOrder(best, SEEDS, known, evidence)
     lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0
     if len(gold) < ENOUGH_SEEDS or lead < FAR_BETTER or p_value >= RARE:
-        such = _written(tuple(range(len(known))), known)
+        such = written(tuple(range(len(known))), known)
         raise ValueError(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
             f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
@@ -318,6 +318,6 @@ def _p_value(
     return sum(comb(n, k) for k in range(wins, n + 1)) / (1 << n)
 
 
-def _written(order: Sequence[int], known: tuple[str, ...]) -> str:
+def written(order: Sequence[int], known: tuple[str, ...]) -> str:
     """Write an order as `--label-order` takes it."""
     return ",".join(known[i][0] if known == LABELS else known[i] for i in order)

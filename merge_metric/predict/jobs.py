@@ -17,6 +17,7 @@ from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset
+from merge_metric.models.readiness import look_at, require_all, this_machine, wanted_of_preset
 from merge_metric.predict.driver import Outcome, predict
 from merge_metric.predict.problems import (
     description_of,
@@ -56,6 +57,29 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
 def _labelled_seeds(problems: pa.Table) -> LabelledPairs:
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
+
+
+def look_at_preset(request: ModelRequest, entries: Sequence[Preset]) -> None:
+    """Look at all models of a list before the first is run.
+
+    Args:
+        request: Settings, as of `predict_preset`.
+        entries: Models of a list.
+
+    Raises:
+        ValueError: some cannot be used: all that is wrong, and how to run the others.
+    """
+    machine = this_machine(request.device)
+    looks = look_at(
+        [
+            wanted_of_preset(entry, dtype=request.dtype, label_order=request.label_order)
+            for entry in entries
+        ],
+        machine,
+    )
+    good = [look.wanted.short_name for look in looks if not look.problems]
+    advice = f"to run the others: --only {','.join(good)}" if good else ""
+    require_all(looks, machine, advice)
 
 
 def predict_preset(

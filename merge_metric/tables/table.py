@@ -45,7 +45,10 @@ class Table:
             if any(intervals := [column.show_interval(row, tight=self.tight) for column in shown]):
                 lines.append(intervals)
             below[len(lines) - 1] = [
-                line for column in passages for line in _passage(column.heading, column.show(row))
+                line
+                for column in passages
+                if row.get(column.key) != ""
+                for line in _passage(column.heading, column.show(row))
             ]
         gap = " " if self.tight else _GAP
         heading, *aligned = _aligned(lines, [column.is_text for column in shown], gap)

@@ -23,6 +23,7 @@ from merge_metric.models import presets
 from merge_metric.models.opening import find_kind
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
+from merge_metric.predict import jobs
 from merge_metric.predict.problems import sources_of
 from merge_metric.runs.predictions import read_predictions
 
@@ -273,24 +274,46 @@ def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
     return entries
 
 
-def test_a_preset_goes_on_past_what_fails(predict: Run, preset: list[Preset]) -> None:
+def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: list[Preset]) -> None:
+    """Before any model is run, and with the way to run the others."""
+    done = predict("--preset", "mine", "--out", "all")
+    assert done.exit_code == 2
+    lines = done.stderr.strip().splitlines()
+    assert lines[-4] == "error: 2 of 4 models cannot be used as they are:"
+    assert lines[-3].startswith("  Absent: nobody/nothing: HF_HUB_OFFLINE is set, and it is not in")
+    assert lines[-2].startswith("  Unknown: ")
+    assert "nothing says which class is which label" in lines[-2]
+    assert lines[-1] == "to run the others: --only First,Last"
+    assert not Path("all").exists()
+    assert predict("--preset", "mine", "--only", "First,Last", "--out", "all").exit_code == 0
+
+
+def test_a_preset_goes_on_past_what_fails(
+    predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One file per model and source; what failed is told at the end, with exit code 1."""
+    preset[:] = [preset[0], Preset("Broken", str(tiny_classifier("bart")), "S"), preset[3]]
+    opened = jobs.open_for
+
+    def open_for(request: ModelRequest, problems: Any) -> Any:
+        if request.model == preset[1].model:
+            raise RuntimeError("it broke")
+        return opened(request, problems)
+
+    monkeypatch.setattr("merge_metric.predict.jobs.open_for", open_for)
     done = predict("--preset", "mine", "--out", "all")
     assert done.exit_code == 1
     assert sorted(path.name for path in Path("all").iterdir()) == [
         f"{name}-{source}.parquet" for name in ("First", "Last") for source in ("demo", "snli")
     ]
-    assert "2 models failed:" in done.stderr
-    last = done.stderr.partition("2 models failed:")[2]
-    assert "Absent (nobody/nothing): expected a sequence classifier" in " ".join(last.split())
-    assert "Unknown (" in last
-    assert "nothing says which class is which label" in last
+    last = done.stderr.partition("1 models failed:")[2]
+    assert f"Broken ({preset[1].model}): it broke" in " ".join(last.split())
     rows = rows_of("all/Last-demo.parquet")
     assert letters(rows) == expected(tiny_classifier("gpt2"), list(rows))
     again = predict("--preset", "mine", "--out", "all", "--format", "json")
     facts = json.loads(again.stdout)
     assert [each["inferred"] for each in facts["predictions"]] == [0] * 4
-    assert len(facts["failed"]) == 2
+    assert len(facts["failed"]) == 1
     assert facts["predictions"][0]["metadata"]["group"] == "S"
     assert facts["predictions"][0]["metadata"]["short_name"] == "First"
 
@@ -332,6 +355,7 @@ def test_settings_reach_the_models(
         raise ValueError("seen")
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
+    monkeypatch.setattr("merge_metric.predict.jobs.look_at_preset", lambda *_: None)
     options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
     assert predict("--preset", "mine", *options).exit_code == 1
     first, second = seen[0], seen[-1]
@@ -339,6 +363,33 @@ def test_settings_reach_the_models(
     assert (second.model, second.kind, second.label_order) == ("b/b", "lm", None)
     for request in seen:
         assert (request.device, request.dtype, request.shots) == ("cuda", "float16", "mix")
+
+
+# --- Unknown tokens ---
+
+
+def test_words_that_the_tokenizer_does_not_know(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning with examples, kept with the predictions; none where they are few."""
+    few = {name: (p, h, label) for name, (p, h, label) in many_problems(20, 1).items()}
+    folder = tiny_classifier("bert-uncased")
+    write_folder(tmp_path / "few", few)
+    done = run("predict", "--model", folder, "--dataset", "few", "--out", "few.parquet")
+    assert done.exit_code == 0, done.output
+    assert "unknown to its tokenizer" not in caplog.text
+    many = {name: (f"{p} \u732b \u72ac", h, label) for name, (p, h, label) in few.items()}
+    write_folder(tmp_path / "many", many)
+    told = run("predict", "--model", folder, "--dataset", "many", "--out", "m.parquet",
+               "--format", "json")  # fmt: skip
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)["predictions"][0]["metadata"]["unknown_tokens"]
+    texts = {(p, h) for p, h, _ in many.values()}
+    assert (found["texts"], found["unknown"]) == (len(texts), 2 * len(texts))
+    assert found["words"] == ["\u732b", "\u72ac"]
+    share = f"{100 * found['unknown'] / found['tokens']:.0f}"
+    assert f"{folder.name}: {share} % of {found['tokens']:,} tokens in {len(texts)}" in caplog.text
+    assert caplog.text.count("unknown to its tokenizer, as in '\u732b', '\u72ac'") == 1
 
 
 # --- Language models ---

@@ -1,0 +1,141 @@
+"""The command `models`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from merge_dataset.commands.command_line import Format, option, user_errors
+
+if TYPE_CHECKING:
+    from merge_metric.models.presets import Preset
+    from merge_metric.models.readiness import Look, Wanted
+
+
+@user_errors(extra="predict")
+def models_command(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Folders, Hub ids, .gguf files.")
+    ] = None,
+    preset: Annotated[str | None, option("A list of models to evaluate: paper.")] = None,
+    only: Annotated[
+        str | None, option("Of the list: models or groups, e.g. SMFA,BERT-B-M.")
+    ] = None,
+    recipe: Annotated[
+        str | None, option("The masked LMs of paper-v2, paper-v1, poster, demo, or a .toml file.")
+    ] = None,
+    label_order: Annotated[
+        str | None, option("Of classifiers: e.g. c,e,n, or seeds, as predict has it.")
+    ] = None,
+    device: Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    dtype: Annotated[
+        str | None,
+        option("Of the weights: float32, bfloat16, float16. Default: as the run has it."),
+    ] = None,
+    output: Format = "text",
+) -> None:
+    """Look at models before a run needs them: what is there, and what it takes.
+
+    Reads lists of files, configurations and headers, no weights; with HF_HUB_OFFLINE=1
+    those in the cache. Exit code 1 where a model cannot be used as it is.
+
+    Before they begin, suggest, generate, paraphrase, signals and predict --preset look
+    at all their models in the same way.
+
+    \b
+    Examples:
+      merge-nli models FacebookAI/roberta-large-mnli ./my-classifier
+
+    \b
+      merge-nli models --preset paper --only S,SMFA
+
+    \b
+      merge-nli models --recipe paper-v2 --device cpu --format json
+    """
+    from merge_metric.models.readiness import describe_full_disk, look_at, this_machine, wanted_of
+
+    if not (models or preset or recipe):
+        raise ValueError("expected ids or folders of models, --preset or --recipe, got none")
+    if only is not None and preset is None:
+        raise ValueError("--only: expected together with --preset, of whose models it names some")
+    machine = this_machine(device)
+    listed, left_out = _of_preset(preset, only, dtype, label_order) if preset else ([], [])
+    given: dict[str, Any] = {"label_order": label_order} | ({"dtype": dtype} if dtype else {})
+    wanted = [wanted_of(model, **given) for model in models or ()]
+    wanted += [*(_of_recipe(recipe, dtype) if recipe else ()), *listed]
+    looks = look_at(wanted, machine)
+    full_disk = describe_full_disk(looks, machine)
+    if output == "json":
+        _as_json(looks, left_out, full_disk)
+    else:
+        _as_text(looks, left_out, full_disk)
+    if full_disk or any(look.problems for look in looks):
+        raise typer.Exit(1)
+
+
+def _of_recipe(recipe: str, dtype: str | None) -> list[Wanted]:
+    from generation.config import Config
+    from generation.suggestions.ask import wanted_mlms
+
+    config = Config.from_recipe(recipe)
+    return wanted_mlms(config.mlms, dtype=dtype or config.dtype)
+
+
+def _of_preset(
+    name: str, only: str | None, dtype: str | None, label_order: str | None
+) -> tuple[list[Wanted], list[Preset]]:
+    """Read a list: the models to look at, and those that are not on the Hub."""
+    from merge_metric.models.presets import read_presets
+    from merge_metric.models.readiness import wanted_of_preset
+
+    presets = read_presets(name, [each.strip() for each in (only or "").split(",") if each.strip()])
+    wanted = [
+        wanted_of_preset(preset, dtype=dtype, label_order=label_order)
+        for preset in presets
+        if not preset.not_on_hub
+    ]
+    return wanted, [preset for preset in presets if preset.not_on_hub]
+
+
+def _as_json(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) -> None:
+    from merge_dataset.files import to_json
+
+    absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
+    facts = {"models": [look.record for look in looks], "left_out": absent}
+    typer.echo(to_json(facts | {"problems": [full_disk] if full_disk else []}))
+
+
+def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) -> None:
+    from merge_metric.tables.cells import Column
+    from merge_metric.tables.table import Table
+
+    columns = [
+        Column("name", "model", interval="id"),
+        *(Column(key, key) for key in ("kind", "weights", "tokenizer", "labels", "memory")),
+    ]
+    columns += [Column("todo", "to do", "passage"), Column("wrong", "wrong", "passage")]
+    wrong = sum(bool(look.problems) for look in looks)
+    notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
+    notes += [f"wrong: {full_disk}"] if full_disk else []
+    said = (
+        f"{len(looks)} models, {f'{wrong} cannot be used as they are' if wrong else 'all usable'}"
+    )
+    table = Table("models", said, tuple(columns), tuple(map(_row, looks)), tuple(notes))
+    typer.echo(table.to_text())
+
+
+def _row(look: Look) -> dict[str, Any]:
+    model, name, memory = look.wanted.model, look.wanted.short_name, look.memory_bytes
+    return {
+        "name": name or model,
+        "id": model if name not in ("", model) else None,
+        "kind": look.kind,
+        "weights": look.found.format or None,
+        "tokenizer": look.found.tokenizer or None,
+        "labels": look.labels or None,
+        "memory": f"{memory / 10**9:.1f} GB" if memory else None,
+        "todo": "; ".join(look.steps),
+        "wrong": "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
+    }

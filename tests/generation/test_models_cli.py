@@ -1,0 +1,195 @@
+"""`merge-nli models`, and the look at all models before a run: all that is wrong, at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from helpers.hub_commands import TOKEN, Console, console, serve
+from helpers.hub_layouts import PAPER_MLMS, PAPER_MODELS
+from helpers.paraphrasing import write_problems
+from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_models import tiny_model
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.models.presets import read_presets
+
+NAMELESS = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def models(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    done = run("models", *arguments, "--device", "cpu", "--format", "json")
+    return done.exit_code, json.loads(done.stdout)["models"]
+
+
+# --- The command, on folders ---
+
+
+def test_what_lies_in_folders() -> None:
+    """Kind, weights, tokenizer, labels and memory; no weights are read for it."""
+    named, nameless = tiny_classifier("bart"), tiny_classifier("xlnet", NAMELESS)
+    code, found = models(named, tiny_model("roberta"), "--recipe", "demo")
+    assert code == 0
+    assert [each["kind"] for each in found] == ["sequence classifier", "masked LM", "masked LM"]
+    assert [each["labels"] for each in found] == ["e,n,c (id2label)", None, None]
+    assert {(each["weights"], each["tokenizer"]) for each in found} == {
+        ("safetensors", "tokenizer.json")
+    }
+    assert found[2]["short_name"] == "bert-tiny-mlm"
+    for each in found:
+        assert (each["download_bytes"], each["steps"], each["problems"]) == (0, [], [])
+        assert each["memory_bytes"] == 600_000_000 + 2 * 4 * each["parameters"]
+    for order, told in (("c,e,n", "c,e,n (given)"), ("seeds", "from the seeds")):
+        code, (each,) = models(nameless, "--label-order", order)
+        assert (code, each["labels"], bool(each["steps"])) == (0, told, order == "seeds")
+
+
+def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
+    """A row for each model, with what is wrong below it, and exit code 1."""
+    nameless = tiny_classifier("xlnet", NAMELESS)
+    done = run("models", "nobody/nothing", tmp_path, nameless, tiny_model("roberta"))
+    assert done.exit_code == 1
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0] == "4 models, 3 cannot be used as they are"
+    assert (
+        "wrong: HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to" in done.stdout
+    )
+    assert "wrong: expected a model, found no config.json" in done.stdout
+    assert "nothing says which class is which label" in " ".join(lines)
+    assert done.stdout.count("wrong: ") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected ids or folders of models, --preset or --recipe, got none"),
+        (["x/y", "--only", "S"], "--only: expected together with --preset"),
+        (["--preset", "poster"], "preset: expected one of paper, got 'poster'"),
+        (["--recipe", "papr"], "paper-v2"),
+        (["x/y", "--device", "tpu9"], "device: expected 'auto', 'cpu' or a device torch can use"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    """One line, and exit code 2."""
+    done = run("models", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that the machine cannot hold is told before it is downloaded."""
+    monkeypatch.setattr("merge_metric.models.readiness._main_memory", lambda: 500_000_000)
+    code, (found,) = models(tiny_model("roberta"))
+    assert code == 1
+    assert found["problems"] == [
+        "needs about 600.4 MB of memory as float32, cpu has 500.0 MB: take another machine, or "
+        "--dtype bfloat16"
+    ]
+
+
+# --- Before a run ---
+
+
+def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
+    """Of all masked LMs, before problems are read or a run folder is made."""
+    data = write_problems(tmp_path / "data.jsonl", [("1", "A girl runs.", "A girl moves.", "-")])
+    folder = tmp_path / "run"
+    for command in ("suggest", "generate"):
+        done = run(command, "--source", "snli", "--data", data, "--run", folder,
+                   "--mlm", "nobody/nothing", "--mlm", tiny_model("roberta"),
+                   "--mlm", tiny_classifier("bart"))  # fmt: skip
+        assert done.exit_code == 2
+        lines = done.stderr.strip().splitlines()
+        assert lines[-4] == "error: 2 of 3 models cannot be used as they are:"
+        assert lines[-3].startswith("  nobody/nothing: HF_HUB_OFFLINE is set")
+        assert "expected an architecture that ends in …ForMaskedLM" in lines[-2]
+        assert lines[-1] == "merge-nli models shows what is there"
+        assert not folder.exists()
+
+
+def test_paraphrase_tells_of_both_models(tmp_path: Path) -> None:
+    """Generator and NLI model, before either is loaded."""
+    problems = [("1", "A girl runs.", "A girl moves.", "entailment")]
+    data = write_problems(tmp_path / "data.jsonl", problems)
+    done = run("paraphrase", "--model", tiny_classifier("xlnet", NAMELESS), "--generator", "a/b",
+               "--data", data, "--run", tmp_path / "run", "--out", tmp_path / "out")  # fmt: skip
+    assert done.exit_code == 2
+    lines = done.stderr.strip().splitlines()
+    assert lines[-3] == "error: 2 of 2 models cannot be used as they are:"
+    assert lines[-2].startswith("  a/b: HF_HUB_OFFLINE is set")
+    assert "nothing says which class is which label" in lines[-1]
+
+
+# --- The models of recipes and presets, on a Hub ---
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Console]:
+    """A Hub with imitations of all models that recipes and presets name."""
+    with console() as made:
+        for name, layout in {**PAPER_MLMS, **PAPER_MODELS}.items():
+            serve(made.hub, name, layout)
+        yield made
+
+
+ALL = ("models", "--preset", "paper", "--recipe", "paper-v2", "--device", "cpu")
+
+
+@pytest.mark.slow
+def test_the_papers_models_on_a_hub(shop: Console) -> None:
+    """All can be used by somebody who may read the gated ones; whose labels are known, and how."""
+    done = shop.run(*ALL, "--format", "json", token=TOKEN)
+    assert done.code == 0, done.out
+    told = json.loads(done.out)
+    found = {each["model"]: each for each in told["models"]}
+    assert set(found) == {*PAPER_MLMS, *PAPER_MODELS}
+    assert [each["model"] for each in told["left_out"]] == ["roberta-base-mnli"]
+    by_seeds = {p.model for p in read_presets("paper") if p.label_order == "seeds"}
+    for name, layout in PAPER_MODELS.items():
+        labels = found[name]["labels"]
+        if layout.task == "lm":
+            assert labels is None
+        elif name in by_seeds:
+            assert labels == "from the seeds"
+        else:
+            assert labels == (
+                f"{layout.order} (documented)" if layout.order else "c,n,e (id2label)"
+            )
+    for each in found.values():
+        assert each["problems"] == []
+        assert each["commit"]
+        assert each["download_bytes"] > 0
+        assert each["steps"][0].startswith("download ")
+
+
+@pytest.mark.slow
+def test_gated_and_not_downloaded(shop: Console) -> None:
+    """A stranger is told to ask for access; offline, what is not in the cache is named."""
+    done = shop.run(*ALL, "--only", "LLM,BERT-B-M")
+    assert done.code == 1
+    assert done.out.count("the model is gated: ask for access at https://huggingface.co/") == 2
+    shop.forget()
+    offline = shop.run(*ALL, offline=True)
+    assert offline.code == 1
+    assert offline.out.splitlines()[0] == "26 models, 26 cannot be used as they are"
+    assert offline.out.count("HF_HUB_OFFLINE is set") == 26
+    assert shop.hub.requests == []
+
+
+@pytest.mark.slow
+def test_a_preset_is_looked_at_before_it_is_run(shop: Console) -> None:
+    """Nothing is predicted while one of the models needs a login."""
+    done = shop.run("predict", "--preset", "paper", "--dataset", "merge-nli", "--config", "snli")
+    assert done.code == 2
+    assert "error: 2 of 18 models cannot be used as they are:" in done.err
+    assert "to run the others: --only BART-B-S,BERT-B-S," in done.err
+    assert not (shop.folder / "predictions").exists()
