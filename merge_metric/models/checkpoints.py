@@ -7,17 +7,48 @@ for nothing. No code of a repository is run.
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from merge_metric.models.heads import Head
-from merge_metric.models.inspection import Inspection
-from merge_metric.models.model_files import digest_of_files, digest_of_folder
+from merge_metric.models.adapters import (
+    ADAPTER_CONFIG,
+    ADAPTER_STEM,
+    count_classes,
+    find_adapter_weights,
+    merge,
+    names_in_base,
+)
+from merge_metric.models.conversion import convert
+from merge_metric.models.heads import CLASSIFIER, MASKED_LM, Head
+from merge_metric.models.inspection import Inspection, find_any_tokenizer
+from merge_metric.models.model_config import CONFIG
+from merge_metric.models.model_files import (
+    ModelFiles,
+    digest_of_files,
+    digest_of_folder,
+    files_of_folder,
+)
+from merge_metric.models.weight_files import Weights, find_weights
 
 if TYPE_CHECKING:
     import torch
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
+
+
+_UNUSED: Final = re.compile(
+    r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
+    r"lm_predictions|mask_predictions|vocab_\w+|qa_outputs|embeddings_project|final_logits_bias)\b"
+    r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
+)
+"""Names of tensors that a model of another class leaves behind, and that change no answer."""
+_MOST_TIMES: Final = 4
+"""Most elements of a model for each in its weights: some share theirs under several names."""
 
 
 class Loaded(NamedTuple):
@@ -28,9 +59,9 @@ class Loaded(NamedTuple):
     tokenizer: Any
     name: str
     revision: str
-    """Commit on the Hub, or digest of the files."""
-    weights_sha256: str
-    """Digest of the file with the weights; of several, of their names and digests."""
+    """Commit on the Hub, or digest of the files; of an adapter, a plus sign and the base's."""
+    weights: dict[str, Any]
+    """Provenance of the weights: their format and digest, and the base of an adapter."""
 
 
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
@@ -48,7 +79,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
-    files, weights = found.require()
+    found.require()
     import torch
 
     from merge_metric.models.packed_linear import pack_linear_layers
@@ -56,14 +87,8 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     model, tokenizer = _read(found, getattr(torch, dtype))
-    files.remember()
-    return Loaded(
-        pack_linear_layers(model.to(device)),
-        tokenizer,
-        found.name,
-        files.commit or _digest(found),
-        digest_of_files(files, weights.names),
-    )
+    revision, weights = _identify(found)
+    return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
 
 
 def resolve_device(device: str) -> str:
@@ -101,50 +126,67 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load model and tokenizer with transformers."""
-    import transformers
+# --- Reading with transformers ---
 
-    source, head = found.checkpoint.source, found.head
-    folder = found.require()[0].download(found.needed)
-    gguf = {"gguf_file": found.checkpoint.gguf_file} if found.checkpoint.gguf_file else {}
-    try:
-        config = _read_config(found, folder, gguf)
-        auto_class = head.auto_class
-        if getattr(config, "is_encoder_decoder", False) and head.encoder_decoder_class:
-            auto_class = head.encoder_decoder_class
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-            folder, config=config, trust_remote_code=False, **gguf
-        )
-        model, info = getattr(transformers, auto_class).from_pretrained(
-            folder,
-            config=config,  # reading a GGUF file's metadata again takes seconds
-            dtype=dtype,
-            use_safetensors=True,
-            output_loading_info=True,
-            trust_remote_code=False,
-            **gguf,
-        )
-    except ImportError as error:
-        raise ValueError(
-            f"{source}: expected the packages that can read it (for GGUF files: "
-            f"pip install gguf accelerate): {error}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise _not_loaded(source, head, error) from error
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"{source}: expected {head.trained}, but the checkpoint lacks {missing[:3]}; "
-            f"is it a model for another task?"
-        )
+
+def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Load model and tokenizer; all files are brought to this machine first."""
+    files, weights = found.require()
+    if found.base is not None:
+        return _read_adapter(found, found.base, dtype)
+    folder = _download(found)
+    config = _read_config(found, folder)
+    tokenizer = _read_tokenizer(found, folder, config)
+    kept = convert(files, weights) if weights.format == "pickle" else folder
+    if kept != folder:
+        weights = find_weights(files_of_folder(kept))
+    return _read_model(found, config, weights, folder, kept, dtype), tokenizer
+
+
+def _read_adapter(found: Inspection, base: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Load a base model, and merge an adapter into it."""
+    files, weights = found.require()
+    base_files, base_weights = base.require()
+    folder, base_folder = _download(found), _download(base)
+    kept = convert(files, weights, stem=ADAPTER_STEM) if weights.format == "pickle" else folder
+    if kept != folder:
+        weights = find_adapter_weights(files_of_folder(kept))
+    base_kept = base_folder
+    if base_weights.format == "pickle":
+        base_kept = convert(base_files, base_weights)
+        base_weights = find_weights(files_of_folder(base_kept))
+    config = _read_config(base, base_folder)
+    names = found.class_names
+    if (count := count_classes(weights)) is not None and count != len(names):
+        names = tuple(f"LABEL_{n}" for n in range(count))
+    if found.head is CLASSIFIER:
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: n for n, name in enumerate(names)}
+    own = find_any_tokenizer(files) != ""
+    tokenizer = _read_tokenizer(found if own else base, folder if own else base_folder, config)
+    replaced = names_in_base(weights.tensors)
+    model = _read_model(base, config, base_weights, base_folder, base_kept, dtype, replaced)
+    with _reading(files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
+        model = merge(model, folder, kept, set(weights.tensors), files.source)
     return model, tokenizer
 
 
-def _read_config(found: Inspection, folder: Path, gguf: dict[str, str]) -> Any:
+def _download(found: Inspection) -> Path:
+    return found.require()[0].download(found.needed)
+
+
+def _read_config(found: Inspection, folder: Path) -> Any:
     """Read a checkpoint's configuration, as transformers understands it."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **gguf)
+    name = found.checkpoint.gguf_file or CONFIG
+    with _reading(found.require()[0].where(name), "the configuration of a model"):
+        if found.config and "model_type" not in found.config:
+            config = AutoConfig.for_model(_guess_type(found), **found.config)
+        else:
+            config = AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, gguf_file=found.checkpoint.gguf_file
+            )
     # transformers knows some models by their names on the Hub, and mends their tokenizers.
     config._name_or_path = found.checkpoint.source
     if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
@@ -154,13 +196,183 @@ def _read_config(found: Inspection, folder: Path, gguf: dict[str, str]) -> Any:
     return config
 
 
-def _not_loaded(source: str, head: Head, error: Exception) -> ValueError:
-    return ValueError(f"{source}: expected {head.described}, could not load it: {error}")
+def _guess_type(found: Inspection) -> str:
+    """Find the type of a model whose configuration, an old one, names its architecture only.
+
+    Raises:
+        ValueError: it does not, or transformers has none of that name.
+    """
+    from transformers.models.auto import modeling_auto
+
+    for table in vars(modeling_auto).values():
+        if isinstance(table, Mapping) and found.architecture:
+            for kind, name in table.items():
+                if name == found.architecture and isinstance(kind, str):
+                    return kind
+    raise ValueError("expected model_type, such as bert, got none")
 
 
-def _digest(found: Inspection) -> str:
-    """Digest of the names and contents of a local checkpoint's files."""
+def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
+    from transformers import AutoTokenizer
+
+    with _reading(found.require()[0].where(found.tokenizer), "a tokenizer"):
+        return AutoTokenizer.from_pretrained(
+            folder, config=config, trust_remote_code=False, gguf_file=found.checkpoint.gguf_file
+        )
+
+
+def _read_model(
+    found: Inspection,
+    config: Any,
+    weights: Weights,
+    folder: Path,
+    kept: Path,
+    dtype: torch.dtype,
+    replaced: Set[str] = frozenset(),
+) -> Any:
+    """Build a model and read its weights.
+
+    Args:
+        found: What is known of it.
+        config: From `_read_config`. Changed where the weights have another head than it says.
+        weights: The weights, in safetensors or GGUF.
+        folder: Folder with the model's other files.
+        kept: Folder with the weights.
+        dtype: Type to compute in.
+        replaced: Names of tensors that an adapter has, and the model need not.
+    """
+    import transformers
+
+    head, where = found.head, found.require()[0].where(found.require()[1].names[0])
+    auto_class = head.auto_class
+    if getattr(config, "is_encoder_decoder", False) and head.encoder_decoder_class:
+        auto_class = head.encoder_decoder_class
+    if any(name.startswith("lm_predictions.") for name in weights.tensors):
+        config.legacy = False  # the masked-LM head that DeBERTa was published with
+    with _reading(where, head.described):
+        reader = getattr(transformers, auto_class)
+        _check_size(reader, config, weights)
+        with _quiet_transformers():
+            model, info = reader.from_pretrained(
+                kept,
+                config=config,  # reading a GGUF file's metadata again takes seconds
+                dtype=dtype,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are an error below, in our words
+                trust_remote_code=False,
+                gguf_file=found.checkpoint.gguf_file,
+            )
+        settings = folder / "generation_config.json"
+        if kept != folder and settings.is_file() and model.can_generate():
+            model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    _check_tensors(where, model, info, head, replaced)
+    return model
+
+
+def _check_size(reader: Any, config: Any, weights: Weights) -> None:
+    """Compare the model that a configuration describes with the weights, before it takes memory.
+
+    Raises:
+        ValueError: it is far larger.
+    """
+    import torch
+
+    with torch.device("meta"):
+        model = reader.from_config(config)
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    there = sum(tensor.size for tensor in weights.tensors.values())
+    if wanted > _MOST_TIMES * there + 2**20:
+        raise ValueError(
+            f"its configuration describes a model of {wanted:,} parameters, the weights have "
+            f"{there:,}"
+        )
+
+
+def _check_tensors(
+    where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
+) -> None:
+    """Refuse weights of which transformers leaves out some, or fills others at random.
+
+    Raises:
+        ValueError: the tensors are not those of a trained model of this class.
+    """
+    name, prefix = type(model).__name__, f"{model.base_model_prefix}."
+    for key, found, wanted in sorted(info["mismatched_keys"], key=lambda each: str(each[0])):
+        if key not in replaced:
+            raise ValueError(
+                f"{where}: expected {key} with the shape {tuple(wanted)}, as {CONFIG} says, got "
+                f"{tuple(found)}"
+            )
+    left = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
+    if missing := sorted(set(info["missing_keys"]) - replaced):
+        of_head = [key for key in left if not key.startswith(prefix)]
+        instead = f", and has {of_head[:3]} instead" if of_head else ""
+        raise ValueError(
+            f"{where}: expected {head.trained}, but the checkpoint lacks {missing[:3]}{instead}; "
+            f"is it a model for another task, or one with a head of its own?"
+        )
+    if left and head in (CLASSIFIER, MASKED_LM):
+        raise ValueError(
+            f"{where}: expected the weights of a {name} only, got {left[:3]}, which it would "
+            f"leave out; is it a model with layers or a head of its own?"
+        )
+
+
+@contextmanager
+def _reading(where: str, expected: str) -> Iterator[None]:
+    """Turn whatever reading somebody's files leads to into a line that names the file."""
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(
+            f"{where}: expected the packages that can read it: {_one_line(error)}"
+        ) from error
+    except Exception as error:  # damaged and hostile files lead to all kinds
+        raise ValueError(
+            f"{where}: expected {expected}, could not load it: {_one_line(error)}"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    return textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers from reporting which tensors fit: that is checked here."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+# --- Provenance ---
+
+
+def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
+    """Find what tells a model from others: its revision, and digests of its weights."""
     files, weights = found.require()
+    files.remember()
     if found.checkpoint.gguf_file:  # holds configuration and tokenizer, too
-        return digest_of_files(files, weights.names)
-    return digest_of_folder(files, weights.names)
+        revision = files.commit or digest_of_files(files, weights.names)
+    else:
+        revision = files.commit or digest_of_folder(files, weights.names)
+    told: dict[str, Any] = {"format": weights.format, "sha256": _weights_digest(files, weights)}
+    if found.base is None:
+        return revision, told
+    base_revision, base = _identify(found.base)
+    told["base"] = {"name": found.base.name, "revision": base_revision, **base}
+    return f"{revision}+{base_revision}", told
+
+
+def _weights_digest(files: ModelFiles, weights: Weights) -> str:
+    """SHA-256 of the file with the weights; of several, of their names and digests."""
+    if len(weights.names) == 1:
+        return files.digest_of(weights.names[0])
+    return digest_of_files(files, weights.names)

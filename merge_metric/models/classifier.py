@@ -99,10 +99,15 @@ class Classifier:
         """
         found = inspect(model, CLASSIFIER, dtype=dtype)
         found.require()
-        classes = dict(enumerate(found.class_names))
+        loaded = None
+        if found.class_names:  # else known once it is loaded
+            classes = dict(enumerate(found.class_names))
+        else:
+            loaded = load(found, device=device, dtype=dtype)
+            classes = loaded.model.config.id2label
         check_classes(classes, found.name, labels)
         order = label_order or read_order(classes, found.name, otherwise, labels)
-        loaded = load(found, device=device, dtype=dtype)
+        loaded = loaded or load(found, device=device, dtype=dtype)
         return cls(
             loaded.model,
             loaded.tokenizer,

@@ -14,18 +14,39 @@ same description, so nothing is found out twice.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from merge_metric.models.adapters import (
+    ADAPTER_CONFIG,
+    Adapter,
+    count_classes,
+    find_adapter_weights,
+    is_adapter,
+    read_adapter,
+)
+from merge_metric.models.conversion import (
+    described_names,
+    find_converted,
+    in_megabytes,
+    unfit_torch,
+)
+from merge_metric.models.gguf_header import read_gguf
 from merge_metric.models.heads import Head
+from merge_metric.models.model_config import (
+    CONFIG,
+    class_names,
+    problems_of_config,
+    problems_of_sizes,
+    read_config,
+)
 from merge_metric.models.model_files import Checkpoint, ModelFiles, find_checkpoint, list_files
 from merge_metric.models.weight_files import Weights, find_weights
 
-CONFIG: Final = "config.json"
+T = TypeVar("T")
 
 _SENTENCEPIECE: Final = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
 _TOKENIZERS: Final = (
@@ -41,20 +62,14 @@ _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 """Suffixes of the files beside the weights that a model may need."""
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Type → bytes of a parameter."""
-_LAYERS: Final = frozenset(
-    {
-        "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks", "encoder_layers",
-        "decoder_layers", "num_encoder_layers", "num_decoder_layers", "num_hidden_groups",
-    }
-)  # fmt: skip
-"""Numbers of layers: each has a tensor of its own at least, but for some that share all."""
-_WIDTHS: Final = frozenset(
-    {"vocab_size", "hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "d_ff"}
-)
-"""Sizes that are the size of a dimension of some tensor."""
-_MOST_CLASSES: Final = 10_000
-_ENDINGS: Final = re.compile(r"(Model|For[A-Z]\w+|LMHead|Decoder)$")
-"""How classes of transformers end; others are somebody's own."""
+_GGUF_SIZES: Final = {
+    "num_layers": "block_count",
+    "hidden_size": "embedding_length",
+    "d_ff": "feed_forward_length",
+}
+"""Sizes of a configuration → what GGUF files call them."""
+_OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
+"""Entries of a configuration that tell of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +119,14 @@ class Inspection:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes in order, as transformers understands them."""
+        """Names of a classifier's classes in order, as transformers understands them.
+
+        Empty for adapters with pickled weights and no configuration of their own: how many
+        classes these have is known once they are loaded.
+        """
+        if self.base is not None and self.weights is not None and not self.weights.tensors:
+            own = self.files is not None and CONFIG in self.files
+            return class_names(self.config) if own else ()
         return class_names(self.config)
 
     @property
@@ -131,6 +153,9 @@ class Inspection:
             return ()
         if self.checkpoint.gguf_file is not None:
             return self.weights.names if self.weights else ()
+        if self.weights is not None and self.weights.format == "pickle":
+            converted = find_converted(self.files, self.weights) is not None
+            return needed_files(self.files, None if converted else self.weights)
         return needed_files(self.files, self.weights)
 
     def require(self) -> tuple[ModelFiles, Weights]:
@@ -166,32 +191,11 @@ def inspect(
         files = list_files(checkpoint)
     except ValueError as error:
         return Inspection(checkpoint=checkpoint, head=head, dtype=dtype, problems=(str(error),))
+    if checkpoint.gguf_file is not None:
+        return _inspect_gguf(checkpoint, head, files, dtype)
+    if is_adapter(files):
+        return _inspect_adapter(checkpoint, head, files, dtype)
     return _inspect_model(checkpoint, head, files, dtype)
-
-
-def read_config(files: ModelFiles) -> dict[str, Any]:
-    """Read a model's configuration as it lies there.
-
-    Raises:
-        ValueError: there is none, or it is no JSON object.
-    """
-    if CONFIG not in files:
-        raise ValueError(f"{files.source}: expected a model, found no {CONFIG}")
-    return files.read_json(CONFIG)
-
-
-def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of a classifier's classes in order, as transformers understands a configuration.
-
-    >>> class_names({"id2label": {"1": "no", "0": "yes"}}), class_names({"num_labels": 1})
-    (('yes', 'no'), ('LABEL_0',))
-    """
-    names = config.get("id2label")
-    if isinstance(names, Mapping) and all(str(n).isdecimal() for n in names):
-        return tuple(str(names[n]) for n in sorted(names, key=int))
-    count = config.get("num_labels", 2)
-    count = count if type(count) is int and 0 < count <= _MOST_CLASSES else 2
-    return tuple(f"LABEL_{n}" for n in range(count))
 
 
 def needed_files(files: ModelFiles, weights: Weights | None) -> tuple[str, ...]:
@@ -213,27 +217,129 @@ def has_package(name: str) -> bool:
     return True
 
 
-def _inspect_model(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str) -> Inspection:
-    problems: list[str] = []
-    config: dict[str, Any] = {}
+class _Findings:
+    """What is found out step by step; a step that fails leaves its reason."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def look(self, step: Callable[..., T], *arguments: Any) -> T | None:
+        try:
+            return step(*arguments)
+        except ValueError as error:
+            self.problems.append(str(error))
+            return None
+
+
+def _inspect_model(
+    checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str, *, is_base: bool = False
+) -> Inspection:
+    """Describe a model with a configuration and weights of its own."""
+    findings = _Findings()
+    config = findings.look(read_config, files) or {}
+    if config:
+        findings.problems += problems_of_config(files, config, head, is_base=is_base)
+    weights = findings.look(find_weights, files)
+    tokenizer = findings.look(find_tokenizer, files) if not is_base else find_any_tokenizer(files)
+    packages = _packages_of(tokenizer)
+    notes = []
+    if weights is not None:
+        findings.problems += problems_of_sizes(files, config, weights)
+        if weights.format == "pickle" and find_converted(files, weights) is None:
+            notes.append(_note_conversion(files, weights))
+            if reason := unfit_torch():
+                findings.problems.append(f"{files.where(weights.names[0])}: {reason}")
+    if packages:
+        findings.problems.append(
+            f"{files.where(tokenizer or '')}: expected the packages sentencepiece and protobuf to "
+            f"read it: pip install {' '.join(packages)}"
+        )
+    return Inspection(
+        checkpoint=checkpoint,
+        head=head,
+        dtype=dtype,
+        files=files,
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer or "",
+        packages=packages,
+        problems=tuple(findings.problems),
+        notes=tuple(notes),
+    )
+
+
+def _inspect_gguf(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str) -> Inspection:
+    """Describe a GGUF file, which has configuration and tokenizer, too."""
+    name = str(checkpoint.gguf_file)
+    findings = _Findings()
+    packages = tuple(each for each in ("gguf", "accelerate") if not has_package(each))
     weights = None
-    tokenizer, packages = "", tuple[str, ...]()
-    if checkpoint.gguf_file:
-        return _inspect_gguf(checkpoint, head, files, dtype)
-    try:
-        config = read_config(files)
-        problems += _problems_of_config(files, config, head)
-    except ValueError as error:
-        problems.append(str(error))
-    try:
-        weights = find_weights(files)
-        problems += _problems_of_sizes(files, config, weights)
-    except ValueError as error:
-        problems.append(str(error))
-    try:
-        tokenizer, packages = _find_tokenizer(files)
-    except ValueError as error:
-        problems.append(str(error))
+    if not head.gguf:
+        findings.problems.append(f"{files.where(name)}: expected {head.described}, got a GGUF file")
+    elif name not in files:
+        near = sorted(each for each in files.files if each.endswith(".gguf"))
+        findings.problems.append(
+            f"{files.where(name)}: there is no such file; GGUF files there: "
+            f"{', '.join(near) or 'none'}"
+        )
+    elif packages:
+        findings.problems.append(
+            f"{files.where(name)}: expected the packages gguf and accelerate to read it: "
+            f"pip install {' '.join(packages)}"
+        )
+    else:
+        weights = findings.look(read_gguf, files, name)
+    if weights is not None:
+        sizes = {
+            ours: weights.metadata.get(f"{weights.metadata.get('general.architecture')}.{theirs}")
+            for ours, theirs in _GGUF_SIZES.items()
+        }
+        findings.problems += problems_of_sizes(files, sizes, weights)
+    return Inspection(
+        checkpoint=checkpoint,
+        head=head,
+        dtype=dtype,
+        files=files,
+        weights=weights,
+        tokenizer=name if weights else "",
+        packages=packages,
+        problems=tuple(findings.problems),
+        notes=("unpacks its weights on reading",) if weights else (),
+    )
+
+
+def _inspect_adapter(
+    checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str
+) -> Inspection:
+    """Describe an adapter, and the model that it is merged into."""
+    findings = _Findings()
+    adapter = findings.look(read_adapter, files)
+    weights = findings.look(find_adapter_weights, files)
+    base, config, notes, packages = None, dict[str, Any](), list[str](), tuple[str, ...]()
+    if not has_package("peft"):
+        packages = ("peft",)
+        findings.problems.append(
+            f"{files.where(ADAPTER_CONFIG)}: an adapter, which the package peft merges into its "
+            f"base model: pip install 'merge-nli[adapters]'"
+        )
+    if adapter is not None:
+        base = _inspect_base(adapter, head, dtype)
+        findings.problems += [
+            f"{files.where(ADAPTER_CONFIG)}: its base model cannot be loaded: {problem}"
+            for problem in base.problems
+        ]
+        config = dict(base.config)
+        notes = [*base.notes, f"merges the adapter into {adapter.asked_base}"]
+    if weights is not None and weights.format == "pickle":
+        notes.insert(0, _note_conversion(files, weights))
+    own = (findings.look(read_config, files) or {}) if CONFIG in files else {}
+    config |= {key: own[key] for key in _OF_CLASSES if key in own}
+    count = count_classes(weights) if weights else None
+    if count is not None and len(class_names(config)) != count:
+        config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
+    tokenizer = find_any_tokenizer(files) or (base.tokenizer if base else "")
+    if base is not None and not tokenizer:
+        findings.look(find_tokenizer, files)
     return Inspection(
         checkpoint=checkpoint,
         head=head,
@@ -243,102 +349,56 @@ def _inspect_model(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype:
         weights=weights,
         tokenizer=tokenizer,
         packages=packages,
-        problems=tuple(problems),
+        problems=tuple(findings.problems),
+        notes=tuple(notes),
+        base=base,
     )
 
 
-def _inspect_gguf(checkpoint: Checkpoint, head: Head, files: ModelFiles, dtype: str) -> Inspection:
-    name = str(checkpoint.gguf_file)
-    problems, weights = [], None
-    if not head.gguf:
-        problems.append(f"{files.where(name)}: expected {head.described}, got a GGUF file")
-    if name not in files:
-        near = sorted(each for each in files.files if each.endswith(".gguf"))
-        problems.append(
-            f"{files.where(name)}: there is no such file; GGUF files there: "
-            f"{', '.join(near) or 'none'}"
-        )
-    else:
-        weights = Weights("GGUF", (name,))
-    return Inspection(
-        checkpoint=checkpoint,
-        head=head,
-        dtype=dtype,
-        files=files,
-        weights=weights,
-        tokenizer=name,
-        packages=tuple(each for each in ("gguf", "accelerate") if not has_package(each)),
-        problems=tuple(problems),
-    )
+def _inspect_base(adapter: Adapter, head: Head, dtype: str) -> Inspection:
+    """Describe the base model of an adapter: its own head may be another, and not be used."""
+    checkpoint = find_checkpoint(adapter.base, revision=adapter.base_revision)
+    try:
+        files = list_files(checkpoint)
+    except ValueError as error:
+        return Inspection(checkpoint=checkpoint, head=head, dtype=dtype, problems=(str(error),))
+    return _inspect_model(checkpoint, head, files, dtype, is_base=True)
 
 
-def _problems_of_config(files: ModelFiles, config: Mapping[str, Any], head: Head) -> Iterator[str]:
-    where = files.where(CONFIG)
-    names = config.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        yield f"{where}: expected architectures, a list of names, got {names!r:.80}"
-        return
-    count = config.get("num_labels", len(config.get("id2label") or ()))
-    if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
-        yield f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"
-    if not names or any(name.endswith(head.architectures) for name in names):
-        return
-    if own := [name for name in names if not _ENDINGS.search(name)]:
-        yield (
-            f"{where}: expected an architecture of transformers, got {own[0]}, which needs code "
-            f"of its own; that is never run"
-        )
-    elif not all(name.endswith("Model") for name in names):
-        yield (
-            f"{where}: expected an architecture that ends in …{', …'.join(head.architectures)}, "
-            f"got {', '.join(names)}: is it a model for another task?"
-        )
+def _note_conversion(files: ModelFiles, weights: Weights) -> str:
+    size = sum(files.files[name].size for name in weights.names)
+    names = described_names(weights)
+    return f"converts {names}, {in_megabytes(size)}, to safetensors, once"
 
 
-def _problems_of_sizes(
-    files: ModelFiles, config: Mapping[str, Any], weights: Weights
-) -> Iterator[str]:
-    """Compare the configuration's sizes with the header's: a model is built by the former."""
-    if not weights.tensors:
-        return
-    largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)
-    for key, value in _integers(config):
-        if key in _LAYERS and value > len(weights.tensors):
-            told = f"the weights have {len(weights.tensors):,} tensors only"
-        elif key in _WIDTHS and value > largest:
-            told = f"the largest dimension of the weights is {largest:,}"
-        else:
-            continue
-        yield f"{files.where(CONFIG)}: it says {key} {value:,}, but {told}"
+def _packages_of(tokenizer: str | None) -> tuple[str, ...]:
+    """Name the packages that reading a tokenizer takes and that are not installed."""
+    if tokenizer not in _SENTENCEPIECE:
+        return ()
+    return tuple(name for name in ("sentencepiece", "protobuf") if not has_package(name))
 
 
-def _integers(config: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, int]]:
-    for key, value in config.items():
-        if type(value) is int:
-            yield key, value
-        elif isinstance(value, Mapping) and depth:
-            yield from _integers(value, depth - 1)
-
-
-def _find_tokenizer(files: ModelFiles) -> tuple[str, tuple[str, ...]]:
-    """Find the files of the tokenizer, and packages that reading them lacks.
+def find_tokenizer(files: ModelFiles) -> str:
+    """Name the files of the tokenizer.
 
     Raises:
         ValueError: there are none; transformers would make up a tokenizer of five tokens.
     """
+    if found := find_any_tokenizer(files):
+        return found
+    choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
+    raise ValueError(
+        f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
+        f"none: save it there, too, by tokenizer.save_pretrained"
+    )
+
+
+def find_any_tokenizer(files: ModelFiles) -> str:
+    """Name the files of the tokenizer; empty where there is none."""
     for names in _TOKENIZERS:
         if all(name in files for name in names):
-            break
-    else:
-        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
-        raise ValueError(
-            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
-            f"none: save it there, too, by tokenizer.save_pretrained"
-        )
-    packages: Sequence[str] = ()
-    if names[0] in _SENTENCEPIECE:
-        packages = [name for name in ("sentencepiece", "protobuf") if not has_package(name)]
-    return ", ".join(names), tuple(packages)
+            return ", ".join(names)
+    return ""
 
 
 def _count_parameters(found: Inspection) -> int | None:

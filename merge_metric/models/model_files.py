@@ -222,8 +222,7 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
         ValueError: there is no such model, or it may not be read; the message says why.
     """
     if checkpoint.is_local:
-        folder = Path(checkpoint.source)
-        return ModelFiles(checkpoint.source, _files_in(folder), folder=folder)
+        return files_of_folder(Path(checkpoint.source))
     if checkpoint.revision is None and _looks_like_path(checkpoint.source):
         raise ValueError(
             f"{checkpoint.source}: expected a folder with a model, a .gguf file, or an id on the "
@@ -249,6 +248,11 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
         if isinstance(entry, RepoFile)
     }
     return ModelFiles(checkpoint.source, files, commit, checkpoint.revision or "main")
+
+
+def files_of_folder(folder: Path) -> ModelFiles:
+    """List the files of a folder."""
+    return ModelFiles(str(folder), _files_in(folder), folder=folder)
 
 
 def digest_of_folder(files: ModelFiles, more: Iterable[str] = ()) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.inspection import read_config
+from merge_metric.models.adapters import is_adapter, read_adapter
 from merge_metric.models.label_order import (
     SEEDS,
     describe_evidence,
@@ -18,6 +18,7 @@ from merge_metric.models.label_order import (
     parse_order,
     unknown_order,
 )
+from merge_metric.models.model_config import read_config
 from merge_metric.models.model_files import find_checkpoint, list_files
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 Kind = Literal["classifier", "lm", "remote"]
 
 log = logging.getLogger(__name__)
+
+_KINDS_OF_ADAPTERS: Final[Mapping[str, Kind]] = {
+    "SEQ_CLS": "classifier",
+    "CAUSAL_LM": "lm",
+    "SEQ_2_SEQ_LM": "lm",
+}
+"""Task of an adapter, as peft calls it → kind of the model that it makes."""
 
 LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
 """Pairs, and the position of each one's gold label among the labels."""
@@ -75,7 +83,13 @@ def find_kind(request: ModelRequest) -> Kind:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
         return "lm"
-    config = read_config(list_files(find_checkpoint(request.model, revision=request.revision)))
+    files = list_files(find_checkpoint(request.model, revision=request.revision))
+    if is_adapter(files):
+        adapter = read_adapter(files)
+        if (task := adapter.config.get("task_type")) in _KINDS_OF_ADAPTERS:
+            return _KINDS_OF_ADAPTERS[str(task)]
+        files = list_files(find_checkpoint(adapter.base, revision=adapter.base_revision))
+    config = read_config(files)
     architectures = config.get("architectures") or []
     for name in architectures:
         if name.endswith("ForSequenceClassification"):
