@@ -218,7 +218,7 @@ def has_package(name: str) -> bool:
 
 
 class _Findings:
-    """What is found out step by step; a step that fails leaves its reason."""
+    """Problems collected step by step; a step that fails leaves its reason."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

@@ -17,7 +17,6 @@ import torch
 from helpers.masked_queries import ask, ask_all, assert_identical, seen_inputs
 from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
-from safetensors.torch import load_file
 from threadpoolctl import threadpool_limits
 from transformers import (
     AutoConfig,
@@ -444,17 +443,6 @@ def test_a_tokenizer_without_mask_is_refused() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
     with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):
         MaskedLM(tiny_mlm("bert-cased")._model, tokenizer, name="maskless", revision="")
-
-
-def test_pickled_weights_are_refused(tmp_path: Path) -> None:
-    """A folder with a .bin file alone is not loaded: unpickling runs code."""
-    folder = tmp_path / "pickled"
-    shutil.copytree(tiny_model("bert-cased"), folder)
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(weights, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="safetensors"):
-        MaskedLM.load(folder)
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -255,16 +255,6 @@ def test_no_model(tmp_path: Path) -> None:
             Classifier.load(name)
 
 
-def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    """The message says why, and what may help."""
-    folder = shutil.copytree(tiny_classifier("roberta"), tmp_path / "pickled")
-    weights = folder / "model.safetensors"
-    torch.save(load_file(weights), folder / "pytorch_model.bin")
-    weights.unlink()
-    with pytest.raises(ValueError, match="expected a sequence classifier, could not load it"):
-        Classifier.load(folder)
-
-
 def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
     """A masked LM's weights would get a random head."""
     folder = shutil.copytree(tiny_model("roberta"), tmp_path / "mlm")

@@ -417,22 +417,18 @@ def test_loading_a_folder(saved: Path) -> None:
     ("name", "message"),
     [
         ("empty", "expected a model, found no config.json"),
-        ("pickled", "expected a causal language model, could not load it"),
         ("headless", r"expected a trained causal language model, but the checkpoint lacks \['lm_h"),
     ],
 )
 def test_folders_without_a_model(saved: Path, tmp_path: Path, name: str, message: str) -> None:
-    """No weights, pickled weights, weights of another task."""
+    """No weights, weights of another task."""
     folder = tmp_path / name
     folder.mkdir()
     if name != "empty":
         tiny_tokenizer("llama").save_pretrained(folder)
         model = _copy(tiny_lm("llama"))
         model.config.save_pretrained(folder)
-        if name == "pickled":
-            torch.save(model.state_dict(), folder / "pytorch_model.bin")
-        else:
-            model.model.save_pretrained(folder)
+        model.model.save_pretrained(folder)
     with pytest.raises(ValueError, match=message):
         LanguageModel.load(folder, prompt=SHOTS, device="cpu")
 
