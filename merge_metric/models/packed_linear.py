@@ -2,17 +2,22 @@
 
 PyTorch gives linear layers in float32 to MKL, which keeps to AVX2 on processors that are not
 Intel's, and packs the weights anew in every call. The operators here are those that
-`torch.compile` puts in their place.
+`torch.compile` puts in their place. They are private, so any PyTorch may change them: they are
+tried once in a process, and where they are gone or compute something else, layers stay as they are.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
+from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import nn
+
+log = logging.getLogger(__name__)
 
 PACKED: Final = frozenset(
     {
@@ -27,6 +32,8 @@ _SHAPES_KEPT: Final = "32"
 unless told otherwise, at about a megabyte each; preparing one takes no time to speak of."""
 _ROWS: Final = 512
 """Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
+_APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
+"""How far results of the trial, which are below 40, may be apart: what rounding explains."""
 
 
 class PackedLinear(nn.Module):
@@ -64,27 +71,66 @@ def pack_linear_layers(model: Any) -> Any:
 
     Returns:
         The model; as it was on other devices than x86 CPUs, in other types than float32 and
-        bfloat16, and where its type is not in `PACKED`.
+        bfloat16, where its type is not in `PACKED`, and, with a warning, where PyTorch's
+        operators do not do what they should.
     """
     if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
-        for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-            os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
         with torch.inference_mode():
             _pack(model, model.get_input_embeddings().weight)
     return model
 
 
 def _can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    there = (
+    return (
         device.type == "cpu"
         and platform.machine().lower() in {"x86_64", "amd64"}
         and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and dtype in {torch.float32, torch.bfloat16}
+        and _operators_work(dtype)
     )
-    if dtype is torch.bfloat16:
-        return there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return there and dtype is torch.float32
+
+
+@cache
+def _operators_work(dtype: torch.dtype) -> bool:
+    """Whether PyTorch's operators compute what a linear layer does; a warning where not."""
+    for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
+    try:
+        if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return False  # a matter of the processor
+        fault = _fault(dtype)
+    except Exception as error:  # anything may be wrong with an operator that is not public
+        fault = str(error).partition("\n")[0] or type(error).__name__
+    if fault:
+        log.warning(
+            "models run on PyTorch's own linear layers, often at half the speed: those of oneDNN, "
+            "tried in %s with torch %s: %s",
+            str(dtype).removeprefix("torch."),
+            torch.__version__,
+            fault,
+        )
+    return not fault
+
+
+def _fault(dtype: torch.dtype) -> str:
+    """Compare packed layers with plain ones; what is wrong with their results, or nothing."""
+    width, height = 48, 80
+    with torch.inference_mode():
+        for bias in (True, False):
+            with torch.random.fork_rng(devices=[]):  # the caller's draws stay what they were
+                plain = nn.Linear(width, height, bias=bias, dtype=dtype)
+            for values in plain.parameters():
+                values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
+            packed = PackedLinear(plain)
+            for shape in ((1, width), (_ROWS + 1, width), (2, 17, width)):
+                inputs = torch.arange(torch.Size(shape).numel()).cos().reshape(shape).to(dtype)
+                want, got = plain(inputs), packed(inputs)
+                if got.shape != want.shape or got.dtype != want.dtype:
+                    return f"expected {[*want.shape]} in {dtype}, got {[*got.shape]} in {got.dtype}"
+                apart = float((got - want).abs().max())
+                if not apart <= _APART[dtype]:  # nor NaN
+                    return f"results are up to {apart:.2g} apart"
+    return ""
 
 
 def _pack(module: nn.Module, embeddings: nn.Parameter) -> None:

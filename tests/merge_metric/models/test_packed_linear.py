@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -9,7 +12,13 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from merge_metric.models.packed_linear import PACKED, PackedLinear, _can_pack, pack_linear_layers
+from merge_metric.models.packed_linear import (
+    PACKED,
+    PackedLinear,
+    _can_pack,
+    _operators_work,
+    pack_linear_layers,
+)
 
 CPU: Final = torch.device("cpu")
 needs_packing = pytest.mark.skipif(
@@ -104,3 +113,70 @@ def test_only_where_it_is_known_to_be_good(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr("torch.backends.mkldnn.is_available", lambda: False)
         assert not _can_pack(CPU, torch.float32)
+
+
+@pytest.fixture
+def tried_anew() -> Iterator[None]:
+    """The operators are tried in this test, and again after it."""
+    _operators_work.cache_clear()
+    yield
+    _operators_work.cache_clear()
+
+
+def refusing(*arguments: object) -> object:
+    raise RuntimeError("mkldnn::_linear_pointwise() expected at most 5 arguments\nDeclaration:")
+
+
+def wrong(inputs: torch.Tensor, weight: torch.Tensor, *rest: object) -> torch.Tensor:
+    return torch.full((*inputs.shape[:-1], weight.shape[0]), torch.nan)
+
+
+def transposed(inputs: torch.Tensor, weight: torch.Tensor, *rest: object) -> torch.Tensor:
+    return inputs.new_zeros((weight.shape[0], *inputs.shape[:-1]))
+
+
+@needs_packing
+@pytest.mark.usefixtures("tried_anew")
+@pytest.mark.parametrize(
+    ("operator", "fault"),
+    [
+        (None, "object has no attribute '_reorder_linear_weight'"),
+        (refusing, "mkldnn::_linear_pointwise() expected at most 5 arguments"),
+        (wrong, "results are up to nan apart"),
+        (transposed, "expected [1, 80] in torch.float32, got [80, 1] in torch.float32"),
+    ],
+)
+def test_faulty_operators_are_not_used(
+    operator: Callable[..., torch.Tensor] | None,
+    fault: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are gone, want other arguments or compute something else: one line, and plain layers."""
+    if operator is None:
+        monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
+    else:
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", operator)
+    model, other = small_model("bert"), small_model("roberta")
+    ids = torch.randint(4, 99, (3, 7))
+    with torch.inference_mode():
+        before = model(input_ids=ids)[0]
+        after = pack_linear_layers(model)(input_ids=ids)[0]
+    assert torch.equal(before, after)
+    assert layers(pack_linear_layers(other), PackedLinear) == 0
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "PyTorch's own linear layers" in record.message
+    assert record.message.endswith(fault)
+    assert "\n" not in record.message
+
+
+@needs_packing
+@pytest.mark.usefixtures("tried_anew")
+def test_trial_leaves_no_trace() -> None:
+    """The caller's draws of random numbers are the same with and without it."""
+    torch.manual_seed(1)
+    want = torch.rand(3)
+    torch.manual_seed(1)
+    assert _operators_work(torch.float32)
+    assert torch.equal(torch.rand(3), want)

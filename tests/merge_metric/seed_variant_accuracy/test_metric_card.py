@@ -172,6 +172,18 @@ def test_front_matter() -> None:
     assert {"evaluate", "datasets", "numpy", "gradio"} <= set(needed)
 
 
+def test_space_has_what_the_package_asks_for() -> None:
+    """Its Python is one that the package is tried with, and its bounds are the package's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python = yaml.safe_load(CARD.split("---\n")[1])["python_version"]
+    assert isinstance(python, str)  # 3.10 without quotes is 3.1
+    assert python in SpecifierSet(project["requires-python"])
+    assert f"Programming Language :: Python :: {python}" in project["classifiers"]
+    ours = [*project["dependencies"], *project["optional-dependencies"]["app"]]
+    bounds = dict(line.split(">=") for line in ours)
+    assert {name: bounds[name] for name in requirements()} == requirements()
+
+
 def requirements() -> dict[str, str]:
     lines = (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split(">=") for line in lines if line and not line.startswith("#"))
