@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from helpers.metric_loading import ROWS, SPACE, card_blocks, python
+from helpers.metric_loading import ROOT, ROWS, SPACE, card_blocks, python
+from packaging.specifiers import SpecifierSet
 from helpers.metric_oracle import WHERE_CURVE_MEETS_S
 from typer.testing import CliRunner
 
