@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BOUNDS := .venv-bounds
 LEGACY := .venv-legacy
 SERVER := .venv-server
 PEERS := .venv-peers
@@ -18,7 +19,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-faults lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
+.PHONY: demo test test-slow test-all test-faults test-bounds lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -34,6 +35,9 @@ test-all: $(READY) lint  ## Both
 
 test-faults: $(READY)  ## Whether a test catches each deliberate fault of tests/faults
 	$(TEST_ENV) $(BIN)/python tests/faults/run.py $(FAULTS)
+
+test-bounds: $(BOUNDS)/.ready  ## Lowest and newest versions in fresh environments; a part: make test-bounds TRIALS="3.13-lowest"
+	$(TEST_ENV) $(BOUNDS)/uv/bin/python tests/bounds/run.py $(TRIALS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -78,6 +82,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[generation,predict,report,app,dev]'
 	touch $@
 
+$(BOUNDS)/.ready: Makefile
+	$(PYTHON) -m venv $(BOUNDS)/uv
+	$(BOUNDS)/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	touch $@
+
 $(LEGACY)/.ready: Makefile
 	$(PYTHON) -m venv $(LEGACY)
 	$(LEGACY)/bin/python -m pip install --quiet --disable-pip-version-check 'datasets==3.6.0' 'huggingface_hub<1'
@@ -118,4 +127,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BOUNDS) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

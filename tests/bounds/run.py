@@ -1,0 +1,268 @@
+"""Try the bounds of pyproject.toml: the lowest and the newest versions. `make test-bounds`.
+
+`run.py WORD…` tries only environments whose names have one of the words, such as `3.13` or
+`lowest`. For each Python of the classifiers that this machine has, and for both ends of the
+bounds, environments are made anew by uv, with the wheel of a clean clone, and tried outside the
+checkout:
+
+- demo: with the extras that the README names for it, `merge-nli demo`.
+- base: the package alone loads that dataset and computes the metric; the demo says what it needs.
+- tests: with all extras, the fast tests, in the clone.
+
+The versions of each are kept beside the environments, the table of results is printed. The exit
+status is 1 where something failed. What is not committed is not tried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PLACE: Final = ROOT / ".venv-bounds"
+CLONE: Final = PLACE / "clone"
+DIST: Final = PLACE / "dist"
+ENDS: Final = {"lowest": "lowest-direct", "newest": "highest"}
+"""What we call the ends of the bounds → what uv does."""
+PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
+LONGEST: Final = 3600
+"""Seconds for a command."""
+
+LOAD: Final = """
+import evaluate
+from datasets import load_dataset
+
+variants = load_dataset("merge-nli", "demo_nouns", split="variants")
+labels = variants["label"]
+metric = evaluate.load("seed_variant_accuracy")
+result = metric.compute(
+    predictions=labels,
+    references=labels,
+    seed_ids=variants["seed_id"],
+    seed_predictions=labels,
+    n_bootstrap=0,
+)
+assert len(variants) > 1000 and result["seed_variant_accuracy"] == 1, result
+"""
+LACKING: Final = "error: this command needs "
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A Python and an end of the bounds."""
+
+    python: str
+    end: str
+
+    @property
+    def name(self) -> str:
+        """As in `3.13-lowest`."""
+        return f"{self.python}-{self.end}"
+
+    def environment(self, kind: str, *extras: str) -> Path:
+        """Make an environment with the wheel; `--all-extras` for all. Returns its commands."""
+        place = PLACE / f"{self.name}-{kind}"
+        uv("venv", "--quiet", "--clear", "--python", interpreter(self.python), str(place))
+        # uv takes what is asked for directly to the end, and so not what a wheel asks for.
+        ends = ["--resolution", ENDS[self.end], "--only-binary", ":all:"]
+        uv("pip", "install", "--quiet", *ends, "-r", "pyproject.toml", *extras, into=place)
+        uv("pip", "install", "--quiet", "--no-deps", str(wheel()), into=place)
+        frozen = uv("pip", "freeze", into=place)
+        (PLACE / f"{self.name}-{kind}.txt").write_text(frozen, encoding="utf-8")
+        return place / "bin"
+
+
+def main(words: Sequence[str]) -> int:
+    """Try the environments with the words in their names."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    classifiers = tomllib.loads(text)["project"]["classifiers"]
+    versions = [line.rpartition(" :: ")[2] for line in classifiers]
+    trials = [Trial(python, end) for python in versions for end in ENDS]
+    trials = [t for t in trials if not words or any(word in t.name for word in words)]
+    PLACE.mkdir(exist_ok=True)
+    absent = {trial.python for trial in trials if interpreter(trial.python) is None}
+    for python in sorted(absent):
+        say(f"Python {python}: not on this machine, so not tried")
+    trials = [trial for trial in trials if trial.python not in absent]
+    if not trials:
+        say(f"expected words of names such as 3.11-lowest, got {' '.join(words)}")
+        return 2
+    make_distributions()
+    table = [("environment", "demo", "base", "tests", "torch")]
+    good = True
+    for trial in trials:
+        say(f"\n{trial.name}")
+        outcomes = [try_demo(trial), try_base(trial), try_tests(trial)]
+        good = good and all(ok for ok, _ in outcomes)
+        table.append((trial.name, *(said for _, said in outcomes), version_of(trial, "torch")))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    return 0 if good else 1
+
+
+# --- What is tried ---
+
+
+def make_distributions() -> None:
+    """Build both from a clean clone, the wheel from the sdist; raise where a file is missing."""
+    for folder in (CLONE, DIST):
+        shutil.rmtree(folder, ignore_errors=True)
+    if changed := call("git", "status", "--porcelain", cwd=ROOT).stdout:
+        say(f"not committed, so not tried:\n{changed}")
+    call("git", "clone", "--quiet", str(ROOT), str(CLONE), cwd=ROOT, check=True)
+    uv("build", "--quiet", "--out-dir", str(DIST), str(CLONE))
+    tracked = set(call("git", "ls-files", cwd=CLONE, check=True).stdout.splitlines())
+    (sdist,) = DIST.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel()) as archive:
+        in_wheel = set(archive.namelist())
+    pages = {file for file in tracked if file.endswith(".md") and "seed_variant" not in file}
+    ours = {file for file in tracked if file.startswith(tuple(f"{name}/" for name in PACKAGES))}
+    for kind, missing in (("sdist", tracked - in_sdist), ("wheel", ours - pages - in_wheel)):
+        if missing:
+            raise SystemExit(f"{kind}: expected what is tracked, these lack: {sorted(missing)}")
+    say(f"sdist: all {len(tracked)} files; wheel: {len(ours - pages)} of the packages, less pages")
+
+
+def try_demo(trial: Trial) -> tuple[bool, str]:
+    """Run the demo with the extras that the README names for it."""
+    extras = [word for name in demo_extras() for word in ("--extra", name)]
+    commands = trial.environment("demo", *extras)
+    place = new_folder(trial, "demo")
+    done = call(str(commands / "merge-nli"), "demo", cwd=place)
+    if done.returncode or not (place / "runs" / "demo" / "report.html").is_file():
+        return failed(trial, "demo", done)
+    return True, "good"
+
+
+def try_base(trial: Trial) -> tuple[bool, str]:
+    """Load the demo's dataset and compute the metric by the base alone."""
+    made = PLACE / "run" / f"{trial.name}-demo" / "merge-nli"
+    if not made.is_dir():
+        return False, "no dataset"
+    commands = trial.environment("base")
+    place = new_folder(trial, "base")
+    done = call(str(commands / "merge-nli"), "demo", cwd=place)
+    if done.returncode != 2 or LACKING not in done.stderr or "Traceback" in done.stderr:
+        return failed(trial, "base", done)
+    shutil.copytree(made, place / "merge-nli", dirs_exist_ok=True)
+    ours = str(commands / "merge-nli")
+    for command in (
+        [ours, "register", "merge-nli"],
+        [ours, "check", "merge-nli"],
+        [ours, "baseline", "majority", "--dataset", "merge-nli", "--out", "majority.parquet"],
+        [ours, "score", "majority.parquet", "--dataset", "merge-nli"],
+        [str(commands / "python"), "-c", LOAD],
+    ):
+        done = call(*command, cwd=place)
+        if done.returncode:
+            return failed(trial, "base", done)
+    return True, "good"
+
+
+def try_tests(trial: Trial) -> tuple[bool, str]:
+    """Run the fast tests in the clone. What libraries say of their own futures is no failure."""
+    commands = trial.environment("tests", "--all-extras")
+    options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    ignored = ["-W", "ignore::DeprecationWarning", "-W", "ignore::PendingDeprecationWarning"]
+    new_folder(trial, "tests")
+    done = call(str(commands / "python"), "-m", "pytest", *options, *ignored, cwd=CLONE)
+    last = done.stdout.rstrip().rpartition("\n")[2]
+    said = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?)", last)) or "none ran"
+    if done.returncode:
+        failed(trial, "tests", done)
+    return done.returncode == 0, said
+
+
+def failed(trial: Trial, kind: str, done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
+    """Keep what a command said, and show its end."""
+    log = PLACE / f"{trial.name}-{kind}.log"
+    log.write_text(f"{done.args}\n{done.stdout}\n{done.stderr}", encoding="utf-8")
+    say(f"{trial.name}, {kind}: failed; all of it is in {log}\n{done.stdout[-2000:]}")
+    say(done.stderr[-2000:])
+    return False, "failed"
+
+
+# --- What it takes ---
+
+
+def demo_extras() -> list[str]:
+    """The extras of the README's first `pip install` that has any."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"pip install .*\[([\w,]+)\]", text)
+    assert found is not None, "README.md says nowhere which extras the demo needs"
+    return found[1].split(",")
+
+
+def interpreter(version: str) -> str | None:
+    """The path of a Python that runs, or none."""
+    done = call("uv", "python", "find", "--no-project", "--system", version, cwd=PLACE)
+    return done.stdout.strip() or None
+
+
+def wheel() -> Path:
+    """The wheel that was built."""
+    (file,) = DIST.glob("*.whl")
+    return file
+
+
+def version_of(trial: Trial, package: str) -> str:
+    """The version in the environment with all extras."""
+    frozen = (PLACE / f"{trial.name}-tests.txt").read_text(encoding="utf-8")
+    return next(
+        (line.partition("==")[2] for line in frozen.splitlines() if line.startswith(package)), ""
+    )
+
+
+def new_folder(trial: Trial, kind: str) -> Path:
+    """An empty folder to run something in; its `home` is the cache of what runs."""
+    folder = PLACE / "run" / f"{trial.name}-{kind}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    os.environ["HF_HOME"] = str(folder / "home")
+    return folder
+
+
+def uv(*words: str | None, into: Path | None = None) -> str:
+    """Run uv in the clone; raise where it fails."""
+    if into is not None:
+        os.environ["VIRTUAL_ENV"] = str(into)
+    done = call("uv", *(word for word in words if word), cwd=CLONE)
+    if done.returncode:
+        raise SystemExit(f"uv {' '.join(map(str, words))}\n{done.stderr}")
+    return done.stdout
+
+
+def call(*words: str, cwd: Path, check: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command, with the commands of this environment last in reach."""
+    path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=check,
+        timeout=LONGEST,
+    )
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
