@@ -207,9 +207,14 @@ def demo_extras() -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """The path of a Python that runs, or none."""
-    done = call("uv", "python", "find", "--no-project", "--system", version, cwd=PLACE)
-    return done.stdout.strip() or None
+    """The path of a Python that runs, also one that pyenv keeps out of reach, or none."""
+    places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    places += sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
+    for place in places:
+        found = place / f"python{version}"
+        if found.is_file() and call(str(found), "-c", "", cwd=PLACE).returncode == 0:
+            return str(found)
+    return None
 
 
 def wheel() -> Path:
