@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 from helpers.metric_loading import ROOT, ROWS, SPACE, card_blocks, python
-from packaging.specifiers import SpecifierSet
 from helpers.metric_oracle import WHERE_CURVE_MEETS_S
+from packaging.specifiers import SpecifierSet
 from typer.testing import CliRunner
 
 from generation.cli import app
