@@ -108,11 +108,12 @@ def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[R
     except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
         if getattr(error, "errno", None) is not None:
             raise  # the system's, such as a file that may not be read
-        after = f"after {last.where}" if last else path.name
+        place = f"after {last.where}" if last else path.name
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{after}: the file is damaged, cut off or of another kind: {reason}"
-        ) from (error)
+            f"{place}: expected a whole {_kind(path)[0]} file, got one that is damaged or cut off: "
+            f"{reason}"
+        ) from error
 
 
 # --- Text ---
@@ -222,7 +223,7 @@ def _read_table(path: Path) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Row(where, problem=_table_error(error))
+                yield Row(where, problem=_table_error(error, where))
                 continue
             if not cells:
                 continue
@@ -255,15 +256,22 @@ def _cells(line: str, delimiter: str) -> int:
     return len(next(csv.reader([line], delimiter=delimiter), ()))
 
 
-def _table_error(error: csv.Error) -> str:
+def _table_error(error: csv.Error, where: str) -> str:
+    """Say what is wrong with a row.
+
+    Raises:
+        ValueError: it has no end, so that the rows after it are not to be found.
+    """
     text = str(error)
     if "unexpected end of data" in text:
-        return "expected a closing quotation mark, got the end of the file"
+        raise ValueError(
+            f"{where}: expected a closing quotation mark, got the end of the file"
+        ) from error
     if "field limit" in text:
-        return (
-            f"expected cells of at most {csv.field_size_limit():,} characters, got a longer one; "
-            "perhaps a quotation mark is never closed"
-        )
+        raise ValueError(
+            f"{where}: expected cells of at most {csv.field_size_limit():,} characters, got a "
+            f"longer one; perhaps a quotation mark is never closed"
+        ) from error
     if "expected after" in text:
         return "expected quotation marks inside of a quoted cell to be doubled, got a single one"
     return f"expected a row of cells, got an error: {text}"

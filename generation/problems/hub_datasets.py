@@ -150,6 +150,17 @@ def _resolve(name: str, revision: str | None) -> str | None:
         return None
 
 
+def _converted_configs(name: str) -> list[str]:
+    """List the configurations of the Hub's copy in Parquet; none where it cannot be asked."""
+    from huggingface_hub import HfApi
+
+    try:
+        files = HfApi().list_repo_files(name, repo_type="dataset", revision=CONVERTED)
+    except Exception:  # it is only for a message
+        return []
+    return sorted({folder for folder, slash, _ in (f.partition("/") for f in files) if slash})
+
+
 def _commit_of(table: datasets.Dataset) -> str | None:
     """Find the commit that a table in the cache was made from."""
     parts = (Path(file["filename"]).parent.name for file in table.cache_files)
@@ -172,10 +183,11 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
     if found := re.search(r"BuilderConfig (.*?) not found\. Available: (\[.*?\])", reason):
         names = found.group(2).strip("[]")
         return f"`dataset_config`: expected one of {names} of {name}, got {found.group(1)}"
-    if converted is not None:
+    configs = _converted_configs(name) if converted else []
+    if configs and converted not in configs:
         return (
-            f"`dataset_config`: could not load the folder {converted!r} of {name} at {CONVERTED} "
-            f"({reason}); its folders are the configurations there are"
+            f"`dataset_config`: expected one of {', '.join(configs)} of {name} at {CONVERTED}, got "
+            f"{'none' if converted == _ONLY_CONFIG else converted}"
         )
     return (
         f"could not load split {split!r} of {name!r} ({reason}); without a connection name the "

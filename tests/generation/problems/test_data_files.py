@@ -1,0 +1,304 @@
+"""Files of problems as people have them: kinds, encodings, delimiters, and rows at fault."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+import spacy
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.config import Config
+from generation.problems import sources
+from generation.problems.sources import load_problems
+from generation.records import Seed
+
+ROWS = [
+    {"premise": "A café opens, at last.", "hypothesis": 'It is "open".', "label": "entailment"},
+    {"premise": "A dog runs.", "hypothesis": "The dog;cat\tsleeps.", "label": "neutral"},
+]
+JSON_LINES = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in ROWS)
+CSV = (
+    'premise,hypothesis,label\n"A café opens, at last.","It is ""open"".",entailment\n'
+    "A dog runs.,The dog;cat\tsleeps.,neutral\n"
+)
+SEMICOLONS = (
+    'premise;hypothesis;label\nA café opens, at last.;"It is ""open"".";entailment\n'
+    'A dog runs.;"The dog;cat\tsleeps.";neutral\n'
+)
+TABS = SEMICOLONS.replace(";", "\t").replace("dog\tcat", "dog;cat")
+CLASSES = ["neutral", "contradiction", "entailment"]
+"""In another order than ours."""
+
+
+def table() -> datasets.Dataset:
+    """The rows as `datasets` has them: labels are numbers, whose names go with the table."""
+    text = datasets.Value("string")
+    features = datasets.Features(
+        premise=text, hypothesis=text, label=datasets.ClassLabel(names=CLASSES)
+    )
+    rows = [{**row, "label": CLASSES.index(row["label"])} for row in ROWS]
+    return datasets.Dataset.from_list(rows, features=features)
+
+
+def write_arrow(path: Path, opened: Callable[..., Any]) -> None:
+    stored = table().data.table
+    with opened(path, stored.schema) as writer:
+        writer.write_table(stored)
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a.jsonl": lambda path: path.write_text(JSON_LINES),
+    "mark.jsonl": lambda path: path.write_text(JSON_LINES, encoding="utf-8-sig"),
+    "a.jsonl.gz": lambda path: path.write_bytes(gzip.compress(JSON_LINES.encode())),
+    "array.json": lambda path: path.write_text(json.dumps(ROWS, indent=1), encoding="utf-8-sig"),
+    "array.jsonl": lambda path: path.write_text(f"\n {json.dumps(ROWS)}\n"),
+    "a.csv": lambda path: path.write_text(CSV),
+    "A.CSV.GZ": lambda path: path.write_bytes(gzip.compress(CSV.encode())),
+    "semicolons.csv": lambda path: path.write_text(SEMICOLONS),
+    "semicolons.txt": lambda path: path.write_text(SEMICOLONS),
+    "tabs.csv": lambda path: path.write_text(TABS),
+    "a.parquet": lambda path: table().to_parquet(path),
+    "stream.arrow": lambda path: write_arrow(path, pa.ipc.new_stream),
+    "file.arrow": lambda path: write_arrow(path, pa.ipc.new_file),
+    "saved": lambda path: table().save_to_disk(path),
+    "splits": lambda path: datasets.DatasetDict(
+        {"train": table().select([0]), "test": table()}
+    ).save_to_disk(path),
+    "folder": lambda path: (path.mkdir(), table().to_parquet(path / "test.parquet")),
+}
+
+
+def load(path: Path, **settings: Any) -> list[Seed]:
+    seeds: list[Seed] = []
+    load_problems(Config(**{"source": "mine", "data": str(path), **settings}), seeds.append)
+    return seeds
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> None:
+    """Texts to the letter, labels by their names, and with --dataset as with --data."""
+    KINDS[name](tmp_path / name)
+    expected = [("mine:0", *ROWS[0].values()), ("mine:1", *ROWS[1].values())]
+    if name == "tabs.csv":
+        expected[1] = ("mine:1", "A dog runs.", "The dog;cat\tsleeps.", "neutral")
+    for settings in ({}, {"data": None, "dataset": str(tmp_path / name)}):
+        seeds = load(tmp_path / name, **settings)
+        assert [(s.seed_id, *s.texts, s.label) for s in seeds] == expected
+
+
+def test_a_delimiter_of_another_kind_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is found is said; a file as its name says needs no word."""
+    caplog.set_level(logging.INFO)
+    for name in ("a.csv", "semicolons.csv", "semicolons.txt", "tabs.csv"):
+        KINDS[name](tmp_path / name)
+        load(tmp_path / name)
+    assert caplog.messages == [
+        "semicolons.csv: its columns are separated by semicolons, not by commas, and are read so",
+        "semicolons.txt: its columns are separated by semicolons, not by tabs, and are read so",
+        "tabs.csv: its columns are separated by tabs, not by commas, and are read so",
+    ]
+
+
+def test_votes_go_by_the_names_of_their_classes(tmp_path: Path) -> None:
+    """A list of numbers of classes is no list of our numbers."""
+    text, label = datasets.Value("string"), datasets.ClassLabel(names=CLASSES)
+    features = datasets.Features(
+        premise=text, hypothesis=text, label=label, annotator_labels=datasets.List(label)
+    )
+    row = {"premise": "a", "hypothesis": "b", "label": -1, "annotator_labels": [0]}
+    rows = [row, {**row, "label": 0, "annotator_labels": [2, -1, 0]}]
+    datasets.Dataset.from_list(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    (seed,) = load(tmp_path / "a.parquet")
+    assert (seed.seed_id, seed.label) == ("mine:1", "neutral")
+    assert seed.annotator_labels == ("entailment", "neutral")
+
+
+def test_a_class_without_a_name_is_no_label(tmp_path: Path) -> None:
+    """Its number must not be taken for one of ours."""
+    stored = table().data.table
+    column = pa.array([2, 3], pa.int64())
+    number = stored.schema.get_field_index("label")
+    wrong = stored.set_column(number, stored.schema.field("label"), column)
+    pq.write_table(wrong, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet: row 2: expected a label .* 'class 3 of 3'"):
+        load(tmp_path / "a.parquet")
+
+
+def test_the_longest_text_is_the_taggers() -> None:
+    """Beyond it spaCy would raise an error of its own, in the middle of the work."""
+    assert spacy.blank("en").max_length == sources._LONGEST_TEXT
+
+
+# --- What goes wrong, at the console ---
+
+
+def suggest(folder: Path, name: str, *options: str) -> str:
+    """Run the command where the file is, and return what it says in one string."""
+    arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--run", str(folder / "run")]
+    result = CliRunner().invoke(app, [*arguments, "--data", str(folder / name), *options])
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    return result.stderr
+
+
+CONVERT = 'convert it: iconv -f {0} -t UTF-8 "{1}" > "utf8-{1}", or save it as "UTF-8"'
+
+WRONG: dict[str, tuple[str | bytes, str]] = {
+    "utf16.csv": (CSV.encode("utf-16"), CONVERT.format("UTF-16", "utf16.csv")),
+    "le.jsonl": (JSON_LINES.encode("utf-16-le"), CONVERT.format("UTF-16LE", "le.jsonl")),
+    "be.csv": (CSV.encode("utf-16-be"), "be.csv: expected UTF-8, got UTF-16BE; "),
+    "latin.csv": (
+        CSV.encode("latin-1"),
+        "latin.csv:2: expected UTF-8, got the byte 0xe9 after 'A caf'; if it is in Latin-1 "
+        f"(Windows-1252), {CONVERT.format('WINDOWS-1252', 'latin.csv')}",
+    ),
+    "latin.jsonl": (JSON_LINES.encode("latin-1"), "latin.jsonl:1: expected UTF-8, got the byte"),
+    "latin.json": (
+        ("[\n" + JSON_LINES).encode("latin-1"),
+        "latin.json:2: expected UTF-8, got the byte 0xe9 after '{\"premise\": \"A caf'",
+    ),
+    "twice.csv": ("premise,label,label\n", "twice.csv:1: expected each column once, got 'label'"),
+    "open.csv": (
+        CSV + 'a,b,"neutral\n',
+        "open.csv:4: expected a closing quotation mark, got the end of the file",
+    ),
+    "inner.csv": (
+        CSV + '"a "b" c",d,neutral\n',
+        "inner.csv:4: expected quotation marks inside of a quoted cell to be doubled",
+    ),
+    "long.csv": (
+        CSV + '"' + "x\n" * 70_000,
+        "long.csv:4: expected cells of at most 131,072 characters, got a longer one; perhaps a ",
+    ),
+    "odd.csv": (
+        "text|claim|verdict\n1|2|3\n",
+        "odd.csv: expected for the premise a column sentence1 or premise or context or sentence_A "
+        "or text1, found text|claim|verdict; name it with --premise-column",
+    ),
+    "cut.jsonl.gz": (
+        gzip.compress(JSON_LINES.encode() * 999)[:-20],
+        ": expected a whole .jsonl file, got one that is damaged or cut off: Compressed file ended",
+    ),
+    "no.parquet": (b"PAR1, but no more", "no.parquet: expected a whole .parquet file, got one "),
+    "no.arrow": (b"Arrow?", "no.arrow: expected a whole .arrow file, got one that is damaged"),
+    "comma.json": (f"[{json.dumps(ROWS[0])}\n {json.dumps(ROWS[1])}]", "comma.json:2: expected a comma or the end of the "),
+    "more.json": (f"[{json.dumps(ROWS[0])}]\n{json.dumps(ROWS[1])}", "more.json:2: expected nothing after the JSON array"),
+    "deep.json": ("[\n" + "[" * 100_000, "deep.json:2: expected JSON, got an object nested too"),
+    "in.json": (
+        json.dumps([*ROWS, 7], indent=1),
+        "in.json:12: expected a JSON object, got '7'; --skip-bad-rows leaves out rows that cannot",
+    ),
+    "names.jsonl": (
+        '{"premise": "a", "hypothesis": "b", "label": "Entails"}\n',
+        "got 'Entails'; say what it means with --label-map",
+    ),
+    "half.jsonl": (
+        JSON_LINES + '{"premise": "a \\ud83d b", "hypothesis": "b", "label": "e"}\n',
+        "half.jsonl:3: expected text in column 'premise', got half of a character, \\ud83d, after",
+    ),
+    "far.jsonl": (
+        JSON_LINES + json.dumps({**ROWS[0], "hypothesis": "x " * 500_001}),
+        "far.jsonl:3: expected text of at most 1,000,000 characters in column 'hypothesis', got "
+        "1,000,002",
+    ),
+}  # fmt: skip
+"""Name of a file → what is in it, and what is said of it."""
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """One line: file, row, what was expected, what came, and the option or command that helps."""
+    for name, (content, message) in WRONG.items():
+        raw = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(raw)
+        said = suggest(tmp_path, name)
+        assert message in said, name
+        assert (said.startswith("error: "), said.count("\n")) == (True, 1), said
+        assert not (tmp_path / "run" / "problems.parquet").exists(), name
+
+
+def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
+    """A file has no splits and no revisions; a folder may have the former."""
+    for name in ("a.csv", "saved", "splits"):
+        KINDS[name](tmp_path / name)
+    for name, options, message in (
+        ("a.csv", "--split dev", "--split: expected none with the file "),
+        ("a.csv", "--revision main", "--revision: expected none with the file "),
+        ("a.csv", "--dataset-config x", "--dataset-config: expected none with the file "),
+        ("a.csv", "--dataset x", "--data: expected either it or --dataset, got both, "),
+        ("saved", "--split dev", "--split: expected none, as "),
+        ("splits", "--split dev", "--split: expected one of train, test, got 'dev'"),
+        ("saved", "--revision main", "--revision: expected none with the folder "),
+        ("none.csv", "", "--data: expected a file, found none at "),
+    ):
+        said = suggest(tmp_path, name, *options.split())
+        assert said.startswith(f"error: {message}"), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "got"),
+    [("", "nothing"), ("--recipe demo", "nothing"), ("--source demo", "'demo', the bundled")],
+)
+def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> None:
+    """Neither SNLI's nor that of the bundled problems, with their licences, is taken for it."""
+    for option in ("data", "dataset"):
+        for command in ("generate", "suggest"):
+            words = [command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split()]
+            result = CliRunner().invoke(app, words)
+            assert result.exit_code == 2
+            assert result.stderr.startswith(
+                f"error: --source: expected with --{option} a name for the problems of my/Pairs "
+                f"2.csv.gz, got {got}"
+            )
+            assert "; add --source pairs-2, or one of snli, mnli-m, " in result.stderr
+            assert result.stderr.count("\n") == 1
+
+
+def test_rows_that_are_skipped_are_counted_and_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the order of the file, with their place; the others keep the ids that they would have."""
+    caplog.set_level(logging.INFO)
+    bad = [
+        '{"label": 0, "label": 1}',
+        '{"premise": ' * 100_000,
+        '{"n": ' + "1" * 5_000 + "}",
+        "\udce9",
+        json.dumps({**ROWS[0], "label": "maybe"}),
+    ]
+    first, second = JSON_LINES.splitlines()
+    text = "\n".join([bad[0], first, *bad[1:], second])
+    (tmp_path / "bad.jsonl").write_text(text, errors="surrogateescape")
+    seeds: list[Seed] = []
+    path = tmp_path / "bad.jsonl"
+    problems = load_problems(
+        Config(source="mine", data=str(path), skip_bad_rows=True), seeds.append
+    )
+    assert [seed.seed_id for seed in seeds] == ["mine:1", "mine:6"]
+    assert problems.counts == {"read": 7, "unlabelled": 0, "skipped": 5, "kept": 2}
+    assert [(each.seed_id, each.row) for each in problems.skipped] == [
+        ("mine:0", "bad.jsonl:1"),
+        *((f"mine:{n}", f"bad.jsonl:{n + 1}") for n in (2, 3, 4, 5)),
+    ]
+    (message,) = caplog.messages
+    assert message.startswith("bad.jsonl: 5 rows that cannot be used are left out: bad.jsonl:1: ")
+    assert "bad.jsonl:5: expected UTF-8, got the byte 0xe9 after ''" in message
+    problems.list_skipped(tmp_path / "skipped.json")
+    listed = json.loads((tmp_path / "skipped.json").read_text())
+    assert listed[0] == {
+        "seed_id": "mine:0",
+        "row": "bad.jsonl:1",
+        "problem": "expected each key once, got 'label' twice",
+    }
+    assert len(listed) == 5

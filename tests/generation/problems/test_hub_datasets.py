@@ -1,0 +1,147 @@
+"""Data sets of a Hub on loopback, at the console: commits, splits, scripts that are never run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import datasets
+import pytest
+from helpers.hub_commands import Console, console
+from helpers.loopback_hub import Repo, entries_of
+
+from merge_dataset.files import read_json
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = b"raise SystemExit('it ran')"
+CONVERTED = "refs/convert/parquet"
+CARD = b"""---
+configs:
+- config_name: plain_text
+  data_files:
+  - {split: test, path: plain_text/test-*}
+  - {split: validation, path: plain_text/validation-*}
+---
+"""
+
+
+def parquet(*hypotheses: str) -> bytes:
+    """Problems that entail; the classes are numbered in another order than ours."""
+    text = datasets.Value("string")
+    label = datasets.ClassLabel(names=["contradiction", "entailment", "neutral"])
+    features = datasets.Features(premise=text, hypothesis=text, label=label)
+    rows = [
+        {"premise": "A sailor repairs a net by the harbour.", "hypothesis": h, "label": 1}
+        for h in hypotheses
+    ]
+    target = io.BytesIO()
+    datasets.Dataset.from_list(rows, features=features).to_parquet(target)
+    return target.getvalue()
+
+
+def add(repo: Repo, branch: str = "main", /, **files: bytes) -> str:
+    """Commit files; `__` in a name is a slash, `_` before its suffix a dot."""
+    named = {name.replace("__", "/").replace("_D_", "."): data for name, data in files.items()}
+    return repo.add(branch, entries_of(named), "data")
+
+
+@pytest.fixture(scope="module")
+def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
+    """SNLI's copy, a script with one configuration, one with two; and their commits."""
+    with console() as typed:
+        snli = typed.hub.make("dataset", "stanfordnlp/snli")
+        first = add(
+            snli,
+            **{
+                "README_D_md": CARD,
+                "plain_text__test-0_D_parquet": parquet("A sailor works near the harbour."),
+                "plain_text__validation-0_D_parquet": parquet(
+                    "A sailor works near the harbour.", "A sailor is here."
+                ),
+            },
+        )
+        one = typed.hub.make("dataset", "somebody/one")
+        add(one, README_D_md=b"", one_D_py=SCRIPT)
+        converted = add(
+            one, CONVERTED, default__test__0_D_parquet=parquet("A sailor works near the harbour.")
+        )
+        two = typed.hub.make("dataset", "somebody/two")
+        add(two, two_D_py=SCRIPT)
+        add(
+            two,
+            CONVERTED,
+            a__test__0_D_parquet=parquet("A sailor works near the harbour."),
+            b__test__0_D_parquet=parquet("A sailor is here.", "There is a net."),
+        )
+        typed.hub.make("dataset", "somebody/secret", private=True)
+        yield typed, {"snli": first, "one": converted}
+        assert typed.hub.errors == []
+
+
+def suggest(typed: Console, arguments: str, *, offline: bool = False) -> tuple[int, str]:
+    done = typed.run("suggest", "--recipe", "demo", "--run", "run", *arguments.split(),
+                     offline=offline)  # fmt: skip
+    return done.code, done.err
+
+
+def test_the_commit_is_recorded(at_hub: tuple[Console, dict[str, str]]) -> None:
+    """In manifest, provenance and card, and from the cache too, where the Hub cannot be asked."""
+    typed, commits = at_hub
+    arguments = "generate --recipe demo --source snli --run run"
+    origin = f"stanfordnlp/snli@{commits['snli']} [test]"
+    for offline in (False, True):
+        done = typed.run(*arguments.split(), "--out", "made", offline=offline)
+        assert done.code == 0, done.err
+        assert f"{origin}: no annotators' votes are here; the official file, snli_1.0" in done.err
+        for file in ("run/manifest.json", "made/snli/provenance.json"):
+            made = read_json(typed.folder / file)["source_data"]
+            assert (made["description"], made["commit"]) == (origin, commits["snli"])
+        assert f"Problems: {origin} (SHA-256" in (typed.folder / "made/README.md").read_text()
+    for revision in ("main", commits["snli"]):
+        code, said = suggest(typed, f"--source snli --revision {revision}", offline=True)
+        assert code == (2 if revision == "main" else 0), said
+    code, said = suggest(typed, "--source snli --revision main", offline=True)
+    assert "--revision: 'main' of stanfordnlp/snli cannot be looked up without a conn" in said
+    assert f"expected a connection, or --revision {commits['snli']}" in said
+
+
+def test_scripts_are_not_run_and_their_copies_are_read(
+    at_hub: tuple[Console, dict[str, str]],
+) -> None:
+    """The error names the branch; there a configuration is a folder."""
+    typed, commits = at_hub
+    copied = f"--revision {CONVERTED}"
+    for name in ("one", "two"):
+        code, said = suggest(typed, f"--source mine --dataset somebody/{name}")
+        assert (code, "it ran" in said) == (2, False)
+        assert f"somebody/{name} is a script, and scripts of others are not run" in said
+        assert f"add {copied}, and --dataset-config where it has several" in said
+    code, said = suggest(typed, f"--source mine --dataset somebody/one {copied}")
+    assert code == 0, said
+    assert f"somebody/one@{commits['one']} [test]: 1 problems" in said
+    code, said = suggest(typed, f"--source mine --dataset somebody/two {copied}")
+    assert f"--dataset-config: expected one of a, b of somebody/two at {CONVERTED}, got non" in said
+    code, said = suggest(typed, f"--source mine --dataset somebody/two {copied} --dataset-config b")
+    assert code == 0, said
+    assert "[b/test]: 2 problems" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--source snli --split dev", "--split: expected one of 'test', 'validation' of stanford"),
+        ("--source snli --dataset-config x", "--dataset-config: expected one of 'plain_text' of"),
+        ("--source x --dataset somebody/secret", "--dataset: the Hub has no data set somebody/sec"),
+        ("--source x --dataset somebody/one --revision v9", "--revision: expected a branch, tag"),
+        ("--source x --dataset a/b/c", "--dataset: expected the id of a data set on the Hub, or a"),
+        ("--source x --dataset no.jsonl", "--dataset: expected a file, found none at no.jsonl"),
+    ],
+)
+def test_what_is_not_there(
+    arguments: str, message: str, at_hub: tuple[Console, dict[str, str]]
+) -> None:
+    """The option that has to change, and what it may be."""
+    code, said = suggest(at_hub[0], arguments)
+    assert code == 2
+    assert said.strip().splitlines()[-1].startswith(f"error: {message}"), said

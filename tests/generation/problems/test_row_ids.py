@@ -1,0 +1,143 @@
+"""Ids of SNLI's problems: from the Hub's copy, which has none, as from the official file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.pair_ids import pair_ids
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.config import Config, bundled_path
+from generation.problems.row_ids import PAIR_IDS, problem_digest
+from generation.problems.sources import load_problems
+from generation.records import Seed
+from merge_dataset.files import read_json
+from merge_dataset.schema import LABELS
+
+FILES = {"test": ("snli_test.jsonl", 9824), "validation": ("snli_dev.jsonl", 9842)}
+
+KNOWN = ("This church choir sings to the masses as they sing joyous songs from the book at a "
+         "church.", "The church is filled with song.", "entailment")  # fmt: skip
+"""A problem of SNLI's test set: 2677109430.jpg#1r1e."""
+
+
+def load(data: Path, source: str = "snli") -> list[Seed]:
+    seeds: list[Seed] = []
+    load_problems(Config(source=source, data=str(data)), seeds.append)
+    return seeds
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").strip().split("\n")]
+
+
+def hub_copy(rows: list[dict[str, Any]], path: Path) -> Path:
+    """Write rows as the Hub has them: texts and number of the label, −1 where there is none."""
+    numbers = {label: number for number, label in enumerate(LABELS)}
+    lines = (
+        {
+            "premise": row["sentence1"],
+            "hypothesis": row["sentence2"],
+            "label": numbers.get(row["gold_label"], -1),
+        }
+        for row in rows
+    )
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def official(premise: str, hypothesis: str, label: str) -> dict[str, str]:
+    return {"sentence1": premise, "sentence2": hypothesis, "gold_label": label}
+
+
+def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever spaces it has; with another label or a word changed it is another problem."""
+    premise, hypothesis, label = KNOWN
+    rows = [
+        official(premise, "The church sings.", label),
+        official(f"{premise} ", hypothesis.replace(" is", "\tis"), label),
+        official(premise, hypothesis, "neutral"),
+        official(premise, hypothesis, label),
+    ]
+    path = hub_copy(rows, tmp_path / "a.jsonl")
+    ids = [seed.seed_id for seed in load(path)]
+    assert ids == ["snli:0", "snli:2677109430.jpg#1r1e", "snli:2", "snli:2677109430.jpg#1r1e~2"]
+    assert caplog.messages == [
+        "a.jsonl: 2 of 4 problems are none of SNLI's test and development set; their ids are the "
+        "numbers of their rows",
+        "a.jsonl: no annotators' votes are here; the official file, snli_1.0_test.jsonl, has them",
+    ]
+    assert [seed.seed_id for seed in load(path, "mine")] == [f"mine:{n}" for n in range(4)]
+
+
+def test_ids_of_the_rows_go_first(tmp_path: Path) -> None:
+    """Whoever has ids keeps them: they are those of earlier runs."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(official(*KNOWN) | {"pairID": "my id"}))
+    assert [seed.seed_id for seed in load(path)] == ["snli:my id"]
+
+
+def test_digests_tell_texts_apart() -> None:
+    """No two ways to cut the same words into texts are alike."""
+    cut = [("a b", "c"), ("a", "b c"), ("a", "b", "c"), ("a b c",)]
+    assert len({problem_digest(texts, "neutral") for texts in cut}) == len(cut)
+
+
+@pytest.mark.real
+def test_the_ids_that_come_with_us_are_snlis(shared_data: Path) -> None:
+    """The packed file is what the official ones say."""
+    made = pair_ids(shared_data / name for name, _ in FILES.values())
+    packed = bundled_path(PAIR_IDS).read_bytes()
+    assert gzip.decompress(packed) == gzip.decompress(made)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("split", FILES)
+def test_all_problems_join(split: str, shared_data: Path, tmp_path: Path) -> None:
+    """In the Hub's order and in any other, those that are there twice included."""
+    name, count = FILES[split]
+    rows = rows_of(shared_data / name)
+    expected = {(s.seed_id, *s.texts, s.label) for s in load(shared_data / name)}
+    assert len(expected) == count
+    for order in ("the Hub's", "shuffled"):
+        if order == "shuffled":
+            random.Random(0).shuffle(rows)
+        found = load(hub_copy(rows, tmp_path / f"{order}.jsonl"))
+        assert {(s.seed_id, *s.texts, s.label) for s in found} == expected, order
+        assert len(found) == count
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_variants_join(
+    shared_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Seeds and variants made of a shuffled copy without ids differ in votes alone."""
+    monkeypatch.chdir(tmp_path)
+    rows = rows_of(shared_data / "snli_test.jsonl")
+    some = [row for row in rows[:120] if row["gold_label"] in LABELS][:60]
+    Path("official.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in some))
+    random.Random(1).shuffle(some)
+    hub_copy(some, Path("hub.jsonl"))
+    for name in ("official", "hub"):
+        arguments = f"generate --recipe demo --source snli --data {name}.jsonl --run {name} "
+        arguments += "--set min_replacements=4"
+        done = CliRunner().invoke(app, [*arguments.split(), "--out", f"merge-nli-{name}"])
+        assert done.exit_code == 0, done.output
+        assert ("no annotators' votes are here" in caplog.text) == (name == "hub")
+    for file in ("seeds.parquet", "variants.parquet"):
+        ours, theirs = (pq.read_table(f"{name}/{file}") for name in ("official", "hub"))
+        assert len(ours) > 10
+        assert ours.drop_columns("annotator_labels") == theirs.drop_columns("annotator_labels")
+    assert read_json(Path("hub/manifest.json"))["problems"]["kept"] == 60
