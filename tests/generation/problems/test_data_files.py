@@ -28,6 +28,7 @@ ROWS = [
     {"premise": "A dog runs.", "hypothesis": "The dog;cat\tsleeps.", "label": "neutral"},
 ]
 JSON_LINES = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in ROWS)
+FIRST, SECOND = map(json.dumps, ROWS)
 CSV = (
     'premise,hypothesis,label\n"A café opens, at last.","It is ""open"".",entailment\n'
     "A dog runs.,The dog;cat\tsleeps.,neutral\n"
@@ -193,8 +194,11 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "no.parquet": (b"PAR1, but no more", "no.parquet: expected a whole .parquet file, got one "),
     "no.arrow": (b"Arrow?", "no.arrow: expected a whole .arrow file, got one that is damaged"),
-    "comma.json": (f"[{json.dumps(ROWS[0])}\n {json.dumps(ROWS[1])}]", "comma.json:2: expected a comma or the end of the "),
-    "more.json": (f"[{json.dumps(ROWS[0])}]\n{json.dumps(ROWS[1])}", "more.json:2: expected nothing after the JSON array"),
+    "comma.json": (
+        f"[{FIRST}\n {SECOND}]",
+        "comma.json:2: expected a comma or the end of the JSON array, got ",
+    ),
+    "more.json": (f"[{FIRST}]\n{SECOND}", "more.json:2: expected nothing after the JSON array"),
     "deep.json": ("[\n" + "[" * 100_000, "deep.json:2: expected JSON, got an object nested too"),
     "in.json": (
         json.dumps([*ROWS, 7], indent=1),
