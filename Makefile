@@ -12,7 +12,7 @@ INSPECT := .venv-inspect
 LABEL_STUDIO := .venv-label-studio
 # Tests run offline, with nothing of the user's own cache in sight.
 # One thread each, as two processes share the cores.
-TEST_ENV := HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
+TEST_ENV := PYTHONDONTWRITEBYTECODE= HF_HUB_OFFLINE=1 HF_EVALUATE_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 # What has a target of its own belongs to neither tier.
 ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or slurm or harness

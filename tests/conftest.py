@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ SHARED = TESTS.parents[1] / "shared"
 OF_THEIR_OWN = ("benchmarks", "harnesses", "legacy")
 """Folders with targets of their own, read only where they are named: their imports take seconds."""
 
+gc.disable()  # until everything is collected: imports make millions of objects that stay
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -52,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         case = item.callspec.id if hasattr(item, "callspec") else None
         if slow and case in slow.kwargs.get("but", ()):
             item.own_markers.remove(slow)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what imports and collection made out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -97,22 +98,24 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-IMPORTS = {
-    module: imports_of(
-        path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py"
-    )
-    for package in OURS
-    for module, path in modules(package)
-}
-"""Module → what it imports."""
+@cache
+def imports() -> dict[str, set[str]]:
+    """Module → what it imports, over all packages."""
+    return {
+        module: imports_of(
+            path.read_text(encoding="utf-8"), module, is_package=path.name == "__init__.py"
+        )
+        for package in OURS
+        for module, path in modules(package)
+    }
 
 
 def of_ours(module: str) -> set[str]:
-    return {name for name in IMPORTS[module] if name.partition(".")[0] in OURS}
+    return {name for name in imports()[module] if name.partition(".")[0] in OURS}
 
 
 def in_package(package: str) -> list[str]:
-    return [module for module in IMPORTS if module.partition(".")[0] == package]
+    return [module for module in imports() if module.partition(".")[0] == package]
 
 
 def is_within(module: str, rooms: Iterable[str]) -> bool:
@@ -174,10 +177,10 @@ def test_imports_that_cannot_be_read_are_an_error() -> None:
 
 def test_all_packages_are_read() -> None:
     """The contract is about modules that are there, and they do import something."""
-    assert "generation.records" in IMPORTS["generation.variants.candidates"]
-    assert "torch" in IMPORTS["generation.suggestions.masked_lm"]
-    assert "merge_dataset.schema" in IMPORTS["merge_metric.runs.predictions"]
-    assert f"{SPACE}.counts" in IMPORTS[f"{SPACE}.scoring"]
+    assert "generation.records" in imports()["generation.variants.candidates"]
+    assert "torch" in imports()["generation.suggestions.masked_lm"]
+    assert "merge_dataset.schema" in imports()["merge_metric.runs.predictions"]
+    assert f"{SPACE}.counts" in imports()[f"{SPACE}.scoring"]
 
 
 def test_circles_are_found() -> None:
@@ -193,7 +196,7 @@ def test_packages_import_downwards_only() -> None:
     """Generation → merge_metric.models → merge_dataset; commands meet commands."""
     wrong = [
         f"{module} imports {name}"
-        for module in IMPORTS
+        for module in imports()
         for name in of_ours(module)
         for package in [module.partition(".")[0]]
         if not is_within(name, (package, *ARROWS[package]))
@@ -210,7 +213,7 @@ def test_the_schema_imports_nothing_of_ours() -> None:
 
 def test_the_space_stands_alone() -> None:
     """Uploaded without the rest, it imports of ours only its siblings, which are flat."""
-    modules = [name for name in IMPORTS if is_within(name, [SPACE])]
+    modules = [name for name in imports() if is_within(name, [SPACE])]
     assert len(modules) > 5
     for module in modules:
         assert all(is_within(name, [SPACE]) for name in of_ours(module)), module
@@ -219,20 +222,20 @@ def test_the_space_stands_alone() -> None:
 
 def test_no_circles_of_files() -> None:
     """Not even of two."""
-    assert circles({module: of_ours(module) - {module} for module in IMPORTS}) == []
+    assert circles({module: of_ours(module) - {module} for module in imports()}) == []
 
 
 def test_no_circles_of_rooms() -> None:
     """Whoever reads a room need not read those above it."""
     rooms: dict[str, set[str]] = {}
-    for module in IMPORTS:
+    for module in imports():
         rooms.setdefault(room_of(module), set()).update(map(room_of, of_ours(module)))
     assert circles({room: others - {room} for room, others in rooms.items()}) == []
 
 
 def test_the_pipeline_is_at_the_top() -> None:
     """Only the commands and the package's front import the order of the steps."""
-    importers = {module for module, names in IMPORTS.items() if "generation.pipeline" in names}
+    importers = {module for module, names in imports().items() if "generation.pipeline" in names}
     assert importers
     assert all(is_within(m, FRONTS) or m == "generation" for m in importers)
 
@@ -259,7 +262,7 @@ def test_heavy_libraries_have_one_home() -> None:
         importers = {
             m
             for m in in_package("generation") + in_package("merge_dataset")
-            if library in {n.partition(".")[0] for n in IMPORTS[m]}
+            if library in {n.partition(".")[0] for n in imports()[m]}
         }
         assert importers <= homes, library
 
@@ -267,7 +270,7 @@ def test_heavy_libraries_have_one_home() -> None:
 def test_datasets_is_read_in_one_module_and_made_in_merge_dataset() -> None:
     """Of generation only the module that reads the Hub's data sets knows `datasets`."""
     importers = {
-        m for m, names in IMPORTS.items() if "datasets" in {n.partition(".")[0] for n in names}
+        m for m, names in imports().items() if "datasets" in {n.partition(".")[0] for n in names}
     }
     assert importers & set(in_package("generation")) == {"generation.problems.hub_datasets"}
 
@@ -282,54 +285,54 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        ("--help", "generate"),
-        ("generate --help", "--source"),
-        ("paraphrase --help", "--max-rounds"),
-        ("score --help", "--allow-missing"),
-        ("annotate --help", "--annotator"),
-        ("analyse --help", "first-answers"),
-        ("agreement --help", "--without-mlm"),
-    ],
-)
-def test_help_imports_nothing_heavy(arguments: str, shown: str) -> None:
-    """`merge-nli --help` answers at once, because none of these is imported."""
-    code = f"""
+HELP = {
+    "": "generate",
+    "generate": "--source",
+    "paraphrase": "--max-rounds",
+    "score": "--allow-missing",
+    "annotate": "--annotator",
+    "analyse": "first-answers",
+    "agreement": "--without-mlm",
+}
+"""Command → what its help shows."""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`merge-nli --help` answers at once, because none of these is imported; nor by commands'."""
+    done = run_python(f"""
 import sys
 from generation.cli import app
-try:
-    app({arguments.split()!r}, prog_name="merge-nli")
-except SystemExit as exit:
-    status = exit.code
-print("status", status, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
-"""
-    done = run_python(code)
+for command in {list(HELP)!r}:
+    try:
+        app([*command.split(), "--help"], prog_name="merge-nli")
+    except SystemExit as exit:
+        print("status", exit.code, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
+""")
     assert done.returncode == 0, done.stderr
-    assert "Usage: merge-nli" in done.stdout
-    assert shown in done.stdout
-    assert done.stdout.splitlines()[-1] == "status 0 heavy []"
+    pages = done.stdout.split("status 0 heavy []\n")
+    assert len(pages) == len(HELP) + 1, done.stdout
+    for page, (command, shown) in zip(pages, HELP.items(), strict=False):
+        assert f"Usage: merge-nli {command}".strip() in page
+        assert shown in page
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_importing_these_is_cheap() -> None:
+    """A package, its settings and its files need none of the heavy libraries, nor all together."""
+    cheap = (
         "generation",
         "generation.config",
         "generation.run_folder",
         "merge_dataset.files",
         "generation.paraphrases.rewriting",
         "merge_metric.commands.score",
-    ],
-)
-def test_importing_these_is_cheap(module: str) -> None:
-    """The package itself, its settings and its files need none of the heavy libraries."""
-    done = run_python(f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))")
+    )
+    done = run_python(
+        f"import sys, {', '.join(cheap)}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_command_is_that_app() -> None:
-    """What is tested above is what `merge-nli` runs."""
+    """The app tested above is what `merge-nli` runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["scripts"]["merge-nli"] == "generation.cli:app"

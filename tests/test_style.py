@@ -6,15 +6,22 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("generation", "merge_dataset", "merge_metric")
-MODULES = {
-    path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
-    for package in PACKAGES
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
+
+
+@cache
+def modules(*folders: str) -> dict[Path, ast.Module]:
+    """Parsed modules below the folders, by path."""
+    return {
+        path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
 
 NO_OPENING = re.compile(r"(Of|What|Whatever|Which|Who|Whose|Those|Such|The same)\b")
 """Words with which no description begins: it is a sentence, or a noun phrase by itself."""
@@ -47,7 +54,11 @@ def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def test_descriptions_are_plain() -> None:
     """A first line stands by itself: "Yield block results", not "Of all blocks"."""
-    found = [(str(path), *each) for path, tree in MODULES.items() for each in descriptions(tree)]
+    found = [
+        (str(path), *each)
+        for path, tree in modules(*PACKAGES).items()
+        for each in descriptions(tree)
+    ]
     assert len(found) > 1000
     odd = [f"{path}:{line}: {text[:60]}" for path, line, text in found if NO_OPENING.match(text)]
     assert odd == []
@@ -56,7 +67,7 @@ def test_descriptions_are_plain() -> None:
 def test_a_file_name_means_one_thing() -> None:
     """A name stands in one room, and perhaps once more among the commands that run it."""
     places = defaultdict(list)
-    for path in MODULES:
+    for path in modules(*PACKAGES):
         if path.name not in {"__init__.py", *ALIKE} and "templates" not in path.parts:
             places[path.name, path.parent.name == "commands"].append(str(path.parent))
     again = {name: folders for (name, _), folders in places.items() if len(folders) > 1}
@@ -65,7 +76,7 @@ def test_a_file_name_means_one_thing() -> None:
 
 def test_nothing_is_too_long() -> None:
     """A module is read in one sitting, a function's body on one screen."""
-    for path, tree in MODULES.items():
+    for path, tree in modules(*PACKAGES).items():
         lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
         assert lines <= LONGEST_MODULE, path
         for node in ast.walk(tree):

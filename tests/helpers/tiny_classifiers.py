@@ -145,6 +145,11 @@ def _root() -> Path:
     return root
 
 
+def folder_of(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
+    """Where `tiny_classifier` puts it."""
+    return _root() / "-".join([kind, *labels])
+
+
 @lru_cache
 def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
     """The folder of one of `KINDS`, made on first use; loads with the Auto classes.
@@ -157,14 +162,7 @@ def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) ->
     config.num_labels = len(labels)
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
-    folder = _root() / "-".join([kind, *labels])
-    model = random_classifier(config, KINDS.index(kind))
-    save(model, tokenizer, folder)
-    return folder
-
-
-def random_classifier(config: PreTrainedConfig, seed: int) -> Any:
-    """A classifier with random weights, biases and norms included."""
+    folder = folder_of(kind, labels)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_config(config).eval()

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import inflect
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -156,6 +155,8 @@ FORMS = {"VB": "plain", "VBP": "plain", "VBZ": "-s", "VBD": "past", "VBN": "part
 
 @cache
 def article_of(word: str) -> str:
+    import inflect  # which takes two seconds
+
     return str(inflect.engine().a(word.lower()).split()[0])
 
 

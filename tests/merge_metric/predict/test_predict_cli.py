@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from helpers.problem_folder import many_problems, write_folder
-from helpers.tiny_classifiers import NAMED, one_by_one, tiny_classifier
+from helpers.tiny_classifiers import NAMED, folder_of, one_by_one, tiny_classifier
 from helpers.tiny_models import MAX_TOKENS, tiny_model
 from typer.testing import CliRunner
 
@@ -29,8 +29,14 @@ from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
 GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
-MODEL = tiny_classifier("xlnet")
+MODEL = folder_of("xlnet")
 Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def model() -> Path:
+    """The classifier at `MODEL`."""
+    return tiny_classifier("xlnet")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from merge_metric.seed_variant_accuracy import app, app_inputs
+from merge_metric.seed_variant_accuracy import app_inputs
 from merge_metric.seed_variant_accuracy.app_inputs import EXAMPLE, read_file, read_table, whole
 from merge_metric.seed_variant_accuracy.app_view import (
     curve_points,
@@ -45,7 +46,7 @@ from merge_metric.seed_variant_accuracy.app_view import (
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.scoring import score
 
-FOLDER = Path(app.__file__).parent
+FOLDER = Path(app_inputs.__file__).parent
 CURVE = "#sva-curve svg"
 SECONDS = 30
 """To wait at most for a page to show something."""
@@ -75,6 +76,12 @@ EDITED_FIGURES = {
     "strict_fooling_rate": "100.0 %",  # entailment → contradiction in seed 1
 }
 """The same with one variant of seed 1 predicted as contradiction."""
+
+
+@pytest.fixture(scope="module")
+def app() -> Any:
+    """The page's module; only these few tests import Gradio, which takes seconds."""
+    return import_module("merge_metric.seed_variant_accuracy.app")
 
 
 def one_hot(label: str) -> list[float]:
@@ -419,7 +426,7 @@ def test_download_is_the_whole_result() -> None:
     assert json.loads(base64.b64decode(data)) == example()
 
 
-def test_errors_are_shown_as_text() -> None:
+def test_errors_are_shown_as_text(app: Any) -> None:
     """What a user typed reaches the page escaped, and the figures of before disappear."""
     source, message, results, *shown = app.from_table([["<img src=x>", "0", "0", "<i>"]], 90, 0, 0)
     assert source is None
@@ -437,7 +444,7 @@ def test_errors_are_shown_as_text() -> None:
         ((90, 10, None), "Random seed: expected a whole number .*, got an empty field"),
     ],
 )
-def test_bad_settings_keep_the_source(settings: tuple[Any, ...], message: str) -> None:
+def test_bad_settings_keep_the_source(app: Any, settings: tuple[Any, ...], message: str) -> None:
     """So that the next good setting computes again."""
     source, shown, *_ = app.from_table([list(row) for row in EXAMPLE], *settings)
     assert re.search(message, shown)
@@ -447,13 +454,13 @@ def test_bad_settings_keep_the_source(settings: tuple[Any, ...], message: str) -
     assert "SV accuracy at CT 50" in figures
 
 
-def test_settings_before_any_source_change_nothing() -> None:
+def test_settings_before_any_source_change_nothing(app: Any) -> None:
     """A setting alone cannot be computed with."""
     assert app.again(None, 50, 0, 0)[0] is None
     assert len(app.again(None, 50, 0, 0)) == len(app.from_table([], 50, 0, 0))
 
 
-def test_editing_the_table_hides_only_its_figures() -> None:
+def test_editing_the_table_hides_only_its_figures(app: Any) -> None:
     """Figures of a file stay when the table changes."""
     table = read_table(EXAMPLE)
     source, message, results = app.edited(table)
@@ -464,7 +471,7 @@ def test_editing_the_table_hides_only_its_figures() -> None:
     assert app.edited(other)[0] is other
 
 
-def test_page_uses_nothing_deprecated() -> None:
+def test_page_uses_nothing_deprecated(app: Any) -> None:
     """Building it warns of nothing, or this would fail; analytics are off."""
 
     async def build() -> bool:  # in a loop, or Gradio makes one and leaves it open
