@@ -163,6 +163,13 @@ def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) ->
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     folder = folder_of(kind, labels)
+    model = random_classifier(config, KINDS.index(kind))
+    save(model, tokenizer, folder)
+    return folder
+
+
+def random_classifier(config: PreTrainedConfig, seed: int) -> Any:
+    """A classifier with random weights, biases and norms included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_config(config).eval()
