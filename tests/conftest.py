@@ -23,6 +23,7 @@ gc.disable()  # until everything is collected: imports make millions of objects 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take the time
 
 # Examples of a property: few in the first tier, many in the second. A busy machine is no failure.
 for name, examples in (("fast", 20), ("full", 200)):

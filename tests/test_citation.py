@@ -37,7 +37,7 @@ def plain(text: str) -> str:
 
 
 def test_required_fields() -> None:
-    """Those that version 1.2.0 requires, and the version and licence of the package."""
+    """Fields that version 1.2.0 requires, and the version and licence of the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert CITATION["cff-version"] == "1.2.0"
     assert CITATION["message"]

@@ -310,7 +310,7 @@ def test_options_are_known(page: str) -> None:
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "THIRD-PARTY.md"])
 def test_paths_are_there(page: str) -> None:
-    """Whatever has a slash in it; outside the repository, only the real data."""
+    """Paths, which have a slash in them; outside the repository, only the real data."""
     text = (ROOT / page).read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", text)) - {"../shared", ".venv/bin/pytest"}
     assert len(paths) > 5

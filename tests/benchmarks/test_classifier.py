@@ -27,7 +27,7 @@ pytestmark = pytest.mark.benchmark
 SEEDS: Final = 256
 """Labelled problems from which the variants are made."""
 TOLERANCE: Final = 1e-4
-"""Of probabilities: batches of other sizes round otherwise."""
+"""Tolerance for probabilities: batches of other sizes round otherwise."""
 
 
 def over_distinct_pairs(model: str, dataset: str, out: str) -> Callable[[], Callable[[], Any]]:
@@ -56,7 +56,7 @@ def over_distinct_pairs(model: str, dataset: str, out: str) -> Callable[[], Call
 
 
 def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int]], list[Any]]:
-    """What one writes first: batches of 32 in order, padded. Found are probabilities."""
+    """Code one writes first: batches of 32 in order, padded. Found are probabilities."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -108,7 +108,7 @@ def all_rows(dataset: Path) -> Iterator[tuple[str, str]]:
 def test_classifier(
     model: str, dataset: Path, tmp_path: Path, shared_models: Path, rounds: int, budget: float
 ) -> None:
-    """The same probabilities, and how long they take."""
+    """Equal probabilities, and how long they take."""
     places = (shared_models / model, Path(merge_metric.__file__).parent / "demo" / model)
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:

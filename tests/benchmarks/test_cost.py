@@ -1,4 +1,4 @@
-"""What a question costs each of the paper's masked LMs; `make bench`.
+"""Cost of a question for each of the paper's masked LMs; `make bench`.
 
 `make bench BENCH="-k cost --device cuda"` measures a GPU.
 """
@@ -19,9 +19,9 @@ from helpers.bench.results import Measurement, Row, Side
 pytestmark = pytest.mark.benchmark
 
 QUESTIONS_PER_PROBLEM: Final = 2.81
-"""Of SNLI's test set, each asked once; 14.5 tokens long on average."""
+"""Questions about SNLI's test set, each asked once; 14.5 tokens long on average."""
 WORDS: Final = 11
-"""Of sentences of this length, the average one, batches are full, as in a long run they are."""
+"""Batches of sentences of this length, the average one, are full, as in a long run they are."""
 FEWEST: Final = 48
 """Questions in a turn: about a batch."""
 

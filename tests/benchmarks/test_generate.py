@@ -31,7 +31,7 @@ GOALS: Final = {
     ("minilm-l6-mlm", "one_by_one"): 91,
     ("minilm-l6-mlm", "in_batches"): 19,
 }
-"""What a prototype reached."""
+"""Figures that a prototype reached."""
 
 
 def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[list[str]]]]:

@@ -83,7 +83,7 @@ def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callab
 
 
 def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], Any]]:
-    """The same through `evaluate`, which takes the columns in first."""
+    """Figures through `evaluate`, which takes the columns in first."""
     import evaluate
 
     evaluate.config.HF_MODULES_CACHE = f"{cache}/modules"
@@ -115,7 +115,7 @@ def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
 def test_score_beside_the_ingestion_of_evaluate(
     configuration: str, tmp_path: Path, rounds: int
 ) -> None:
-    """What `compute` takes more than `score` does is ingestion."""
+    """The time that `compute` takes more than `score` does is ingestion."""
     measurement = Measurement("metric", configuration)
     where = {"configuration": configuration}
     with (
@@ -158,7 +158,7 @@ def test_ten_thousand_replicates(rounds: int) -> None:
 
 
 def test_score_against_the_slow_oracle(rounds: int) -> None:
-    """The same figures of 10,000 rows."""
+    """Equal figures of 10,000 rows."""
     measurement = Measurement("metric", "oracle")
     with ExitStack() as running:
         ours, theirs = (

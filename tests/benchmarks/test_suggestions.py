@@ -66,7 +66,7 @@ def test_suggestions(
     budget: float,
     request: pytest.FixtureRequest,
 ) -> None:
-    """The same top 200, and how long they take."""
+    """Equal top 200, and how long they take."""
     folder = model_folder(model, shared_models)
     if folder is None:
         pytest.skip(f"needs {shared_models / model}")
@@ -177,7 +177,7 @@ def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
 
 
 def assert_same_set(ours: tuple[list[int], list[float], float], theirs: Sequence[int]) -> None:
-    """The same tokens, but for some that are as probable as the last of them."""
+    """Equal tokens, but for some that are as probable as the last of them."""
     tokens, logits, _ = ours
     odd = [logit for token, logit in zip(tokens, logits, strict=True) if token not in theirs]
     assert len(set(theirs)) == len(tokens) == TOP

@@ -1,4 +1,4 @@
-"""What the executors' tests share."""
+"""Fixtures that the executors' tests share."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _namespaces() -> None:
 def run_twice(
     ray_folder: str, folder: Path, names: list[str], *, tasks: int, memory_gb: int
 ) -> list[str]:
-    """What the two runs print, the second after the faults are gone."""
+    """Output of the two runs, the second after the faults are gone."""
     run = [sys.executable, "-c", RUN_TWICE, str(folder), str(tasks), str(memory_gb), *names]
     done = namespaces.run_apart(CLUSTER, ray_folder, *run, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def run_twice(
 
 
 def test_faults_and_the_rest(ray_folder: str, tmp_path: Path) -> None:
-    """What raised and what was killed is named, the rest is done; resumed, the same bytes."""
+    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal."""
     names = units(5, "raise-0", "kill-0")
     *message, first, second = run_twice(ray_folder, tmp_path / "run", names, tasks=4, memory_gb=1)
     assert message == [
@@ -98,7 +98,7 @@ def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
     import ray
 
     class Cluster:
-        """Of one machine that is too small, and does not have this package."""
+        """A cluster of one machine that is too small, and does not have this package."""
 
         exceptions = ray.exceptions
 

@@ -57,7 +57,7 @@ def made(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What there is to make."""
+    """The questions to answer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
         run = suggest(config(tmp_path_factory.mktemp("one") / "run"))
@@ -77,7 +77,7 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
 def test_the_number_of_tasks_changes_no_byte(
     tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Of questions, stores and the record of both."""
+    """Digests of questions, stores and the record of both."""
     run = suggest(config(tmp_path / "run"), executor="local", tasks=tasks)
     assert made(run.path) == in_one_process
 
@@ -246,14 +246,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
 
 @pytest.mark.slurm
 def test_on_slurm(cluster: SlurmCluster, in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """The same bytes."""
+    """The bytes are equal."""
     run = suggest(config(tmp_path / "run"), executor="slurm", tasks=3)
     assert made(run.path) == in_one_process
 
 
 @pytest.mark.ray
 def test_on_ray(in_one_process: dict[str, bytes], ray_folder: str, tmp_path: Path) -> None:
-    """The same bytes."""
+    """The bytes are equal."""
     if missing := namespaces.missing():
         pytest.fail(missing)
     run = [sys.executable, "-c", SUGGEST, str(tmp_path / "run"), "ray"]

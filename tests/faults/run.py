@@ -75,7 +75,7 @@ class Fault:
         return next(path for path, count in found.items() if count)
 
     def nearest(self, root: Path) -> list[str]:
-        """What has the names `tests`, wherever it lies; names that are gone do no harm."""
+        """Tests with the names `tests`, wherever they lie; names that are gone do no harm."""
         tops = [root / top for top in ("tests", *PACKAGES)]
         found = [path for name in self.tests for top in tops for path in sorted(top.rglob(name))]
         return [str(path.relative_to(root)) for path in found]

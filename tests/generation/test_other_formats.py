@@ -378,7 +378,7 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
 
 
 def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
-    """What was asked depends on it."""
+    """The questions depend on it."""
     run = suggest(config_of(tmp_path, mlms=(str(tiny_model("bert-uncased")),)))
     with pytest.raises(
         ValueError, match=r"expected shared_fields \['question', 'context'\], which"

@@ -59,7 +59,7 @@ PROBLEMS = {
         "The horse cannot run, the accordion player cannot run.",
     ),
 }
-"""What each problem is about → premise, hypothesis."""
+"""Subject of each problem → premise, hypothesis."""
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def records(folder: Path, *names: str) -> Any:
 
 
 def test_records_are_the_rows(folder: Path) -> None:
-    """Of a configuration in one file per split, and of all classes; no error, no warning."""
+    """A configuration in one file per split, and all classes; no error, no warning."""
     names = ["snli/seeds", "snli/variants", "snli_verbs/seeds", "snli_verbs/variants"]
     found = records(folder, *names, "labels")
     for name in names:

@@ -67,7 +67,7 @@ def annotation(number: int, comments: list[str]) -> dict[str, Any]:
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    """The same answers from an export in JSON and from Label Studio's JSON-MIN of it."""
+    """An export in JSON and Label Studio's JSON-MIN of it give equal answers."""
     session = Session(tmp_path, items(4), {})
     tasks, config = export_items(session, tmp_path / "tasks.json")
     comments: list[list[str]] = [[], ["one"], ["one", "two"], []]

@@ -70,7 +70,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
 
 
 def test_a_sample_of_seeds(tmp_path: Path) -> None:
-    """The same as that of `predict`; a tokenizer of pieces, and a start token given."""
+    """It is that of `predict`; a tokenizer of pieces, and a start token given."""
     place = make_place(tmp_path, "llama")
     start = ("--prompt-start", "<s>")
     out = str(tmp_path / "tasks")

@@ -34,7 +34,7 @@ def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> li
 
 
 def answered(rows: Sequence[Row], rng: random.Random, skill: float) -> list[Row]:
-    """The same problems, answered by another model: right as often as `skill` says."""
+    """Predictions of another model for these problems: right as often as `skill` says."""
 
     def answer(gold: str) -> str:
         return gold if rng.random() < skill else rng.choice(LABELS)

@@ -74,7 +74,7 @@ def requests(driver: Chrome) -> list[str]:
 
 
 def outside(urls: list[str]) -> list[str]:
-    """Those URLs that leave this machine.
+    """URLs that leave this machine.
 
     >>> outside(["http://127.0.0.1:7860/", "data:,x", "https://example.org/a", "//cdn.net/b"])
     ['https://example.org/a', '//cdn.net/b']

@@ -16,7 +16,7 @@ class Reply:
     """One answer."""
 
     body: Any = None
-    """What is sent: JSON of it, or bytes as they are."""
+    """The reply: sent as JSON, or bytes as they are."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
@@ -33,7 +33,7 @@ class Request:
 
 
 class Server:
-    """What was asked, and where.
+    """A request: its content and address.
 
     Attributes:
         url: The base URL, with /v1.

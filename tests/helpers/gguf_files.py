@@ -20,7 +20,7 @@ def smollm2() -> Path:
 
 
 def write_in_float32(source: Path, target: Path) -> None:
-    """The same weights, each as a float32: transformers reads both files alike.
+    """Write these weights, each as a float32: transformers reads both files alike.
 
     With 4-bit weights llama.cpp rounds activations to 8 bits, with others it does not.
     """

@@ -1,4 +1,4 @@
-"""The same model asked by `merge-nli predict` and by a harness in an environment of its own."""
+"""One model asked by `merge-nli predict` and by a harness in an environment of its own."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Place:
     def figures(
         self, config: str, thresholds: tuple[int, ...], *, allow_missing: bool = False
     ) -> dict[str, float]:
-        """What `merge-nli score` says of the rows above, under the names of the exports."""
+        """Figures of `merge-nli score` for the rows above, under the names of the exports."""
         result = score_file(
             self.path / "ours.parquet",
             self.dataset,

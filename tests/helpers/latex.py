@@ -13,7 +13,7 @@ PDFLATEX: Final = shutil.which("pdflatex")
 
 
 def compiled(latex: str, folder: Path) -> str:
-    """What pdflatex says of a document of these tables; it must not find an error."""
+    """The log of pdflatex for a document of these tables; it must not hold an error."""
     assert PDFLATEX
     lines = [r"\documentclass{article}", *PACKAGES, r"\begin{document}", latex, r"\end{document}"]
     (folder / "tables.tex").write_text("\n".join(lines), encoding="utf-8")

@@ -15,7 +15,7 @@ from generation.suggestions.masked_lm import MaskedLM
 
 
 def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
-    """What may stand in place of an occurrence of `word`?"""
+    """A question: the words that may stand in place of an occurrence of `word`."""
     span = [m.span() for m in re.finditer(rf"\b{re.escape(word)}\b", sentence)][occurrence]
     return MaskedQuery(sentence, span, (span,))
 

@@ -46,7 +46,7 @@ class Row:
     seed_id: Any
     gold: str
     own: str
-    """What was predicted for the seed itself."""
+    """Prediction for the seed itself."""
     prediction: str
     subsamples: tuple[int, ...] = (0,)
     groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()

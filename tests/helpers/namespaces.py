@@ -18,7 +18,7 @@ def _unshare() -> tuple[str, ...]:
 
 @functools.cache
 def missing() -> str | None:
-    """What keeps namespaces from being made here, if anything."""
+    """The reason why namespaces cannot be made here, if there is one."""
     try:
         done = run_apart("ip link set lo up", timeout=10)
     except OSError as error:

@@ -105,7 +105,7 @@ def settings(folder: Path, data: Path, **changes: Any) -> ParaphraseConfig:
 
 
 def rng_of(*key: object) -> random.Random:
-    """The same numbers for the same key."""
+    """Equal numbers for equal keys."""
     return random.Random(hashlib.sha256(repr(key).encode()).digest())
 
 

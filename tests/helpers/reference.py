@@ -34,7 +34,7 @@ _TAGS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """Who validated a replacement, and its smallest log-odds (D14)."""
+    """MLMs that validated a replacement, and its smallest log-odds (D14)."""
 
     mlms: tuple[tuple[str, ...], ...]
     """For each text of the problem."""
@@ -94,7 +94,7 @@ class SlowMLM:
         self._pieces = {number: piece for piece, number in vocabulary.items()}
 
     def read(self, piece: str) -> tuple[str, bool]:
-        """What a vocabulary entry reads as, and whether it begins a word."""
+        """Text of a vocabulary entry, and whether it begins a word."""
         if self.family == "WordPiece":
             return piece.removeprefix("##"), not piece.startswith("##")
         if self.family == "Unigram":

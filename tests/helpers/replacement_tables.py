@@ -51,7 +51,7 @@ def replacements_in(table: pa.Table) -> list[Replacement]:
 
 
 def variants_in(table: pa.Table) -> list[Variant]:
-    """What `draw` gives → records."""
+    """Turn the columns that `draw` gives into records."""
     subsamples: list[Any] = table["subsamples"].to_pylist()
     return [
         Variant(replacement, tuple(numbers))

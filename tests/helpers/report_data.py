@@ -19,7 +19,7 @@ NOUNS = ("dog", "cat", "horse", "child", "monk", "pilot", "cook", "queen")
 VERBS = ("runs", "sleeps", "waits", "sings", "reads")
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\">"
-"""What must never become part of the page."""
+"""Markup that must never become part of the page."""
 
 PROVENANCE = {
     "source": "snli",
@@ -148,7 +148,7 @@ def problems(n: int, source: str = "snli") -> Problems:
 
 
 def paraphrased(made: Problems) -> Problems:
-    """The same with one to four paraphrases of two of three seeds, one of them long."""
+    """That dataset with one to four paraphrases of two of three seeds, one of them long."""
     for i, seed in enumerate(made.seeds):
         if i % 3 < 2:
             said = seed["hypothesis"].rstrip(".")

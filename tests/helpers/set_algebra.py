@@ -13,7 +13,7 @@ Odds = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Who validated a word within one sentence, and its smallest log-odds (D14)."""
+    """MLMs that validated a word within one sentence, and its smallest log-odds (D14)."""
 
     mlms: tuple[str, ...]
     log_odds: float

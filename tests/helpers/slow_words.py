@@ -63,7 +63,7 @@ class SlowWords:
         return indices
 
     def read(self, number: int) -> tuple[str, bool]:
-        """What a piece reads as, and whether it begins a word."""
+        """Text of a piece, and whether it begins a word."""
         return self.slow.read(self.tokenizer.convert_ids_to_tokens(number))
 
     def log_prob(

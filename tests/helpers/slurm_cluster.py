@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CPUS = 4
-"""What the node claims to have, so that tasks run side by side on small machines too."""
+"""Processors the node claims to have, so that tasks run side by side on small machines too."""
 MAX_ARRAY_SIZE = 5
 """Tasks an array job may have, so that a few of them need two."""
 
@@ -72,7 +72,7 @@ class SlurmCluster:
 
 
 def missing() -> str | None:
-    """What keeps the cluster from being started here, if anything."""
+    """The reason why the cluster cannot be started here, if there is one."""
     if os.geteuid() != 0:
         return "slurmd has to be started by root"
     absent = [program for program in _PROGRAMS if not shutil.which(program)]

@@ -170,9 +170,9 @@ class TinyLM:
     tokenizer: Callable[[], PreTrainedTokenizerFast]
     config: Callable[..., PreTrainedConfig]
     letters: tuple[tuple[str, ...], ...]
-    """What a person reads off the vocabulary: the tokens that count for A, B and C."""
+    """Tokens that count for A, B and C, as a person reads them off the vocabulary."""
     answer_after: str = ""
-    """What of the template's space is a token by itself."""
+    """Spaces of the template that are tokens by themselves."""
     cached: bool = True
     """Whether its state is keys and values, and nothing else."""
 

@@ -68,7 +68,7 @@ def units(count: int, *special: str) -> list[str]:
 
 
 def unfinished(folder: Path, names: list[str]) -> list[str]:
-    """Those without an output."""
+    """Units without an output."""
     return [name for name in names if not (folder / "out" / name).exists()]
 
 

@@ -162,16 +162,27 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def same_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset_beside_run() -> Callable[[Path], Path]:
+    """Writes a run and a dataset folder of the source `snli` side by side."""
+
+    def write(place: Path) -> Path:
+        export_dataset(write_run(place / "run"), place / "merge-nli")
+        return place / "merge-nli"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def same_dataset(
+    dataset_beside_run: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A dataset folder with the source `snli`, beside its run, for all that only read it."""
-    place = tmp_path_factory.mktemp("same")
-    export_dataset(write_run(place / "run"), place / "merge-nli")
-    return place / "merge-nli"
+    return dataset_beside_run(tmp_path_factory.mktemp("same"))
 
 
 @pytest.fixture
 def dataset(same_dataset: Path, tmp_path: Path) -> Path:
-    """The same folder, beside its run, to be changed."""
+    """A copy of that folder, beside its run, to be changed."""
     shutil.copytree(same_dataset.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 
@@ -186,7 +197,7 @@ def same_paraphrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def paraphrases(same_paraphrases: Path, tmp_path: Path) -> Path:
-    """The same folder, beside their run, to be changed."""
+    """A copy of that folder, beside their run, to be changed."""
     shutil.copytree(same_paraphrases.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 

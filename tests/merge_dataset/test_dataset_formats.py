@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,21 @@ from merge_dataset.schema import (
 )
 
 
-@pytest.fixture
-def folder(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """NLI, pairs with two labels, and problems of three texts in one folder."""
-    out = tmp_path / "merge-nli"
-    export_dataset(make_run(), out)
-    export_dataset(write_run(tmp_path / "pairs", PAIRS), out)
-    export_dataset(write_run(tmp_path / "reading", READING), out)
+@pytest.fixture(scope="module")
+def made(dataset_beside_run: Callable[[Path], Path], tmp_path_factory: Any) -> Path:
+    """NLI, pairs with two labels, and problems of three texts in one folder, beside their runs."""
+    place = tmp_path_factory.mktemp("formats")
+    out = dataset_beside_run(place)
+    export_dataset(write_run(place / "pairs", PAIRS), out)
+    export_dataset(write_run(place / "reading", READING), out)
     return out
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of that folder, beside its runs, to be changed."""
+    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "merge-nli"
 
 
 def test_three_formats_in_one_folder(folder: Path) -> None:

@@ -148,7 +148,7 @@ def test_written_by_name_and_read_back(tmp_path: Path) -> None:
 
 
 def test_grouped_by_the_mlms_of_a_field(folder: Path, tmp_path: Path) -> None:
-    """Of each text; those of NLI are none."""
+    """Columns of each text; those of NLI are none."""
     path = write(tmp_path / "p.parquet", OF_READING)
     (result,) = score_file(path, folder, by=["question_mlms"], n_bootstrap=0).values()
     assert set(result["by_group"]["question_mlms"]) == {"a"}

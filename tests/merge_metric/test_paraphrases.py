@@ -38,7 +38,7 @@ PROBLEMS: dict[str, Problem] = {
 """Seed 1 has both kinds of variants, 2 replacements, 3 and the one of ANLI paraphrases."""
 
 WRONG = {"snli:1/paraphrase/b": N, "snli:3/paraphrase/c": E, "anli-r1:4": E}
-"""What a model answers wrongly."""
+"""Problems that a model answers wrongly."""
 
 
 @pytest.fixture

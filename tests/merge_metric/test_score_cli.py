@@ -107,7 +107,7 @@ def test_a_word_class_is_its_configuration(predictions: Path, folder: Path) -> N
 
 
 def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
-    """Of a's three variants, big suggested 1 and 2, small 1 and 3."""
+    """Among a's three variants, big suggested 1 and 2, small 1 and 3."""
     (nouns,) = score_file(predictions, folder, ["snli_nouns"], by=["mlms"]).values()
     groups = nouns["by_group"]["mlms"]
     assert {name: group["n_variants"] for name, group in groups.items()} == {
@@ -316,7 +316,7 @@ def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> 
 
 
 def test_errors_in_files(tmp_path: Path, folder: Path) -> None:
-    """What the readers and the metric say reaches stderr, with the file's name."""
+    """Messages of the readers and the metric reach stderr, with the file's name."""
     path = write(tmp_path / "p.jsonl", [{**row, "label": 7} for row in predicted("snli")])
     result = score(path, "--dataset", folder)
     assert (result.exit_code, result.stdout) == (2, "")

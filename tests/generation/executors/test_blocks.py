@@ -38,7 +38,7 @@ def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
 
 
 def test_blocks_are_read_as_they_are_needed() -> None:
-    """Of a long input only as much is held as the processes have before them."""
+    """Only as much of a long input is held as the processes have before them."""
     read: list[int] = []
     outcomes = map_blocks(counted(range(100), read), partial(open_work, 1), workers=2)
     assert next(outcomes)[0] == 0

@@ -49,7 +49,7 @@ def test_sorted_whatever_fits_into_memory(
 def test_nothing_is_written_when_reading_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was there stays, and no litter with it."""
+    """Earlier files stay, and no litter with them."""
     monkeypatch.setattr(module, "SORTED_AT_A_TIME", 3)
     path = tmp_path / "problems.parquet"
     write(path, [1])

@@ -88,7 +88,7 @@ def table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], tab:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a source holds, problems included."""
+    """Content of a source, problems included."""
 
     seeds: list[Seed]
     unlabelled: list[str]
@@ -333,7 +333,7 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
 
 
 def test_an_unlabelled_row_may_lack_its_text(tmp_path: Path) -> None:
-    """What is left out anyway is not checked further."""
+    """Rows that are left out anyway are not checked further."""
     rows = [{**PLAIN, "pairID": "a", "gold_label": "-", "sentence2": None}, PLAIN]
     assert load(jsonl(tmp_path / "d.jsonl", rows)).unlabelled == ["snli:a"]
 
@@ -394,7 +394,7 @@ def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, l
 
 
 def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
-    """What comes after the last problem wanted is neither counted nor checked."""
+    """Rows after the last problem wanted are neither counted nor checked."""
     rows: list[Row | str] = [
         {**PLAIN, "pairID": "a", "gold_label": "-"},
         PLAIN,

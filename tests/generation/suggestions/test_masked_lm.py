@@ -118,7 +118,7 @@ def test_scores_do_not_depend_on_their_company(kind: str) -> None:
 def test_scores_of_real_models_do_not_depend_on_their_company(
     name: str, threads: int, shared_models: Path, shared_data: Path
 ) -> None:
-    """The same with real sizes, where matrix products are cut up between threads."""
+    """It holds with real sizes, where matrix products are cut up between threads."""
     with (shared_data / "snli_test.jsonl").open(encoding="utf-8") as lines:
         texts = [json.loads(line)["sentence2"] for line in islice(lines, 3)]
     mlm = MaskedLM.load(shared_models / name, device="cpu")
@@ -308,7 +308,7 @@ def test_the_original_is_found_under_its_accent(kind: str, piece: str) -> None:
 
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
-    """The same word is another token after a quotation mark than after one or two spaces."""
+    """A word is another token after a quotation mark than after one or two spaces."""
     ids = slow_mlm(tiny_model(kind)).tokenizer.get_vocab()
     queries = [
         ask('The man said "girl" here.', "girl"),

@@ -56,7 +56,7 @@ def test_the_number_of_shards(problems: int, bits: int, tmp_path: Path) -> None:
 
 
 def test_order_and_repetition_do_not_matter(tmp_path: Path) -> None:
-    """The same files for the same set."""
+    """Equal sets make equal files."""
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
     folders = [written(tmp_path / name, q).folder for name, q in (("a", QUERIES), ("b", shuffled))]
     a, b = (
@@ -82,7 +82,7 @@ def test_foreign_questions_have_no_row(tmp_path: Path) -> None:
 
 
 def test_questions_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    """What a killed run leaves is no folder of questions, and is cleared away."""
+    """A killed run's remains are no folder of questions, and are cleared away."""
 
     def killed() -> object:
         yield from QUERIES[:50]
@@ -119,7 +119,7 @@ def test_shards_overlap_where_they_share_keys(bits: int, more: int, data: st.Dat
 
 
 def test_names_of_shards_sort_as_their_numbers() -> None:
-    """Whatever the number of bits."""
+    """Any number of bits will do."""
     for bits in (0, 1, 4, 5, 9):
         names = [Shard(bits, prefix).name for prefix in range(2**bits)]
         assert names == sorted(names)

@@ -73,7 +73,7 @@ def answer(queries: Sequence[MaskedQuery]) -> Scores:
 
 
 class Killed(Exception):
-    """What ends an interrupted run in these tests."""
+    """Raised to interrupt a run in these tests."""
 
 
 def killed_after(pieces: int) -> Callable[[Sequence[MaskedQuery]], Scores]:
@@ -121,7 +121,7 @@ def files_of(store: SuggestionStore) -> dict[str, bytes]:
 
 
 def answers_in(store: SuggestionStore) -> dict[bytes, tuple[Any, ...]]:
-    """What the store holds about each question, bit by bit."""
+    """Content of the store for each question, bit by bit."""
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
         key: tuple(getattr(part.scores, name)[row].tobytes() for name in columns)
@@ -177,7 +177,7 @@ def test_missing_questions_are_cut_into_parts(tmp_path: Path) -> None:
 
 
 def test_answered_questions_are_missing_no_more(tmp_path: Path) -> None:
-    """What is answered drops out of its piece; the other pieces stay as they were."""
+    """Answered questions drop out of their piece; the other pieces stay as they were."""
     store = store_in(tmp_path)
     before = store.missing(EVERYTHING, QUERIES)
     fill(store, [before[1][0], *before[3]], answer)

@@ -1,4 +1,4 @@
-"""What token ids read as, for tokenizers of every kind."""
+"""Texts of token ids, for tokenizers of every kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 BYTE_LEVEL = ("roberta", "modernbert")
 UNIGRAM = ("albert", "deberta")
 MARKS = {kind: "Ġ" if kind in BYTE_LEVEL else "▁" if kind in UNIGRAM else "" for kind in KINDS}
-"""What marks a whole word in the vocabulary of a kind."""
+"""The mark of a whole word in the vocabulary of a kind."""
 
 
 def vocabulary_of(kind: str) -> Vocabulary:

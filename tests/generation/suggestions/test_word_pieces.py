@@ -76,7 +76,7 @@ def long_words(scores: Scores) -> int:
 def test_words_are_those_of_an_enumeration(
     kind: str, template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of up to two pieces, in place of a word of two."""
+    """Words of up to two pieces, in place of a word of two."""
     monkeypatch.setattr(word_pieces, "_MOST_PREFIXES", 10**6)
     slow, mlm = slow_words(tiny_model(kind)), loaded(tiny_model(kind))
     k = mlm._model.config.vocab_size + 200
@@ -186,7 +186,7 @@ def test_the_originals_score_by_hand() -> None:
 
 
 def test_joint_masking_hides_every_piece() -> None:
-    """Of every occurrence, as many masks as the word has pieces that is asked about."""
+    """Every occurrence has as many masks as the word asked about has pieces."""
     mlm = loaded(few_pieces())
     sentence = "The snowman sees a snowman."
     with seen_inputs(mlm) as seen:
@@ -245,7 +245,7 @@ def test_words_do_not_depend_on_their_company(kind: str, monkeypatch: pytest.Mon
 def test_words_of_a_real_model_do_not_depend_on_their_company(
     threads: int, shared_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same with real sizes, where matrix products are cut up between threads."""
+    """It holds with real sizes, where matrix products are cut up between threads."""
     queries = ask_all(["A wetsuit on a boat.", "Men on lockers."])
     with threadpool_limits(threads):
         check_independence(loaded(shared_models / "minilm-l6-mlm"), queries, 200, monkeypatch)
@@ -291,7 +291,7 @@ def test_words_of_more_pieces_have_no_answer() -> None:
 @pytest.mark.parametrize("before", [0, 30, 70, 99])
 @pytest.mark.parametrize("max_pieces", [2, 3])
 def test_long_sentences_are_seen_through_a_window(before: int, max_pieces: int) -> None:
-    """Of the longest length, around the word, the same for all of its pieces."""
+    """A window has the longest length, lies around the word, and is one for all of its pieces."""
     path = few_pieces()
     mlm, slow = loaded(path), slow_words(path)
     words = ["dog", "near", "a"] * 34
@@ -325,7 +325,7 @@ def test_models_too_short_for_such_words_are_refused() -> None:
 
 @pytest.mark.parametrize("together", [1, 128])
 def test_progress_counts_every_query_once(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without an answer included."""
+    """Questions without an answer included."""
     monkeypatch.setattr(word_pieces, "_TOGETHER", {"cpu": together})
     queries = [*QUESTIONS, ask("The zebra sees.", "zebra")]
     counts: list[int] = []
@@ -342,7 +342,7 @@ def test_no_queries_no_words() -> None:
 
 
 class Cut:
-    """What `pieces_of_spans` needs of an encoding."""
+    """The part of an encoding that `pieces_of_spans` needs."""
 
     def __init__(self, *offsets: tuple[int, int]) -> None:
         """Tokens with these offsets between two special ones."""
@@ -367,7 +367,7 @@ class Cut:
 def test_pieces_of_spans(
     offsets: Sequence[tuple[int, int]], most: int, expected: dict[tuple[int, int], range]
 ) -> None:
-    """Which spans are covered by how many tokens, by hand."""
+    """Tokens that cover each span, counted by hand."""
     sentence = "a bcdefghi" if offsets[0] == (0, 1) else "snowmanxyz"
     assert pieces_of_spans(sentence, Cut(*offsets), most=most) == expected
 

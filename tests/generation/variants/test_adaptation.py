@@ -67,7 +67,7 @@ class Adapted:
     """Replacements after options."""
 
     rows: pa.Table
-    """Those that are left, with their further edits."""
+    """Replacements that are left, with their further edits."""
     problems: TaggedProblems
     fates: Counter[Fate]
     families: dict[WordKey, tuple[Reason, int]]

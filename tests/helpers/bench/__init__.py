@@ -1,1 +1,1 @@
-"""What `make bench` measures with: contenders in processes of their own, rows, one table."""
+"""Tools of `make bench`: contenders in processes of their own, rows, one table."""

@@ -37,7 +37,7 @@ _NO_GPU: Final = MappingProxyType({"CUDA_VISIBLE_DEVICES": ""})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What one request took, and its answer."""
+    """Time of one request, and its answer."""
 
     cpu: float
     """Seconds of all threads."""
@@ -59,7 +59,7 @@ class Contender:
     load: Callable[..., Callable[..., Any]]
     """A function of a module; runs in the process, and returns what requests are put to."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Of `load`; JSON."""
+    """Answer of `load`; JSON."""
     python: str = sys.executable
     needs_gpu: bool = False
     _process: subprocess.Popen[str] | None = None

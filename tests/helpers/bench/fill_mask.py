@@ -147,7 +147,7 @@ def nlpaug(
 
 
 def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
-    """What one writes without a library: sentence by sentence, `topk` at the mask.
+    """Code one writes without a library: sentence by sentence, `topk` at the mask.
 
     Found are ids.
     """

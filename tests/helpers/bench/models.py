@@ -123,10 +123,10 @@ _SHAPES: Final[
 library's configuration: those of BERT-base and of ALBERT-xxlarge."""
 
 PAPER_SHAPES: Final = tuple(_SHAPES)
-"""Of the paper's eight masked LMs."""
+"""Shapes of the paper's eight masked LMs."""
 
 SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base")
-"""Of the random models that peers are measured with."""
+"""Shapes of the random models that peers are measured with."""
 
 
 def model_folder(name: str, shared_models: Path) -> Path | None:

@@ -102,7 +102,7 @@ def _suggestions(mlm: SlowMLM, text: str, token: Tagged) -> dict[str, float]:
 def _fitting(
     text: str, tokens: Sequence[Tagged], token: Tagged, odds: dict[str, float], tag: Tag
 ) -> set[str]:
-    """Those that are more probable than the original and of its class, in all its places."""
+    """Words more probable than the original and of its class, in all its places."""
     places = [i for i, each in enumerate(tokens) if each.text == token.text]
     changed = [_put(text, tokens, places, cased_like(word, token.text)) for word in odds]
     fitting = set()

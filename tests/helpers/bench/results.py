@@ -38,7 +38,7 @@ class Side:
 
     @classmethod
     def of(cls, name: str, replies: Sequence[Reply], units: float) -> Self:
-        """What a contender answered, round by round."""
+        """Answers of a contender, round by round."""
         return cls(
             name,
             tuple(reply.cpu / units for reply in replies),
@@ -49,7 +49,7 @@ class Side:
         )
 
     def beyond(self, part: Side, name: str) -> Side:
-        """What is left of this side's work without a part of it, measured beside it."""
+        """The rest of this side's work without a part of it, measured beside it."""
         cpu = tuple(a - b for a, b in zip(self.cpu, part.cpu, strict=True))
         wall = tuple(a - b for a, b in zip(self.wall, part.wall, strict=True))
         return Side(name, cpu, wall, self.peak_mb, self.units, self.versions)
@@ -57,7 +57,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What was aimed at, and whether it was reached; shown, not asserted: timing is noisy."""
+    """The aim, and whether it was reached; shown, not asserted: timing is noisy."""
 
     text: str
     met: bool
@@ -69,7 +69,7 @@ class Row:
 
     what: str
     unit: str
-    """What the times are of."""
+    """The work that was timed."""
     ours: Side
     theirs: Side | None = None
     goals: tuple[Goal, ...] = ()
@@ -155,7 +155,7 @@ def table(measurements: Sequence[dict[str, Any]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Conditions on which the figures depend."""
     info = Path("/proc/cpuinfo")
     found = dict(
         tuple(part.strip() for part in line.split(":", 1))

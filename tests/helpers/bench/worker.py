@@ -61,7 +61,7 @@ def peak_mb() -> float:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of those that it waited for, all threads together."""
+    """CPU time of this process and of those that it waited for, all threads together."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
@@ -77,7 +77,7 @@ def _load_module(file: Path) -> Any:
 
 
 def _versions() -> dict[str, str]:
-    """Of Python and of the packages in use."""
+    """Versions of Python and of the packages in use."""
     used = [package for package in _PACKAGES if package in sys.modules]
     return {"python": platform.python_version()} | {
         package: importlib.metadata.version(package) for package in used

@@ -213,7 +213,7 @@ def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
 
 
 def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None:
-    """The same annotator says different things in two files."""
+    """One annotator says different things in two files."""
     append(answers_path(tmp_path / "a", "ann"), [POOR])
     append(answers_path(tmp_path / "b", "ann"), [FINE])
     with pytest.raises(ValueError, match=r"expected the answer of ann .* \(F1 R2 ''\), got F5 R4"):

@@ -86,7 +86,7 @@ def test_markdown_and_latex(ask: Ask) -> None:
 
 
 def test_after_dropping_it(ask: Ask, made: Path) -> None:
-    """What needs it is gone, from what each provides too; the command goes on from there."""
+    """Items that need it are gone, from what each provides too; the command goes on from there."""
     found = json.loads(
         ask("study", "--dataset", "merge-nli", "--without-mlm", BAD, "--format", "json").stdout
     )
@@ -233,7 +233,7 @@ def test_sessions_of_other_data_do_not_mix(ask: Ask, made: Path, tmp_path: Path)
 def test_figures_need_numpy_alone(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What they are held against is not needed to compute them; plots name their extra."""
+    """Libraries they are held against are not needed to compute them; plots name their extra."""
     for name in ("krippendorff", "matplotlib", "matplotlib.figure", "scipy", "sklearn"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "statsmodels", None)

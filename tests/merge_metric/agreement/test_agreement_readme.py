@@ -1,4 +1,4 @@
-"""What the annotation README says about answers runs as written, and prints what it shows."""
+"""The annotation README's code about answers runs as written, and prints what it shows."""
 
 from __future__ import annotations
 

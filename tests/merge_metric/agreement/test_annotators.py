@@ -39,7 +39,7 @@ TWO = (
 
 
 def test_good_is_judged_by_each_annotator() -> None:
-    """Of a, b and c, ann finds a good, ben a and b: agreement 2/3, by chance 1/3·2/3 + 2/3·1/3.
+    """Out of a, b and c, ann finds a good, ben a and b: agreement 2/3, by chance 1/3·2/3 + 2/3·1/3.
 
     κ = (2/3 − 4/9) / (1 − 4/9) = 0.4.
     """
@@ -90,7 +90,7 @@ def test_notes_stand_in_the_table_only_where_there_are_any() -> None:
 
 
 def test_the_mean_is_over_pairs_that_have_a_kappa() -> None:
-    """Of three pairs: ann and ben 0.4, ann and eve 1, ben and eve none, as they share only c."""
+    """Three pairs: ann and ben 0.4, ann and eve 1, ben and eve none, as they share only c."""
     table = pair_table(
         judgements(*TWO, ("eve", "c", 1, 1), ("eve", "d", 5, 5)), n_bootstrap=0, rng_seed=0
     )
@@ -111,7 +111,7 @@ def many(n: int, rng: np.random.Generator) -> list[tuple[str, str, int, int]]:
 
 
 def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
-    """Of pairs, of their mean, and of α; the same each time, others with another seed."""
+    """Intervals of pairs, of their mean, and of α; the same each time, others with another seed."""
     wide = judgements(*many(30, np.random.default_rng(0)))
     narrow = judgements(*many(400, np.random.default_rng(0)))
     for make, keys in (
@@ -139,7 +139,7 @@ def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
 
 
 def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
-    """Of a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good both, ben alone, neither."""
+    """For a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good both, ben alone, neither."""
     scores, good = confusion_tables(judgements(*TWO))
     assert scores.title == "What ann said (rows) where ben said what (columns)"
     counts = {(r["answer"], key): r[key] for r in scores.rows for key in r if key != "answer"}

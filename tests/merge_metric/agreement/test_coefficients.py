@@ -181,7 +181,7 @@ def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> C
 
 @pytest.mark.parametrize("number", range(20))
 def test_figures_and_replicates_are_the_definitions_and_those_of_libraries(number: int) -> None:
-    """Of random answers of two to five annotators, also where answers are missing or few."""
+    """Random answers of two to five annotators, also where answers are missing or few."""
     rng = np.random.default_rng(number)
     k = int(rng.choice([2, 5]))
     codes = random_codes(rng, int(rng.integers(2, 6)), int(rng.integers(4, 30)), k)

@@ -1,4 +1,4 @@
-"""Which masked LM to drop, and what each provides: by hand, and on data in which one is bad."""
+"""The masked LM to drop, and what each provides: by hand, and on data in which one is bad."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def of(judgements: Judgements, mlm: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_goes_with_a_masked_lm() -> None:
-    """What it alone validated in some text, whoever did in the other."""
+    """Replacements it alone validated in some text, whoever did in the other."""
     found = judged(
         (item("a", "ab"), False),  # needs a
         (item("ab", "ab"), True),  # needs none
@@ -142,7 +142,7 @@ def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
 
 
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
-    """The same items, but how likely they were to be drawn; the same weights."""
+    """Equal items, but how likely they were to be drawn; equal weights."""
     files = sorted(study.glob("answers/*.jsonl"))
     from_session, from_dataset = read_study([study]), read_study(files, dataset=dataset)
     assert from_session.seeds == from_dataset.seeds

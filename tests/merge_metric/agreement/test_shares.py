@@ -15,7 +15,7 @@ from merge_metric.agreement.judgements import Cell, Item, Judgements
 from merge_metric.agreement.shares import item_weights, score_table, share_table, wilson
 
 Z = 1.959963984540054
-"""Of 95 %."""
+"""Normal quantile of 95 %."""
 
 
 NUMBERS = count()
@@ -24,7 +24,7 @@ NUMBERS = count()
 def item(
     word_class: str, *mlms: str, chance: float | None = 1.0, seed_id: str | None = None
 ) -> Item:
-    """Of a seed of its own, unless one is named."""
+    """An item of a seed of its own, unless one is named."""
     return Item(
         source="snli",
         word_class=word_class,
@@ -103,7 +103,7 @@ def test_classes_weigh_what_they_have_seeds() -> None:
 
 
 def test_within_a_class_the_unlikely_weigh_more() -> None:
-    """Of two nouns one came in with certainty, the other one time in four: 1 and 4 of 5."""
+    """One of two nouns came in with certainty, the other one time in four: 1 and 4 of 5."""
     items = {"a": item("noun"), "b": item("noun", chance=0.25)}
     found = judged({"a": (1, 1), "b": (5, 5)}, items)
     assert shares(found, {("snli", "noun"): 7})["all", ""]["good_weighted"] == pytest.approx(0.8)

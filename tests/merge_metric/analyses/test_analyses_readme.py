@@ -20,7 +20,7 @@ LINES = ("E E EEC", "N N NN", "C C CN")
 
 
 def commands() -> list[str]:
-    """Of the section's block."""
+    """Commands of the section's block."""
     (section,) = re.findall(r"## Sensitivity to paraphrases\n(.*?)\n## ", README, flags=re.DOTALL)
     (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
     return [str(line) for line in block.splitlines()]

@@ -165,7 +165,7 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
 
 
 def test_matched_variants_are_drawn_evenly() -> None:
-    """Of four variants, one of them wrong, each is drawn as often as another."""
+    """Each of four variants, one of them wrong, is drawn as often as another."""
     rows = [*hand(0, "noun", "E", "E", "EEEN"), *hand(0, "verb", "E", "E", "E")]
     coded, group = run(rows).rows, np.array([0, 0, 0, 0, 1])
     draws = [
@@ -299,7 +299,7 @@ def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> None:
-    """What was expected, with the file's name."""
+    """Messages say what was expected, with the file's name."""
     file = tmp_path / "mlms.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
@@ -308,7 +308,7 @@ def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_the_papers_mapping_names_the_papers_mlms() -> None:
-    """Of the eight MLMs of its table 4 without BART, each model has one of each size."""
+    """Out of the eight MLMs of its table 4 without BART, each model has one of each size."""
     import tomllib
 
     recipe = Path(__file__).parents[3] / "generation" / "recipes" / "paper-v2.toml"

@@ -40,7 +40,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def runs(data: Data) -> list[Run]:
-    """The same as runs."""
+    """Those answers as runs."""
     return [run(rows, model, source) for (model, source), rows in data.items()]
 
 
@@ -132,7 +132,7 @@ def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
 
 
 def test_accuracy_on_all_test_problems() -> None:
-    """Of ten seeds six are right, of twenty others nineteen: the seeds are harder."""
+    """Six of ten seeds are right, nineteen of twenty others: the seeds are harder."""
     rows = problems(*["E E E"] * 6, *["E N E"] * 4)
     table = accuracy([run(rows, config="s")], {"a": with_test(rows, 19, 1)}, n_subsamples=500)
     (row,) = table.rows
@@ -177,7 +177,7 @@ def test_seeds_must_be_among_the_test_problems() -> None:
 
 
 def test_answers_that_changed_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The same seed right here and wrong there: another model, or another precision."""
+    """One seed right here and wrong there: another model, or another precision."""
     rows = problems("E E E", "E N E")
     accuracy([run(rows, config="s")], {"a": {"s:0": True, "s:1": True, "s:2": False}})
     assert "1 of 2 seeds are right in only one" in caplog.text

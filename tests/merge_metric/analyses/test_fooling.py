@@ -49,7 +49,7 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_fooling_rates_by_hand() -> None:
-    """Of six seeds answered right four have a variant that changes, two strictly."""
+    """Four of six seeds answered right have a variant that changes, two strictly."""
     rows = problems(*BY_HAND)
     (row,) = fooling_rates([run(rows, subsamples=False)], n_bootstrap=0).rows
     assert (row["n_right"], row[STRICT], row[RELAXED]) == (6, 2 / 6, 4 / 6)
@@ -212,7 +212,7 @@ def test_averages_are_those_published() -> None:
 
 
 def test_weighted_mean() -> None:
-    """What is unknown does not count, neither as a value nor as a weight."""
+    """Unknown values do not count, neither as a value nor as a weight."""
     assert weighted_mean([1, 2, 4]) == 7 / 3
     assert weighted_mean([1, None, 4], [1, 100, 2]) == 3
     assert weighted_mean([None, None]) is None
@@ -329,7 +329,7 @@ def test_sizes_are_parsed(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["a", "=86M", "a=", "a=86G", "a=-1", "a=0", "a=1e6", "86M"])
 def test_wrong_sizes_are_told(text: str) -> None:
-    """What was expected, and what came."""
+    """Messages say what was expected, and what came."""
     with pytest.raises(ValueError, match=r"as NAME=NUMBER, with K, M or B .*bert=110M, got") as e:
         parse_sizes([text])
     assert repr(text) in str(e.value)

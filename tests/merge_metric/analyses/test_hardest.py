@@ -24,7 +24,7 @@ def models() -> dict[str, list[Row]]:
 
 
 def variants_right(rows: list[Row]) -> Fraction:
-    """Of one seed: each variant once, however many subsamples it is in."""
+    """Rows of one seed: each variant once, however many subsamples it is in."""
     return Fraction(sum(row.prediction == row.gold for row in rows), len(rows))
 
 
@@ -40,7 +40,7 @@ def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]
 
 
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
-    """Those and no others, by the share of variants right, with texts, votes and answers."""
+    """These and no others, by the share of variants right, with texts, votes and answers."""
     table = hardest(
         [run(rows, name) for name, rows in models.items()], {"snli": seeds_table(models["a"])}
     )
@@ -76,7 +76,7 @@ def test_the_hardest_whether_right_or_wrong(models: dict[str, list[Row]]) -> Non
 
 
 def test_votes_are_summed_up() -> None:
-    """Of two hopeless seeds one has votes, which differ."""
+    """One of two hopeless seeds has votes, which differ."""
     rows = problems("E N NE", "E E EE", "E C C")
     rows = [
         Row("s:10" if r.seed_id == "s:0" else r.seed_id, r.gold, r.own, r.prediction) for r in rows

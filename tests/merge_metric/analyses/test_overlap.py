@@ -132,7 +132,7 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
 
 
 def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever their size."""
+    """Texts of any size."""
     whole = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
     monkeypatch.setattr(overlap_module, "_CHUNK", 3)
     parts = overlap([read_pairs(folder, "snli_paraphrases")]).rows[0]
@@ -203,7 +203,7 @@ def answers_of(folder: Path, name: str, lines: Sequence[str]) -> Source:
 
 
 def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
-    """Of seeds answered right; averaged over models."""
+    """Shares of seeds answered right; averaged over models."""
     other = [line.replace("EEC", "EEE") for line in LINES]
     sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
     runs = read_runs(sources, folder, keep=("variant_ids",))

@@ -1,4 +1,4 @@
-"""What the plots draw is what the tables say; files open; nothing global is touched."""
+"""Plots draw what the tables say; files open; nothing global is touched."""
 
 from __future__ import annotations
 

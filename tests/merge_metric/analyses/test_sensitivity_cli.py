@@ -112,7 +112,7 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse: Callable[..., Re
 
 
 def test_replacements_have_fooling_rates_too(analyse: Callable[..., Result]) -> None:
-    """Of the dataset that --dataset names: two of the three seeds answered right."""
+    """Figures are of the dataset that --dataset names: two of the three seeds answered right."""
     row, _, mean = rows_of(analyse("fooling", *BOTH, "--format", "json"))
     assert (row["config"], row["n_right"]) == ("snli", 3)
     assert (row["relaxed_fooling_rate"], row["strict_fooling_rate"]) == (2 / 3, 1 / 3)

@@ -1,4 +1,4 @@
-"""What the figures of the paper on paraphrases draw is what the tables say."""
+"""Figures of the paper on paraphrases draw what the tables say."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def legend(figure: Figure) -> list[str]:
 
 
 def heights(axes: Axes) -> list[list[float]]:
-    """Of bars, series by series."""
+    """Heights of bars, series by series."""
     return [[bar.get_height() for bar in series] for series in axes.containers]
 
 
@@ -158,7 +158,7 @@ def test_confidence_is_drawn_over_sources(runs: list[Run]) -> None:
 
 
 def some_pairs(with_predictions: bool) -> list[Pairs]:
-    """Of two configurations."""
+    """Tables of two configurations."""
     flags: dict[str, Any] = {}
     if with_predictions:
         flags = {"changed": np.array([True, False]), "right": np.array([True, True])}

@@ -65,7 +65,7 @@ def test_weighted_ranks_are_those_of_repeated_rows() -> None:
 
 
 def test_rho_by_hand() -> None:
-    """Of 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15); none where one of the two never differs."""
+    """For 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15); none where one of the two never differs."""
     one, other = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 3])
     assert spearman(one, other) == 0.6
     assert spearman(one, np.ones(4)) is None

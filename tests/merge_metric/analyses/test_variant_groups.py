@@ -174,7 +174,7 @@ def test_other_numbers_of_subsamples_are_an_error() -> None:
 
 
 def test_both_kinds_are_needed(caplog: pytest.LogCaptureFixture) -> None:
-    """Of the same model, and of the same seeds."""
+    """Runs are of one model, and of the same seeds."""
     rows = problems("E E E")
     runs = [run(rows, "a", "snli"), run(rows, "b", "snli_paraphrases")]
     with pytest.raises(

@@ -86,7 +86,7 @@ def test_every_command_is_in_the_help() -> None:
     ],
 )
 def test_summaries(arguments: list[str], out: str, shown: str, following: str) -> None:
-    """What was made and what to run now; on stdout alone, and as JSON."""
+    """The summary says what was made and what to run now; on stdout alone, and as JSON."""
     done = export(*arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(f"{out}:")

@@ -79,7 +79,7 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
 
 
 def test_csv(folder: Path, tmp_path: Path) -> None:
-    """What the csv module reads back; lists are JSON, what is null an empty cell."""
+    """The csv module reads the rows back; lists are JSON, what is null an empty cell."""
     export_csv(folder, tmp_path / "out")
     for name, files in FILES.items():
         with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
@@ -177,7 +177,7 @@ def test_unknown_configurations(folder: Path, tmp_path: Path) -> None:
 
 
 def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
-    """What the dataset does not promise is not exported."""
+    """Columns that the dataset does not promise are not exported."""
     path = folder / "snli/seeds.parquet"
     pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
     with pytest.raises(ValueError, match=r"seeds\.parquet: expected the columns variant_id, .*"):
@@ -223,7 +223,7 @@ def test_what_is_no_export_is_never_replaced(folder: Path, tmp_path: Path, overw
 def test_an_interrupted_export_leaves_the_earlier_one(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had written is gone, and what a killed one left is cleared away by the next."""
+    """Its files are gone, and those that a killed one left are cleared away by the next."""
     out = tmp_path / "out"
     export_jsonl(folder, out, ["snli"])
     before = (out / "snli/seeds.jsonl").read_bytes()

@@ -1,4 +1,4 @@
-"""What tasks say, read without the harnesses; that those run them, tests/harnesses test."""
+"""Content of tasks, read without the harnesses; that those run them, tests/harnesses test."""
 
 from __future__ import annotations
 

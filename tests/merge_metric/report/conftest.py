@@ -51,7 +51,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 @pytest.fixture(scope="session")
 def evidence(case: Case) -> Evidence:
-    """What the report says of all models on both sources."""
+    """Evidence about all models on both sources."""
     return gather_evidence(case.files, case.folder, n_bootstrap=40)
 
 

@@ -143,7 +143,7 @@ def test_without_javascript(browser: Chrome, url: str, evidence: Evidence) -> No
 
 
 def test_hovering_shows_values(opened: Chrome, evidence: Evidence) -> None:
-    """Of all models at the threshold under the pointer; away from it, at the slider's."""
+    """Figures of all models at the threshold under the pointer; away from it, at the slider's."""
     over = one(opened, "#chart .u-over")
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
     width = over.size["width"]
@@ -238,7 +238,7 @@ def test_the_comparison_is_that_of_the_configuration(opened: Chrome, evidence: E
 
 
 def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
-    """What the chart shows, for those who do not see it."""
+    """A text of the chart's content, for those who do not see it."""
     one(opened, "#curve-values summary").click()
     rows = [text(row) for row in find(opened, "#curve-values tbody tr")]
     curves = [result["sv_curve"]["accuracy"] for result in evidence.configurations[0].scored]

@@ -301,7 +301,7 @@ def test_the_page_has_the_classes(mixed: Any) -> None:
 
 
 def test_definitions_follow_the_kinds() -> None:
-    """What a variant is."""
+    """Definition of a variant."""
     words, both, alone = (
         definitions(replacements=r, paraphrases=p)
         for r, p in ((True, False), (True, True), (False, True))
@@ -317,7 +317,7 @@ def test_definitions_follow_the_kinds() -> None:
 
 
 def test_facts_of_paraphrases(mixed: Any) -> None:
-    """Who wrote them, asked what, and who chose."""
+    """The page says who wrote them, asked what, and who chose."""
     evidence, *_ = mixed
     facts = dict(dataset_facts(evidence.provenance["snli_paraphrases"]))
     assert facts["Problems"] == "file test.jsonl: 980 of 1,000 used"

@@ -103,7 +103,7 @@ def test_latex_is_balanced(evidence: Evidence, sources: list[SourceSeeds]) -> No
 def test_many_tables_are_placed(
     evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
 ) -> None:
-    """What LaTeX sets of the tables fits on its pages."""
+    """Tables set by LaTeX fit on its pages."""
     text = render_latex(evidence, sources)
     if PDFLATEX:
         log = compiled(text, tmp_path)
@@ -112,7 +112,7 @@ def test_many_tables_are_placed(
 
 
 def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """Which there are, and the hardest seeds as the page has them."""
+    """All tables are there, and the hardest seeds as the page has them."""
     names = [table.name for table in tables(evidence, sources)]
     assert names == [
         "figures-mnli-m",
@@ -142,7 +142,7 @@ def test_tables_of_a_report(evidence: Evidence, sources: list[SourceSeeds]) -> N
 def test_hardest_as_the_analysis_has_them(
     case: Any, evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
 ) -> None:
-    """The same seeds in the same order, with the same shares: one definition."""
+    """Both have the same seeds in the same order, with the same shares: one definition."""
     strong = write_predictions(tmp_path / "strong.parquet", case.snli.predictions(0.85, "strong"))
     analysed, _ = analyse(
         "hardest",
@@ -175,7 +175,7 @@ def test_facts_of_other_makers() -> None:
 
 @pytest.mark.parametrize("suffix", [".html", ".md", ".tex", ".json"])
 def test_the_same_bytes_again(evidence: Evidence, tmp_path: Path, suffix: str) -> None:
-    """Whatever the format; nothing else is left in the folder."""
+    """Any format does it; nothing else is left in the folder."""
     paths = [tmp_path / "new" / f"{n}{suffix}" for n in range(2)]
     for path in paths:
         write_report(evidence, path)

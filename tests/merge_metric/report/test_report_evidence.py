@@ -1,4 +1,4 @@
-"""What a report is about: models, configurations, figures."""
+"""Evidence of a report: models, configurations, figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
 
 
 def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
-    """Those of replacements and paraphrases overlap; answered differently, they are refused."""
+    """Seeds of replacements and paraphrases overlap; answered differently, they are refused."""
     rows = case.mnli.predictions(0.5, "x")
     seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
     whole = write_predictions(tmp_path / "whole.parquet", rows)

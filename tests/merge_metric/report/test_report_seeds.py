@@ -163,7 +163,7 @@ def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> Non
 
 
 def told(embedded: dict[str, Any]) -> dict[tuple[str, str, str, str], tuple[Any, ...]]:
-    """What the page's script makes of it, by seed, class, word and replacement."""
+    """Data as the page's script reads them, by seed, class, word and replacement."""
     found = {}
     position = 0
     for seed, word_class, word, in_premise, in_hypothesis, n in embedded["groups"]:

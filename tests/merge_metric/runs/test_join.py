@@ -82,7 +82,7 @@ def test_the_order_of_rows_is_irrelevant(folder: Path) -> None:
 
 
 def test_probabilities_follow_their_rows(folder: Path) -> None:
-    """Those of each variant, and of its seed."""
+    """Answers to each variant, and to its seed."""
     rows = predicted("snli")
     for number, row in enumerate(rows):
         row["probabilities"] = [number / 100, 0.5, 0.5 - number / 100]
@@ -112,7 +112,7 @@ def test_a_dataset_without_subsamples(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Path) -> None:
-    """Of each source all classes, else those it has; a source not mentioned is none."""
+    """Each source with all classes, else those it has; a source not mentioned is none."""
     rows = without(predicted(), *lacking)
     assert [each.config for each in joined(rows, folder)] == configs
     assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
@@ -218,7 +218,7 @@ def test_seeds_alone_are_predictions_for_all_classes(folder: Path) -> None:
 
 
 def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those lacking their own prediction or that of any variant, and they are counted."""
+    """Seeds lacking their own prediction or that of any variant go, and they are counted."""
     rows = without(predicted("snli"), "snli:c", "snli:a/noun/2")
     (left,) = joined(rows, folder, "snli", allow_missing=True)
     assert left.n_seeds_left_out == 2
@@ -303,7 +303,7 @@ def test_labels_and_seeds_are_the_datasets(
     ],
 )
 def test_unknown_names(configs: list[str], by: list[str], expected: str, folder: Path) -> None:
-    """What there is, and what was asked for."""
+    """Messages say what there is, and what was asked for."""
     assert message(predicted(), folder, *configs, by=by).endswith(expected)
 
 

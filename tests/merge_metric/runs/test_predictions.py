@@ -284,7 +284,7 @@ def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
 
 
 def test_cut_off_gzip(tmp_path: Path) -> None:
-    """What an interrupted copy leaves."""
+    """A file as an interrupted copy leaves it."""
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
     (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
     with pytest.raises(ValueError, match=r"after line \d+: expected more lines, got an error"):
@@ -308,7 +308,7 @@ def test_names_of_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
-    """The same columns, further ones too, and the same bytes however the table is chunked."""
+    """Equal columns, further ones too, and equal bytes however the table is chunked."""
     rows = [
         {**row, "probabilities": p, "model": "m"}
         for row, p in zip(names(ROWS), DISTRIBUTIONS, strict=True)
@@ -327,7 +327,7 @@ def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
 
 
 def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
-    """What was there stays, and nothing else is left behind."""
+    """Earlier files stay, and nothing else is left behind."""
     path = write_lines(tmp_path / "p.jsonl", ROWS)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="to write: row 2: prediction: expected one of"):

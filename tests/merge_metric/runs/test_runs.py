@@ -70,7 +70,7 @@ def test_report_counts_each_model_and_configuration_once(
 def test_compare_counts_each_model_and_configuration_once(
     case: tuple[Path, list[str]], counted: Counter[str]
 ) -> None:
-    """The same as of a report."""
+    """Figures equal those of a report."""
     folder, files = case
     found = compare_files(files, folder, n_bootstrap=10)
     assert [(each.config, len(each.models.rows)) for each in found] == [

@@ -75,7 +75,7 @@ EDITED_FIGURES = {
     "relaxed_fooling_rate": "100.0 %",
     "strict_fooling_rate": "100.0 %",  # entailment → contradiction in seed 1
 }
-"""The same with one variant of seed 1 predicted as contradiction."""
+"""That table with one variant of seed 1 predicted as contradiction."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ FILE_FIGURES = {
     "relaxed_fooling_rate": "100.0 %",
     "strict_fooling_rate": "50.0 %",  # only seed b has an opposite
 }
-"""Of `file_rows`, by hand."""
+"""Figures of `file_rows`, by hand."""
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -427,7 +427,7 @@ def test_download_is_the_whole_result() -> None:
 
 
 def test_errors_are_shown_as_text(app: Any) -> None:
-    """What a user typed reaches the page escaped, and the figures of before disappear."""
+    """Text that a user typed reaches the page escaped, and the figures of before disappear."""
     source, message, results, *shown = app.from_table([["<img src=x>", "0", "0", "<i>"]], 90, 0, 0)
     assert source is None
     assert "&lt;i&gt;" in message
@@ -572,7 +572,7 @@ class Page:
         return dict(self.driver.execute_script(script))
 
     def text(self, part: str) -> str:
-        """Of an output, as read now; nothing where it is hidden."""
+        """Text of an output, as read now; nothing where it is hidden."""
         script = "return document.querySelector(arguments[0])?.innerText ?? ''"
         return str(self.driver.execute_script(script, f"#sva-{part}")).strip()
 
@@ -668,7 +668,7 @@ def test_uploading_a_file(page: Page, tmp_path: Path) -> None:
 
 @pytest.mark.browser
 def test_errors_are_read_on_the_page(page: Page, tmp_path: Path) -> None:
-    """Of a cell, of a setting, of a file; figures stand beside no error, and come back."""
+    """Errors of a cell, a setting, a file; figures stand beside no error, and come back."""
     page.edit(11, 3, "<img src=nowhere>")
     page.compute()
     page.wait(lambda: "row 12, variant prediction" in page.text("message"))

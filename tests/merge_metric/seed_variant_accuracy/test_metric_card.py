@@ -163,7 +163,7 @@ def test_definition_by_its_own_example() -> None:
 
 
 def test_front_matter() -> None:
-    """What the Hub needs to show and run the Space."""
+    """Entries that the Hub needs to show and run the Space."""
     matter = yaml.safe_load(CARD.split("---\n")[1])
     assert matter["sdk"] == "gradio"
     assert matter["tags"] == ["evaluate", "metric"]
@@ -196,7 +196,7 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def test_citation_is_the_modules() -> None:
-    """The same entries in the card and in what `evaluate` shows."""
+    """The card and `evaluate` show the same entries."""
     (block,) = card_blocks("bibtex")
     assert block.strip() == module.CITATION.strip()
 

@@ -27,7 +27,7 @@ print(json.dumps(metric.compute(**ROWS)))
 
 
 def loaded(path: str, cwd: Path, home: Path) -> Any:
-    """What the metric loaded from a path says of `ROWS`."""
+    """Figures of `ROWS` by the metric loaded from a path."""
     return json.loads(python(f"PATH, ROWS = {path!r}, {ROWS}" + LOAD, cwd, home))
 
 
@@ -120,7 +120,7 @@ def newest(cache: Path) -> str:
 
 
 def test_entry_has_the_files(tmp_path: Path) -> None:
-    """The same bytes as in the folder, no page of the Space, nothing left beside them."""
+    """Bytes are those of the folder, without the Space's page; nothing is left beside them."""
     entry = register_metric(tmp_path)
     assert re.fullmatch("[0-9a-f]{64}", entry.name)
     assert sorted(path.name for path in entry.iterdir()) == sorted(module_files())
@@ -149,7 +149,7 @@ def test_registering_again_marks_it_newest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "file", "empty"])
 def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
-    """What a killed process or a full disk left of this very version."""
+    """Remains of this very version, from a killed process or a full disk."""
     entry = register_metric(tmp_path)
     if damage == "truncated":
         (entry / "scoring.py").write_text("")
@@ -200,7 +200,7 @@ def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_default_cache_is_that_of_evaluate(
     variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same rule as in evaluate's own configuration."""
+    """The rule is that of evaluate's own configuration."""
     with monkeypatch.context() as patched:
         for name in ("HF_HOME", "HF_MODULES_CACHE", "XDG_CACHE_HOME"):
             patched.delenv(name, raising=False)

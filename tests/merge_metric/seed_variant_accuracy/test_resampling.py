@@ -198,7 +198,7 @@ def test_intervals_come_out_alike_however_replicates_are_batched(
 
 
 def test_duplicating_many_variants_changes_no_interval() -> None:
-    """Of 150 variants per seed as of 300, the shares are the same: so are the intervals."""
+    """The shares of 150 variants per seed and of 300 are equal: so are the intervals."""
     rng = random.Random(5)
     rows = random_problems(rng, seeds=12, variants=(100, 200))
     once, twice = (score(**columns(each), n_bootstrap=50) for each in (rows, rows * 2))
@@ -211,7 +211,7 @@ def test_duplicating_many_variants_changes_no_interval() -> None:
 
 VARIANTS = 20
 BETA = stats.beta(4, 1)
-"""Of the probability that a seed, and each variant of it, is answered right."""
+"""Draws of the probability that a seed, and each variant of it, is answered right."""
 
 
 def expectation(function: Callable[[float], float]) -> float:
@@ -336,7 +336,7 @@ def test_comparison_is_antisymmetric(two_models: Models) -> None:
 
 
 def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
-    """The same digits for every pair, the lower position first."""
+    """Every pair has these digits, the lower position first."""
     a, b, first, _ = two_models
     models = [a, b, *(counts_of(another_model(random.Random(n), first)) for n in (8, 9))]
     options = {"correctness_threshold": 70, "n_bootstrap": 40, "rng_seed": 5}
@@ -360,7 +360,7 @@ def test_a_model_does_not_differ_from_itself(two_models: Models) -> None:
 
 
 def test_rounding_is_no_difference() -> None:
-    """The same answers to other subsamples average to the same figures, up to rounding."""
+    """Equal answers to other subsamples average to equal figures, up to rounding."""
     rng = random.Random(2)
     first, second = [], []
     for seed in range(30):

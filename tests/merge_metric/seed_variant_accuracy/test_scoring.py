@@ -110,7 +110,7 @@ def test_floats_fail_at_seven_of_twenty_steps_and_we_do_not() -> None:
 
 @pytest.mark.parametrize("n", range(1, 61))
 def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
-    """Of seeds with 0, 1, … n of n right, just those with k/n ≥ CT/100 are counted."""
+    """Among seeds with 0, 1, … n of n right, just those with k/n ≥ CT/100 are counted."""
     rows = [
         Row(k, "entailment", "entailment", LABELS[0 if i < k else 2])
         for k in range(n + 1)
@@ -732,7 +732,7 @@ def test_result_is_plain_json(line: str) -> None:
 @pytest.mark.parametrize("n_bootstrap", [0, 10])
 @pytest.mark.parametrize("subsamples", [None, [[0, 1]] * 10, [[0]] * 10])
 def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
-    """Which keys there are depends on options alone; labels and groups have them all too."""
+    """Keys depend on options alone; labels and groups have them all too."""
     result = score(
         **columns(problems("E E EENC", "N N NEC", "C E CCE")),
         subsamples=subsamples,

@@ -1,4 +1,4 @@
-"""What is accepted as a column or an option, and the message for everything that is not."""
+"""Values accepted as a column or an option, and the message for everything that is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of every input."""
+"""Properties of every input."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_the_holding_threshold_is_the_last_that_holds(
 
 @given(subsampled())
 def test_subsamples_that_hold_everything_are_the_whole(rows: list[Row]) -> None:
-    """The same figures as without subsamples, and no spread."""
+    """One subsample has the figures of none, and no spread."""
     whole = [replace(row, subsamples=(5, 0, 2)) for row in rows]
     expected = plain(rows)
     result = score(**columns(whole, subsamples=True), n_bootstrap=0)

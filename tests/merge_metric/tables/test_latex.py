@@ -22,7 +22,7 @@ NAMES = (
     "*",
     "électra “l”",
 )
-"""Of models and seeds, with everything that means something to LaTeX."""
+"""A table of models and seeds, with everything that means something to LaTeX."""
 
 
 def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more: Any) -> Table:
@@ -114,7 +114,7 @@ def test_rows_do_not_begin_with_an_argument() -> None:
 
 
 def test_a_table_without_rows_has_no_empty_line() -> None:
-    """Which would be a paragraph between two rules."""
+    """An empty cell would be a paragraph between two rules."""
     assert "\n\n" not in table(0, 1).to_latex()
 
 
@@ -150,7 +150,7 @@ def test_fooling_rates_are_set_as_formulas() -> None:
 
 
 def test_every_character_of_our_texts_is_known() -> None:
-    """Whatever a title, heading, note or value of a table may hold."""
+    """Text as a title, heading, note or value of a table may hold it."""
     folder = Path(merge_metric.__file__).parent
     rooms = ("analyses", "agreement", "report", "seed_variant_accuracy", "tables")
     files = {

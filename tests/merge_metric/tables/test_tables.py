@@ -132,6 +132,6 @@ def test_csv_has_unrounded_values_and_bounds() -> None:
 
 
 def test_numbers_have_two_decimals() -> None:
-    """Such as lengths on average."""
+    """Plain numbers, such as lengths on average."""
     table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
     assert table.to_text().splitlines()[4:] == ["14.30", "    –"]

@@ -1,0 +1,18 @@
+"""One tagger for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from generation.problems.tagging import Tagger
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tagger() -> Iterator[None]:
+    """Load spaCy's model once: it takes half a second, and fifty builds want one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tagger, "load", cache(Tagger.load))
+        yield
