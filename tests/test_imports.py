@@ -268,7 +268,7 @@ def test_heavy_libraries_have_one_home() -> None:
 
 
 def test_datasets_is_read_in_one_module_and_made_in_merge_dataset() -> None:
-    """Of generation only the module that reads the Hub's data sets knows `datasets`."""
+    """In generation only the module that reads the Hub's data sets knows `datasets`."""
     importers = {
         m for m, names in imports().items() if "datasets" in {n.partition(".")[0] for n in names}
     }

@@ -57,7 +57,7 @@ def made(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The questions to answer."""
+    """Files of a run in one process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
         run = suggest(config(tmp_path_factory.mktemp("one") / "run"))
@@ -77,7 +77,7 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
 def test_the_number_of_tasks_changes_no_byte(
     tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Digests of questions, stores and the record of both."""
+    """Contents of questions, stores and the record of both."""
     run = suggest(config(tmp_path / "run"), executor="local", tasks=tasks)
     assert made(run.path) == in_one_process
 

@@ -422,7 +422,7 @@ def _pieces(kind: str) -> Callable[[Path], Files]:
 def _converted(
     plain: Callable[[], Path], tokenizer: Callable[[Path], Files]
 ) -> Callable[[], Files]:
-    """What the conversion service proposes: everything, and the safetensors beside it."""
+    """The conversion service's proposal: everything, and the safetensors beside it."""
     return lambda: {
         **classifier(plain, tokenizer=tokenizer, weights=of.pickles_of),
         **of.safetensors_of(tensors_of(plain())),

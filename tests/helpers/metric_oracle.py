@@ -34,7 +34,7 @@ FIGURES = (
 """The numbers that every set of seeds has, in each subsample."""
 
 WHERE_CURVE_MEETS_S = FIGURES[4:9]
-"""Those that several subsamples have from their averaged curve."""
+"""Figures that several subsamples have from their averaged curve."""
 
 Figures = dict[str, Fraction | None]
 

@@ -40,7 +40,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def runs(data: Data) -> list[Run]:
-    """Those answers as runs."""
+    """Answers as runs."""
     return [run(rows, model, source) for (model, source), rows in data.items()]
 
 

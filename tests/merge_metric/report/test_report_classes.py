@@ -301,7 +301,7 @@ def test_the_page_has_the_classes(mixed: Any) -> None:
 
 
 def test_definitions_follow_the_kinds() -> None:
-    """Definition of a variant."""
+    """A variant is defined by the kinds there are."""
     words, both, alone = (
         definitions(replacements=r, paraphrases=p)
         for r, p in ((True, False), (True, True), (False, True))

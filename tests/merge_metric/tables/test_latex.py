@@ -114,7 +114,7 @@ def test_rows_do_not_begin_with_an_argument() -> None:
 
 
 def test_a_table_without_rows_has_no_empty_line() -> None:
-    """An empty cell would be a paragraph between two rules."""
+    """An empty line would be a paragraph between two rules."""
     assert "\n\n" not in table(0, 1).to_latex()
 
 
