@@ -145,26 +145,26 @@ def random_substitutions(
     return made
 
 
-@pytest.fixture(scope="module")
-def hard_cases(tagger: Tagger) -> list[Substitution]:
+@pytest.fixture(scope="module", params=[70, pytest.param(220, marks=pytest.mark.slow)])
+def hard_cases(request: pytest.FixtureRequest, tagger: Tagger) -> list[Substitution]:
     rng = random.Random(20251112)
-    sentences = list(tagger.tag(random_texts(rng, 220)))
+    sentences = list(tagger.tag(random_texts(rng, request.param)))
     return random_substitutions(rng, sentences, REPLACEMENTS, 14)
 
 
 def test_windows_tag_as_whole_sentences_do(
     tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
 ) -> None:
-    """3,000 random substitutions: the same tags, and None exactly where tokens change."""
+    """Random substitutions: the same tags, and None exactly where tokens change."""
     found = tags_after(tagger, hard_cases)
     expected = tags_of_whole_sentences(nlp, hard_cases)
-    assert len(hard_cases) > 3000
+    assert len(hard_cases) > 900
     assert found == expected
     keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
     assert keeps == [tags is not None for tags in expected]
     # Both outcomes and repeated words occur, or the equality would say little.
-    assert 500 < sum(tags is None for tags in expected) < 2500
-    assert sum(len(tags) > 1 for tags in expected if tags) > 100
+    assert 0.16 < sum(tags is None for tags in expected) / len(expected) < 0.8
+    assert sum(len(tags) > 1 for tags in expected if tags) > len(expected) / 30
 
 
 def test_whole_sentences_are_the_fallback(

@@ -191,9 +191,9 @@ def expected(row: Row, problem: Mapping[str, str]) -> Row:
 
 
 def test_signals_are_those_of_whole_sentences(rows: list[Row], problems: dict[str, Row]) -> None:
-    """Every fifth replacement, tagged by spaCy in both sentences from end to end."""
+    """Every fifteenth replacement, tagged by spaCy in both sentences from end to end."""
     seen: dict[str, Counter[Any]] = {}
-    for row in rows[::5]:
+    for row in rows[::15]:
         wanted = expected(row, problems[row["seed_id"]])
         assert {name: row[name] for name in wanted} == wanted, row
         assert row["premise_pll_change"] is row["hypothesis_pll_change"] is None

@@ -86,11 +86,12 @@ def random_perturbations(tagger: Tagger, count: int) -> list[Perturbation]:
     return found
 
 
-@pytest.mark.slow(but=("coarse",))
+@pytest.mark.slow(but=("100-coarse",))
 @pytest.mark.parametrize("tag_match", ["coarse", "fine"])
-def test_judging_against_whole_sentences(tagger: Tagger, tag_match: str) -> None:
+@pytest.mark.parametrize("number", [100, 400])
+def test_judging_against_whole_sentences(tagger: Tagger, number: int, tag_match: str) -> None:
     """Any words anywhere, side by side and in one chunk: the same as tagging it all."""
-    perturbations = random_perturbations(tagger, 400)
+    perturbations = random_perturbations(tagger, number)
     expected = [slow_reason(perturbation, tag_match) for perturbation in perturbations]
     assert reject_in_context(perturbations, tagger, tag_match=tag_match) == expected
     assert set(expected) == {None, Reason.TOKENIZATION, Reason.WORD_CLASS}
