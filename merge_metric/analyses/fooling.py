@@ -123,8 +123,8 @@ def plot_fooling(table: Table) -> Figure:
     for axes, config in zip(axes_of, configs, strict=True):
         by_model = {row["model"]: row for row in rows if row["config"] == config}
         for key, label, offset in (
-            (RELAXED, "changed (r_r)", 0.12),
-            (STRICT, "to the opposite (r_s)", -0.12),
+            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", 0.12),
+            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", -0.12),
         ):
             _draw_rate(axes, [by_model.get(model) for model in models], key, label, offset)
         model_axes(axes, config, models, "fooled seeds, %")
@@ -333,10 +333,11 @@ def plot_sizes(table: Table) -> Figure:
 def _draw_family(axes: Axes, rows: Sequence[Mapping[str, Any]], family: str, colour: str) -> None:
     """Draw both lines of a family, and at the upper one its models' names."""
     x = [row["parameters"] for row in rows]
-    for key, name, style in (
-        (RELAXED, "r_r", {"linestyle": "-", "marker": "o"}),
-        (STRICT, "r_s", {"linestyle": (0, (5, 1.5)), "marker": "s", "fillstyle": "none"}),
+    for key, style in (
+        (RELAXED, {"linestyle": "-", "marker": "o"}),
+        (STRICT, {"linestyle": (0, (5, 1.5)), "marker": "s", "fillstyle": "none"}),
     ):
+        name = CATALOGUE[key].symbol
         y = [np.nan if row[key] is None else row[key] for row in rows]
         axes.plot(x, y, label=f"{family}, {name}", color=colour, linewidth=1.6, **style)
     for row in rows:

@@ -36,12 +36,12 @@ def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait for it, or fail."""
+def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+    """Wait for it; whether it came in time."""
     end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
+    while not (came := condition()) and time.monotonic() < end:
         time.sleep(0.1)
+    return came
 
 
 def is_alive(pid: int) -> bool:
@@ -166,10 +166,10 @@ run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"], executo
 """
     with running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         pids = tmp_path / "pids"
-        eventually(lambda: pids.is_dir() and len(outputs_of(pids)) == 2)
+        assert eventually(lambda: pids.is_dir() and len(outputs_of(pids)) == 2)
         process.send_signal(how)
         process.wait(PATIENCE)
-    eventually(lambda: not any(map(is_alive, outputs_of(pids))))
+    assert eventually(lambda: not any(map(is_alive, outputs_of(pids))))
 
 
 def outputs_of(pids: Path) -> list[int]:
