@@ -33,7 +33,7 @@ PLACE: Final = ROOT / ".venv-bounds"
 CLONE: Final = PLACE / "clone"
 DIST: Final = PLACE / "dist"
 ENDS: Final = {"lowest": "lowest-direct", "newest": "highest"}
-"""What we call the ends of the bounds → what uv does."""
+"""Our names of the ends of the bounds → those of uv."""
 PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
 LONGEST: Final = 3600
 """Seconds for a command."""
