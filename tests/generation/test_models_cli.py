@@ -100,7 +100,7 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
-    """Revisions of all masked LMs, before problems are read or a run folder is made."""
+    """About all masked LMs, before problems are read or a run folder is made."""
     data = write_problems(tmp_path / "data.jsonl", [("1", "A girl runs.", "A girl moves.", "-")])
     folder = tmp_path / "run"
     for command in ("suggest", "generate"):
