@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +29,9 @@ _BLOCK: Final = 2**24
 _SHOWN: Final = 60
 """Characters of a malformed line that a message shows."""
 
+_SEALED: Final = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\r?\n?', re.DOTALL)
+"""A line as `sealed` makes it: what the checksum is of, and the checksum."""
+
 
 def read(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> pa.Table:
     """Read some columns of a file of JSON objects, one per line.
@@ -38,21 +42,30 @@ def read(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> pa.Table:
             the first line decides. Other columns are left out.
 
     Returns:
-        Those columns that have a value in any line, in the order of `columns`.
+        Those columns that the first line has, be it as null, or that have a value in any line,
+        in the order of `columns`.
 
     Raises:
-        ValueError: a line is no JSON object, or a value of another type; the file is cut off.
+        ValueError: a line is no JSON object, or a value of another type; a line does not fit its
+            checksum; the file is cut off.
     """
     # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
     types: dict[str, pa.DataType] = {}
+    first: dict[str, Any] = {}
     try:
-        types = _types(path, columns)
+        _, line = next(_lines(path), (0, b""))
+        first = _first_row(line)
+        types = _types(first, columns)
+        if _SEALED.fullmatch(line):
+            _require_sound(path)
         options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
         table = pj.read_json(path, pj.ReadOptions(block_size=_BLOCK), options)
         table.validate(full=True)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
         raise ValueError(f"{path}: {_first_problem(path, types) or error}") from error
-    return table.select([name for name in types if table[name].null_count < len(table)])
+    return table.select(
+        [name for name in types if name in first or table[name].null_count < len(table)]
+    )
 
 
 def write(path: Path, table: pa.Table, *, compress: bool) -> None:
@@ -68,7 +81,7 @@ def write(path: Path, table: pa.Table, *, compress: bool) -> None:
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)
         with file as lines:
             for batch in table.to_batches(max_chunksize=10_000):
-                rows = (json.dumps(row, ensure_ascii=False) for row in batch.to_pylist())
+                rows = (sealed(row) for row in batch.to_pylist())
                 lines.write("".join(f"{row}\n" for row in rows).encode())
 
 
@@ -134,6 +147,45 @@ def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | Va
         raise _unexpected(name, text, at, "nothing after the JSON array")
 
 
+def sealed(row: Mapping[str, Any]) -> str:
+    """Write a row as JSON, with a checksum at its end that `check_line` compares.
+
+    >>> sealed({"a": 1})
+    '{"a": 1, "crc32": "7aa88204"}'
+    """
+    content = json.dumps(row, ensure_ascii=False).removesuffix("}")
+    return f'{content}, "crc32": "{zlib.crc32(content.encode()):08x}"}}'
+
+
+def check_line(line: bytes) -> None:
+    """Raise where a line does not fit its checksum; one without checksum passes.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if (seal := _SEALED.fullmatch(line)) and zlib.crc32(seal[1]) != int(seal[2], 16):
+        raise ValueError(
+            "expected the line that was written, got one that does not fit its checksum: the file "
+            "is damaged; or, if you changed the line, remove crc32 from it"
+        )
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Parse a line whose checksum, where it has one, fits.
+
+    Raises:
+        ValueError: it is no JSON object (see `parse_object`), or does not fit its checksum.
+    """
+    check_line(line)
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"expected UTF-8, got the byte {line[error.start]:#04x} in byte {error.start + 1}"
+        ) from None
+    return parse_object(text)
+
+
 def line_number(path: Path, row: int) -> int:
     """Find the line, from 1, of a row, from 0: blank lines are no rows."""
     number, _ = next(islice(_lines(path), row, None))
@@ -195,15 +247,25 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _types(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> dict[str, pa.DataType]:
-    """Guess the type of each column from the first line."""
+def _first_row(line: bytes) -> dict[str, Any]:
+    if not line:
+        raise EOFError("expected a JSON object per line, got an empty file")
+    return parse_object(line.decode("utf-8-sig"))
+
+
+def _types(
+    row: Mapping[str, Any], columns: Mapping[str, Sequence[pa.DataType]]
+) -> dict[str, pa.DataType]:
+    """Guess the type of each column from the first row."""
+    return {
+        name: next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
+        for name, kinds in columns.items()
+    }
+
+
+def _require_sound(path: Path) -> None:
     for _, line in _lines(path):
-        row = parse_object(line.decode("utf-8-sig"))
-        return {
-            name: next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
-            for name, kinds in columns.items()
-        }
-    raise EOFError("expected a JSON object per line, got an empty file")
+        check_line(line)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
@@ -226,22 +288,19 @@ def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
         for number, line in _lines(path):
             if problem := _problem(line, types):
                 return f"line {number}: {problem}"
-    except (OSError, EOFError) as error:
-        return f"after line {number}: expected more lines, got an error: {error}"
+    except (OSError, EOFError, zlib.error):
+        return f"after line {number}: expected more lines, got the end of a damaged or cut-off file"
     return None
 
 
 def _problem(line: bytes, types: Mapping[str, pa.DataType]) -> str | None:
     try:
-        row = parse_object(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        return f"expected UTF-8, got the byte {line[error.start]:#04x} in byte {error.start + 1}"
+        row = parse_line(line)
     except ValueError as error:
         cut = isinstance(error.__cause__, json.JSONDecodeError)
-        return f"{error}" + (
-            "; if the writing was interrupted there, remove the line" if cut else ""
-        )
+        return f"{error}" + ("; if it was cut off there, remove the line" if cut else "")
     for name, kind in types.items():
         if not _fits(row.get(name), kind):
-            return f"{name}: expected {_NAMES[kind]} in every line, got {row[name]!r}"
+            value = json.dumps(row[name], ensure_ascii=False)[:_SHOWN]
+            return f"{name}: expected {_NAMES[kind]} in every line, got {value}"
     return None

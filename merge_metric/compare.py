@@ -15,7 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from merge_metric.runs.run import Run, by_config, on_common_seeds, parse_source, read_runs
+from merge_metric.runs.run import (
+    Run,
+    by_config,
+    common_texts,
+    on_common_seeds,
+    parse_source,
+    read_runs,
+)
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
@@ -139,6 +146,7 @@ def compare_files(
         compare_models(
             {run.model: run.counts for run in found[config]},
             config=config,
+            texts=common_texts(run.texts for run in found[config]),
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
@@ -151,6 +159,7 @@ def compare_models(
     counts: Mapping[str, SeedCounts],
     *,
     config: str = "",
+    texts: str = "",
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
@@ -164,6 +173,7 @@ def compare_models(
     Args:
         counts: Model → counts of its seeds, of two models or more.
         config: Name of what they were counted on.
+        texts: For the signature: what is known of the texts that were scored.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
             correction needs them (see `replicates_for`).
@@ -189,6 +199,7 @@ def compare_models(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         confidence=CONFIDENCE,
+        texts=texts,
     )
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     return Comparison(

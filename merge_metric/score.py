@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.runs.join import label_columns, probability_table
-from merge_metric.runs.predictions import PROBABILITIES, labels_of, read_predictions
+from merge_metric.runs.label_check import tell_other_order
+from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.row_checks import PROBABILITIES, labels_of
 from merge_metric.runs.run import Run, make_model, make_run, runs_of
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, percent, sv_at
@@ -95,6 +97,7 @@ def score_file(
     _warn_of_other_order(predictions, path)
     if dataset is None:
         _refuse_without_dataset(configs=configs, by=by, allow_missing=allow_missing)
+        tell_other_order(predictions, str(path))
         runs = [_whole_file(predictions, path)]
     else:
         model = make_model("", [path], predictions, Path(dataset))
@@ -132,6 +135,7 @@ def score_run(
         correctness_threshold=correctness_threshold,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
+        texts=run.texts,
     )
     return result | {"n_seeds_left_out": run.n_seeds_left_out}
 

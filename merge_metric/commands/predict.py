@@ -50,6 +50,9 @@ Out = Annotated[
         "Default: one file per source, in predictions."
     ),
 ]
+Overwrite = Annotated[
+    bool, option("Replace predictions of another model or of other settings.", "--overwrite")
+]
 HypothesisColumn = Annotated[
     str | None, option("Default: the usual names, as sentence2 or hypothesis.")
 ]
@@ -70,6 +73,7 @@ def predict_command(
     ] = None,
     config: Configs = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     dataset_revision: Annotated[str | None, option("Of the dataset, on the Hub.")] = None,
@@ -107,14 +111,17 @@ def predict_command(
         raise ValueError("--only: expected together with --preset, of whose models it names some")
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     entries = on_hub(read_presets(preset, names), names) if preset is not None else []
+    _check_output(out, is_folder=preset is not None)
     problems = _read_problems(dataset, config, dataset_revision, limit_seeds, rng_seed)
     request = ModelRequest(model=model or "", **given)
     failed: list[str] = []
     if preset is None:
-        outcomes = list(predict_request(request, problems, out=out))
+        outcomes = list(predict_request(request, problems, out=out, overwrite=overwrite))
     else:
         look_at_preset(request, entries)
-        outcomes, failed = predict_preset(request, preset, entries, problems, folder=out)
+        outcomes, failed = predict_preset(
+            request, preset, entries, problems, folder=out, overwrite=overwrite
+        )
     _report(outcomes, failed, dataset, output)
     if failed:
         raise typer.Exit(1)
@@ -129,6 +136,7 @@ def hypothesis_only_command(
     dataset: Dataset,
     config: Configs = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     hypothesis_column: HypothesisColumn = None,
@@ -144,13 +152,17 @@ def hypothesis_only_command(
     """
     from merge_metric.models.opening import require_nli
     from merge_metric.predict.baselines import HypothesisOnly, read_training_data
+    from merge_metric.predict.jobs import require_free
     from merge_metric.predict.problems import format_of_problems
 
+    _check_output(out)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     require_nli(format_of_problems(problems), "hypothesis-only")
+    if out is not None:
+        require_free(out, {"name": "hypothesis-only"}, problems, overwrite=overwrite)
     data = read_training_data(train, hypothesis_column=hypothesis_column, label_column=label_column)
     log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
-    _run_baseline(HypothesisOnly(data), problems, out, dataset, output)
+    _run_baseline(HypothesisOnly(data), problems, out, overwrite, dataset, output)
 
 
 @baseline_app.command("majority")
@@ -162,6 +174,7 @@ def majority_command(
     ] = None,
     config: Configs = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     label_column: LabelColumn = None,
@@ -177,6 +190,7 @@ def majority_command(
     from merge_metric.predict.baselines import Majority, read_training_data
     from merge_metric.predict.problems import format_of_problems, seeds_of
 
+    _check_output(out)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
     if train is not None:
         require_nli(format_of_problems(problems), "--train")
@@ -186,7 +200,7 @@ def majority_command(
         labels = seeds_of(problems)["label"].to_numpy()
         known = format_of_problems(problems).labels
         model = Majority(labels, {"seeds": len(labels)}, known)
-    _run_baseline(model, problems, out, dataset, output)
+    _run_baseline(model, problems, out, overwrite, dataset, output)
 
 
 # --- Running ---
@@ -208,11 +222,28 @@ def _read_problems(
 
 
 def _run_baseline(
-    model: PairModel, problems: pa.Table, out: Path | None, dataset: str, output: OutputFormat
+    model: PairModel,
+    problems: pa.Table,
+    out: Path | None,
+    overwrite: bool,
+    dataset: str,
+    output: OutputFormat,
 ) -> None:
     from merge_metric.predict.jobs import predict_by_source
 
-    _report(list(predict_by_source(model, problems, out=out)), [], dataset, output)
+    outcomes = predict_by_source(model, problems, out=out, overwrite=overwrite)
+    _report(list(outcomes), [], dataset, output)
+
+
+def _check_output(out: Path | None, *, is_folder: bool = False) -> None:
+    """Check where predictions go before anything is read or loaded."""
+    from merge_metric.predict.jobs import PREDICTIONS
+    from merge_metric.predict.outputs import check_file, check_folder
+
+    if out is None or is_folder:
+        check_folder(out or PREDICTIONS)
+    else:
+        check_file(out)
 
 
 # --- What is said when it is done ---

@@ -28,9 +28,8 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     from merge_metric.score import score_file, scores_text
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
-    predict(
-        Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config]), predictions
-    )
+    model, problems = Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config])
+    predict(model, problems, predictions, overwrite=True)
     table = scores_text(score_file(predictions, dataset, [config]))
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return (

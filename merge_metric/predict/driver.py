@@ -13,22 +13,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
+from merge_metric.models.label_order import OrderCheck
 from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.journal import Journal, open_journal
+from merge_metric.predict.outputs import check_file, require_replaceable
 from merge_metric.predict.problems import description_of, format_of_problems, pairs_of
+from merge_metric.runs.label_check import check_seeds
 from merge_metric.runs.predictions import (
-    labelled,
     read_metadata,
-    suffix_of,
     with_metadata,
     write_predictions,
 )
+from merge_metric.runs.row_checks import labelled
+from merge_metric.runs.texts import TEXT_DIGEST, combined, text_digests, to_hex
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ def predict(
     *,
     progress: bool = True,
     extra: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Outcome:
     """Ask a model about each distinct pair of the problems, and write a predictions file.
 
@@ -70,23 +72,26 @@ def predict(
             model says of itself, and what is known of the run.
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
+        overwrite: Replace a predictions file of another run.
 
     Raises:
         BlockingIOError: another process is at the same run.
+        FileExistsError: there is a predictions file of another run.
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    suffix_of(out)
+    check_file(out)
     if not len(problems):
         raise ValueError("expected problems to ask the model about, got none")
     pairs, pair_of_row = distinct_pairs(problems)
     description = model.describe()
-    fingerprint = _fingerprint(description, problems)
+    digests = text_digests(problems, format_of_problems(problems).fields)
+    fingerprint, texts = _fingerprint(description, problems, digests), combined(digests)
     if (metadata := read_metadata(out)) and metadata.get("fingerprint") == fingerprint:
         log.info("%s: complete already", out)
         return Outcome(out, len(problems), len(pairs), 0, 0.0, metadata)
-    if out.exists():
-        log.info("%s: there is one of another run, which this one will replace", out)
+    identity = description | {"fingerprint": fingerprint}
+    require_replaceable(out, identity, problems, texts, overwrite=overwrite)
     labels = format_of_problems(problems).labels
     kept = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
     with open_journal(kept, len(pairs), len(labels)) as journal:
@@ -95,11 +100,13 @@ def predict(
         _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
         seconds = time.perf_counter() - start
         probabilities = journal.answers[pair_of_row]
-        check = _check_labels(problems, probabilities)
+        table = _table(problems, probabilities, digests)
+        check = check_seeds(table)
         metadata = {
             **description,
             **(extra or {}),
             "problems": description_of(problems),
+            "texts": texts,
             "rows": len(problems),
             "distinct_pairs": len(pairs),
             **(model.notes(pairs) if hasattr(model, "notes") else {}),
@@ -107,7 +114,9 @@ def predict(
             "fingerprint": fingerprint,
         }
         _warn(description, check, labels)
-        write_predictions(out, _table(problems, probabilities, metadata))
+        # Another run may have ended meanwhile.
+        require_replaceable(out, identity, problems, texts, overwrite=overwrite)
+        write_predictions(out, labelled(with_metadata(table, metadata), labels))
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
 
 
@@ -193,7 +202,7 @@ def _check_answers(
 
 
 def _table(
-    problems: pa.Table, probabilities: NDArray[np.float64], metadata: dict[str, Any]
+    problems: pa.Table, probabilities: NDArray[np.float64], digests: NDArray[np.uint64]
 ) -> pa.Table:
     flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
     labels = format_of_problems(problems).labels
@@ -203,34 +212,25 @@ def _table(
             "seed_id": problems["seed_id"],
             "label": problems["label"],
             "prediction": pa.array(probabilities.argmax(axis=1)),
+            TEXT_DIGEST: to_hex(digests),
             "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(labels)),
         }
     )
-    return labelled(with_metadata(table, metadata), labels)
+    return labelled(table, labels)
 
 
-def _fingerprint(description: dict[str, Any], problems: pa.Table) -> str:
+def _fingerprint(
+    description: dict[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
+) -> str:
     """Digest of what determines a predictions file."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
-    names = ("variant_id", "seed_id", "label", *format_of_problems(problems).fields)
-    for batch in problems.select(names).to_batches(max_chunksize=10_000):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            digest.update(json.dumps(row).encode() + b"\n")
+    for name in ("variant_id", "seed_id", "label"):
+        digest.update(json.dumps(problems[name].to_pylist()).encode())
+    digest.update(digests.astype("<u8").tobytes())
     return digest.hexdigest()
 
 
 # --- Labels ---
-
-
-def _check_labels(problems: pa.Table, probabilities: NDArray[np.float64]) -> OrderCheck | None:
-    """Compare the order of labels with the seeds' gold labels; None without seeds."""
-    seeds = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-    if not seeds.any():
-        return None
-    labels, gold = format_of_problems(problems).labels, problems["label"].to_numpy()[seeds]
-    if len(labels) > MOST_LABELS:
-        return None
-    return check_order(probabilities[seeds].argmax(axis=1), gold, len(labels))
 
 
 def _warn(description: dict[str, Any], check: OrderCheck | None, labels: Sequence[str]) -> None:

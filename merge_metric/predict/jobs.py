@@ -19,6 +19,7 @@ from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import look_at, require_all, this_machine, wanted_of_preset
 from merge_metric.predict.driver import Outcome, predict
+from merge_metric.predict.outputs import require_replaceable
 from merge_metric.predict.problems import (
     description_of,
     format_of_problems,
@@ -28,6 +29,7 @@ from merge_metric.predict.problems import (
     seeds_of,
     sources_of,
 )
+from merge_metric.runs.texts import combined, text_digests
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of the predictions files that no name is given for."""
@@ -89,6 +91,7 @@ def predict_preset(
     problems: pa.Table,
     *,
     folder: Path | None = None,
+    overwrite: bool = False,
 ) -> tuple[list[Outcome], list[str]]:
     """Run the models of a list one after another; one that fails does not stop the others.
 
@@ -99,6 +102,7 @@ def predict_preset(
         entries: Its models to run.
         problems: What they are asked about.
         folder: Where predictions files go, one per model and source.
+        overwrite: Replace predictions files of other runs.
 
     Returns:
         What was done, and for each model that failed why.
@@ -110,7 +114,9 @@ def predict_preset(
         chosen = request_of(entry, request)
         extra = {"preset": preset, "short_name": entry.name, "group": entry.group}
         try:
-            for outcome in predict_request(chosen, problems, folder=folder, extra=extra):
+            for outcome in predict_request(
+                chosen, problems, folder=folder, extra=extra, overwrite=overwrite
+            ):
                 outcomes.append(outcome)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             failed.append(f"{entry.name} ({entry.model}): {error}")
@@ -139,6 +145,7 @@ def predict_request(
     out: Path | None = None,
     folder: Path | None = None,
     extra: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Iterator[Outcome]:
     """Open a model and run it.
 
@@ -148,20 +155,57 @@ def predict_request(
         out: The predictions file; by default one per source, in `folder`.
         folder: By default `PREDICTIONS`.
         extra: More for the metadata.
+        overwrite: Replace a predictions file of another run.
 
     Yields:
         What was done, file by file.
+
+    Raises:
+        FileExistsError: there is a predictions file of another run.
     """
+    if out is not None:
+        require_free(out, _known(request), problems, overwrite=overwrite)
     kind = request.kind or find_kind(request)
     request = replace(request, kind=kind)
     if kind == "classifier" or out is not None:
         with _closing(open_for(request, problems)) as model:
-            yield from predict_by_source(model, problems, out=out, folder=folder, extra=extra)
+            yield from predict_by_source(
+                model, problems, out=out, folder=folder, extra=extra, overwrite=overwrite
+            )
         return
     # The few-shot examples are those of the source.
     for part in _by_source(problems):
         with _closing(open_for(request, part)) as model:
-            yield from predict_by_source(model, part, folder=folder, extra=extra)
+            yield from predict_by_source(
+                model, part, folder=folder, extra=extra, overwrite=overwrite
+            )
+
+
+def _known(request: ModelRequest) -> dict[str, Any]:
+    """Tell what a model will say of itself, as far as that is known before it is loaded."""
+    path = Path(request.model)
+    if request.gguf_file or path.suffix == ".gguf":
+        return {}
+    return {"name": path.resolve().name if path.is_dir() else request.model}
+
+
+def require_free(
+    out: Path, known: Mapping[str, Any], problems: pa.Table, *, overwrite: bool
+) -> None:
+    """Raise where a file has predictions of another run, before the model is there.
+
+    Args:
+        out: The predictions file.
+        known: What the model will say of itself, as far as that is known.
+        problems: What it is to be asked about.
+        overwrite: Whether another run's file may be replaced.
+
+    Raises:
+        FileExistsError: it must not be replaced.
+    """
+    if out.exists():
+        texts = combined(text_digests(problems, format_of_problems(problems).fields))
+        require_replaceable(out, known, problems, texts, overwrite=overwrite)
 
 
 def predict_by_source(
@@ -171,14 +215,16 @@ def predict_by_source(
     out: Path | None = None,
     folder: Path | None = None,
     extra: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Iterator[Outcome]:
     """Run a model that is open; see `predict_request`."""
     if out is not None:
-        yield predict(model, problems, out, extra=extra)
+        yield predict(model, problems, out, extra=extra, overwrite=overwrite)
         return
     for part in _by_source(problems):
         name = file_name(model.describe(), part, (extra or {}).get("short_name"))
-        yield predict(model, part, (folder or PREDICTIONS) / name, extra=extra)
+        path = (folder or PREDICTIONS) / name
+        yield predict(model, part, path, extra=extra, overwrite=overwrite)
 
 
 def file_name(

@@ -34,6 +34,8 @@ class Scored(NamedTuple):
     counts: SeedCounts
     per_seed: Mapping[str, float]
     """Word class, or `WORDS` for all variants → variants per seed; see `variants_per_seed`."""
+    texts: str = ""
+    """As `Run.texts`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from merge_metric.runs.join import check_configurations, choose
 from merge_metric.runs.run import (
     Model,
     Source,
+    common_texts,
     parse_source,
     read_models,
     runs_of,
@@ -88,8 +89,14 @@ class Configuration:
 
     @property
     def signatures(self) -> list[str]:
-        """Distinct signatures: one, unless models were scored on different seeds."""
+        """Distinct signatures: one, unless models were scored on different seeds or texts."""
         return list(dict.fromkeys(result["signature"] for result in self.scored))
+
+    @property
+    def same_seeds(self) -> bool:
+        """Whether all models were scored on the same seeds, as their signatures say."""
+        parts = (part for signature in self.signatures for part in signature.split("|"))
+        return len({part for part in parts if part.startswith("data:")}) < 2
 
     def parts(self) -> list[Part]:
         """List all variants, then word classes where there are several, then labels."""
@@ -198,7 +205,7 @@ def gather_evidence(
         for config in tqdm(chosen, desc="comparing", unit="configuration")
     )
     for configuration in configurations:
-        if len(configuration.signatures) > 1:
+        if not configuration.same_seeds:
             log.warning(
                 "%s: the models are not scored on the same seeds; the report says so",
                 configuration.name,
@@ -276,7 +283,7 @@ def _score_all(
                 groups = count_run_groups(run)
                 result = score_run(run, groups, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
                 per_seed = variants_per_seed(run.counts, groups)
-                scored[run.config, position] = Scored(result, run.counts, per_seed)
+                scored[run.config, position] = Scored(result, run.counts, per_seed, run.texts)
                 progress.update()
     return scored
 
@@ -293,8 +300,9 @@ def _configuration(
     comparison = None
     if len(counts) > 1 and n_bootstrap:
         try:
+            texts = common_texts(each.texts for each in scored.values() if each)
             comparison = compare_models(
-                counts, config=name, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+                counts, config=name, texts=texts, n_bootstrap=n_bootstrap, rng_seed=rng_seed
             )
         except ValueError as error:  # no seed that all have: the figures are still worth reading
             log.warning("the models are not compared: %s", error)

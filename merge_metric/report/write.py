@@ -127,7 +127,7 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     for configuration in evidence.configurations:
         parts.append(f"### {configuration.name}")
         parts += [f"`{signature}`" for signature in configuration.signatures]
-        if len(configuration.signatures) > 1:
+        if not configuration.same_seeds:
             parts.append("The models were not all scored on the same seeds: do not compare them.")
     for name, facts in evidence.provenance.items():
         parts += [f"### Data of {name}", _list(dataset_facts(facts))]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from merge_dataset.files import read_table
 from merge_dataset.layout import (
     all_configurations,
     collections,
@@ -32,7 +33,8 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
-from merge_metric.runs.predictions import PROBABILITIES, labels_of
+from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.runs.texts import TEXT_DIGEST, UNVERIFIED, combined, from_hex, text_digests
 
 log = logging.getLogger(__name__)
 
@@ -157,14 +159,16 @@ def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa
     tables = []
     for file in files:
         try:
-            # Not pq.read_table: it would take a parent folder called a=b for a partition column.
-            with pq.ParquetFile(folder / file) as parquet:
-                tables.append(parquet.read(columns=list(names)).select(names))
-        except (pa.ArrowException, KeyError, OSError) as error:
+            tables.append(read_table(folder / file, names).select(names))
+        except FileNotFoundError as error:
+            raise ValueError(f"{folder / file}: expected a file, found none") from error
+        except KeyError as error:
             raise ValueError(
-                f"{folder / file}: expected Parquet with the columns {', '.join(names)}, got an "
-                f"error: {error}; `merge-nli check {folder}` says more"
+                f"{folder / file}: expected the columns {', '.join(names)}, got none called "
+                f"{error.args[0]}; `merge-nli check {folder}` says more"
             ) from error
+        except ValueError as error:
+            raise ValueError(f"{error}; `merge-nli check {folder}` says more") from error
     return pa.concat_tables(tables)
 
 
@@ -208,6 +212,8 @@ class Joined:
     """Keyword arguments of `scoring.score`."""
     n_seeds_left_out: int
     """Seeds left out because predictions are missing."""
+    texts: str
+    """Digest of the configuration's texts in the dataset, or `texts.UNVERIFIED`."""
 
 
 def join(
@@ -233,8 +239,8 @@ def join(
         One per configuration, variants in the order of the dataset.
 
     Raises:
-        ValueError: unknown configurations or columns, other gold labels than the dataset's,
-            or predictions missing.
+        ValueError: unknown configurations or columns, predictions for other texts or with other
+            gold labels than the dataset's, or predictions missing.
     """
     folder = coverage.folder
     formats = dict.fromkeys(format_in(folder, name) for name in collections(folder))
@@ -275,6 +281,7 @@ def _join(
     seed = _seeds_of(variants, seeds, config)
     for split, split_rows in ((seeds, own), (variants, rows)):
         _require_same_identity(predictions, split, split_rows, config)
+    texts = _require_same_texts(predictions, coverage, config)
 
     complete = (own >= 0) & (np.bincount(seed[rows < 0], minlength=len(seeds)) == 0)
     if not complete.all():
@@ -283,7 +290,7 @@ def _join(
     variants, rows, own_rows = variants.filter(pa.array(kept)), rows[kept], own[seed[kept]]
 
     columns = _variant_columns(variants, grouped) | _answers(predictions, rows, own_rows)
-    return Joined(config, columns, int((~complete).sum()))
+    return Joined(config, columns, int((~complete).sum()), texts)
 
 
 def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:
@@ -374,6 +381,52 @@ def _require_same_identity(
             f"for {first!r} expected {ours!r}, got {theirs!r}: is this the dataset that the "
             f"model was run on, and are the labels {', '.join(labels)} in this order?"
         )
+
+
+def _require_same_texts(predictions: pa.Table, coverage: Coverage, config: str) -> str:
+    """Raise where a model was asked about other texts than the dataset has.
+
+    Returns:
+        As `Joined.texts`.
+    """
+    if TEXT_DIGEST not in predictions.column_names:
+        return UNVERIFIED
+    given, is_given = from_hex(predictions[TEXT_DIGEST])
+    known = {split: _texts_of(coverage.folder, config, split) for split in SPLITS}
+    other, unknown = [], False
+    for split, digests in known.items():
+        rows = coverage.of(config, split)
+        asked = rows[rows >= 0]
+        unknown |= not is_given[asked].all()
+        other.append(asked[is_given[asked] & (given[asked] != digests[rows >= 0])])
+    if len(differ := np.concatenate(other)):
+        ids = predictions["variant_id"].take(pa.array(differ))
+        asked_about = sum(int((coverage.of(config, split) >= 0).sum()) for split in SPLITS)
+        raise ValueError(
+            f"{config}: expected predictions for the texts of the dataset {coverage.folder}, got "
+            f"predictions for other texts of {len(differ):,} of {asked_about:,} problems: "
+            f"{preview(ids)}; give the dataset that the model was run on, or run the model on "
+            f"this one"
+        )
+    return UNVERIFIED if unknown else combined(np.concatenate(list(known.values())))
+
+
+def _texts_of(folder: Path, config: str, split: str) -> NDArray[np.uint64]:
+    """Digest the texts of a split's problems, in the order of the dataset."""
+    fields = format_in(folder, config).fields
+    digests = [
+        _texts_in(folder, file, fields, (folder / file).stat().st_mtime_ns)
+        for file in split_files(folder, config)[split]
+    ]
+    return np.concatenate(digests or [np.empty(0, np.uint64)])
+
+
+@lru_cache(maxsize=256)
+def _texts_in(
+    folder: Path, file: str, fields: tuple[str, ...], modified: int
+) -> NDArray[np.uint64]:
+    """Digest the texts of a file once for all models, unless it was `modified` since."""
+    return text_digests(read_columns(folder, [file], ("variant_id", *fields)), fields)
 
 
 def _judge_missing(

@@ -21,13 +21,10 @@ from tqdm import tqdm
 
 from merge_dataset.schema import LABELS
 from merge_metric.runs.join import Coverage, cover, join, preview
-from merge_metric.runs.predictions import (
-    PROBABILITIES,
-    labels_of,
-    model_name,
-    read_metadata,
-    read_predictions,
-)
+from merge_metric.runs.label_check import tell_other_order
+from merge_metric.runs.predictions import model_name, read_metadata, read_predictions
+from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.runs.texts import TEXT_DIGEST, UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.inputs import Rows, read_rows
 
@@ -145,7 +142,21 @@ def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: 
         ValueError: there are predictions for problems that the dataset does not have.
     """
     coverage = cover(predictions, folder)
+    _tell_unverified(predictions, paths, folder)
+    tell_other_order(predictions, ", ".join(map(str, paths)))
     return Model(name, tuple(paths), read_metadata(paths[0]), predictions, coverage)
+
+
+def _tell_unverified(predictions: pa.Table, paths: Sequence[Path], folder: Path) -> None:
+    """Note that nothing says which texts some predictions are for."""
+    if TEXT_DIGEST in predictions.column_names and not predictions[TEXT_DIGEST].null_count:
+        return
+    log.warning(
+        "%s: nothing in it says for which texts these are the predictions; they are taken to be "
+        "for those of %s (unverified)",
+        ", ".join(map(str, paths)),
+        folder,
+    )
 
 
 def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table:
@@ -161,7 +172,8 @@ def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -
             table.drop_columns([PROBABILITIES]) if PROBABILITIES in table.column_names else table
             for table in tables
         ]
-    whole = pa.concat_tables(tables).combine_chunks()
+    # Texts are known of the rows of some files only.
+    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
     ids = whole["variant_id"].combine_chunks()
     _, first, of_row = np.unique(
         ids.dictionary_encode().indices.to_numpy(), return_index=True, return_inverse=True
@@ -211,6 +223,8 @@ class Run:
     """The dataset folder itself."""
     n_seeds_left_out: int = 0
     """Seeds left out because predictions are missing."""
+    texts: str = ""
+    """Digest of the dataset's texts that it answered, or `texts.UNVERIFIED`."""
 
 
 def make_run(
@@ -258,11 +272,10 @@ def runs_of(
     """
     joined = join(model.predictions, model.coverage, configs, by=by, allow_missing=allow_missing)
     origin = {"dataset": model.folder.resolve().name, "folder": model.folder}
-    for part in joined:
-        left_out = part.n_seeds_left_out
-        yield make_run(
-            model.name, part.config, part.columns, keep=keep, n_seeds_left_out=left_out, **origin
-        )
+    with naming_files(model.paths):
+        for part in joined:
+            known = {"n_seeds_left_out": part.n_seeds_left_out, "texts": part.texts}
+            yield make_run(model.name, part.config, part.columns, keep=keep, **known, **origin)
 
 
 def read_runs(
@@ -290,8 +303,13 @@ def read_runs(
     """
     _require_different_files(sources)
     for model in tqdm(read_models(sources, dataset), desc="reading", unit="model", disable=None):
-        with naming_files(model.paths):
-            yield from runs_of(model, configs, by=by, keep=keep, allow_missing=allow_missing)
+        yield from runs_of(model, configs, by=by, keep=keep, allow_missing=allow_missing)
+
+
+def common_texts(texts: Iterable[str]) -> str:
+    """Find what all runs have as `Run.texts`; `texts.UNVERIFIED` where they differ."""
+    found = set(texts)
+    return found.pop() if len(found) == 1 else UNVERIFIED
 
 
 def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:

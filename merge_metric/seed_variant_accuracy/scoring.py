@@ -92,6 +92,7 @@ def score(
         opposites=pairs,
         probabilities=probabilities,
         seed_probabilities=seed_probabilities,
+        texts="",
         **settings,
     )
 
@@ -107,6 +108,7 @@ def score_counts(
     correctness_threshold: int,
     n_bootstrap: int,
     rng_seed: int,
+    texts: str = "",
 ) -> dict[str, Any]:
     """Score rows that are read and counted already.
 
@@ -120,6 +122,7 @@ def score_counts(
         correctness_threshold: Like the other settings from `options.check_settings`.
         n_bootstrap: Replicates; 0 leaves intervals out.
         rng_seed: Of the bootstrap.
+        texts: For the signature: what is known of the texts that were scored.
 
     Raises:
         ValueError: the probabilities are unusable.
@@ -149,6 +152,7 @@ def score_counts(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         confidence=CONFIDENCE,
+        texts=texts,
     )
     return result | {"signature": render(parts), "signature_short": render(parts, short=True)}
 

@@ -22,6 +22,7 @@ _SHORT: Final = {
     "confidence": "i",
     "numpy": "np",
     "data": "d",
+    "texts": "t",
     "version": "v",
 }
 """Part → its name in the short form, in the order of both."""
@@ -35,10 +36,21 @@ def signature(
     n_bootstrap: int,
     rng_seed: int,
     confidence: float,
+    texts: str = "",
 ) -> dict[str, str]:
     """Make the parts of a signature: part → value, in order.
 
     Results of two models are comparable where all parts agree.
+
+    Args:
+        counts: What was scored.
+        correctness_threshold: This and what follows are the settings.
+        opposites: Pairs of labels.
+        n_bootstrap: Replicates.
+        rng_seed: Of the bootstrap.
+        confidence: Level of the intervals.
+        texts: What is known of the texts that were scored, such as their digest; left out where
+            it is empty.
     """
     parts = {
         "ct": str(correctness_threshold),
@@ -53,7 +65,8 @@ def signature(
             "confidence": f"{confidence:.0%}",
             "numpy": np.__version__,  # whose generators may change between versions
         }
-    return parts | {"data": data_digest(counts), "version": VERSION}
+    known = {"texts": texts} if texts else {}
+    return parts | {"data": data_digest(counts), **known, "version": VERSION}
 
 
 def render(parts: dict[str, str], *, short: bool = False) -> str:

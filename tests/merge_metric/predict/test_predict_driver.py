@@ -224,25 +224,51 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
     outcome = predict(model, changed, out, progress=False)
     assert len(model.asked) == outcome.pairs
     assert len(journals(out)) == 1
-    back = Fake()
-    outcome = predict(back, problems, out, progress=False)
+    back, content = Fake(), out.read_bytes()
+    with pytest.raises(FileExistsError, match="expected no predictions of another run") as caught:
+        predict(back, problems, out, progress=False)
+    differ = {"model": "name", "problems": "the texts of the problems", "labels": "gold labels"}
+    assert f"they differ in {differ[other]}: name another" in str(caught.value)
+    assert f"found those of {model.name} for {len(changed)} problems of snli; in" in str(
+        caught.value
+    )
+    assert (back.asked, out.read_bytes()) == ([], content)
+    outcome = predict(back, problems, out, progress=False, overwrite=True)
     assert len(back.asked) == outcome.pairs - 21
 
 
 def test_what_is_finished_is_not_run_again(
     problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Called again it asks nothing; with other problems the file is replaced."""
+    """Called again it asks nothing, and the file is as it was."""
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
     with caplog.at_level(logging.INFO):
         again = predict(model, problems, out, progress=False)
         assert model.asked == []
-        predict(model, problems.slice(5), out, progress=False)
     assert (again.inferred, again.metadata["fingerprint"]) == (0, first.metadata["fingerprint"])
     assert "complete already" in caplog.text
-    assert len(read_predictions(out)) == len(problems) - 5
-    assert "which this one will replace" in caplog.text
+    assert len(read_predictions(out)) == len(problems)
+
+
+def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) -> None:
+    """Nor is one that came while the model was at work; its answers are kept."""
+    out.parent.mkdir()
+    lines = out.with_suffix(".jsonl")
+    lines.write_text("{}")
+    with pytest.raises(FileExistsError, match="found a file that does not say whose predictions"):
+        predict(Fake(), problems, lines, progress=False)
+
+    class Slow(Fake):
+        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+            out.write_text("somebody else's")
+            return {}
+
+    with pytest.raises(FileExistsError, match="found a file that does not say"):
+        predict(Slow(), problems, out, progress=False)
+    assert out.read_text() == "somebody else's"
+    out.unlink()
+    assert predict(Fake(), problems, out, progress=False).inferred == 0
 
 
 def test_two_at_the_same_run(problems: pa.Table, out: Path) -> None:

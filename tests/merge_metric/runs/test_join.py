@@ -13,7 +13,7 @@ from helpers.dataset_files import write_rows
 from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without, write_folder
 
 from merge_metric.runs.join import Joined, cover, join
-from merge_metric.runs.predictions import validate
+from merge_metric.runs.row_checks import validate
 
 
 @pytest.fixture
@@ -334,4 +334,4 @@ def test_damaged_datasets(folder: Path) -> None:
     )
     (folder / "snli/nouns/seeds.parquet").write_bytes(b"")
     told = message(predicted(), folder)
-    assert "seeds.parquet: expected Parquet with the columns variant_id, got an error" in told
+    assert "seeds.parquet: expected a whole Parquet file, got a damaged one" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.schema import LABELS
-from merge_metric.runs.predictions import read_predictions, write_predictions
+from merge_metric.runs.predictions import (
+    model_name,
+    read_predictions,
+    with_metadata,
+    write_predictions,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -125,7 +131,82 @@ def test_a_folder_named_like_a_partition(tmp_path: Path) -> None:
     assert read_predictions(write_parquet(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
 
 
+def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    """Commas, semicolons or tabs; names in any case; cells in any order, blank lines."""
+    path = tmp_path / "p.csv"
+    head, *lines = ["model,prediction,label,seed_id,variant_id"] + [
+        f"m,{LABELS[r['prediction']].upper()}, {r['label']} ,{r['seed_id']},{r['variant_id']}"
+        for r in ROWS
+    ]
+    text = "\n".join([head, "", *lines])
+    for delimiter, start in ((",", ""), (";", "\ufeff"), ("\t", "")):
+        path.write_text(start + text.replace(",", delimiter), encoding="utf-8")
+        assert read_predictions(path).to_pylist() == ROWS
+    rows = zip(text.splitlines()[2:], DISTRIBUTIONS, strict=True)
+    table = "".join(f'{line},"{p}"\n' for line, p in rows)
+    path.with_suffix(".tsv").write_text(f"{head},probabilities\n{table}")
+    read = read_predictions(path.with_suffix(".tsv"))
+    assert read["probabilities"].to_pylist() == DISTRIBUTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "",
+            "expected the columns variant_id, seed_id, label, prediction in its first line",
+        ),
+        ("variant_id,seed_id,label\n", "expected the columns variant_id, seed_id, label, "),
+        ("variant_id,seed_id,label,prediction\n", "expected at least one row, got none"),
+        ("{}a,a,0\n", "line 3: prediction: expected a value, got none (1 such row)"),
+        ("{}a,a,0,1,2\n", "line 3: expected 4 cells, as in the header, got 5; put"),
+        ('{}a,a,0,"1\n', "line 3: a quotation mark is opened and never closed: the file is cut"),
+        (
+            "{}a,a,0,neut\n",
+            "line 3: prediction: expected one of entailment, neutral",
+        ),
+        ("{}a,a,0,-1\n", "line 3: prediction: expected one of entailment"),
+        ("{}b,a,0,1\nb,a,0,1\n", "line 4: variant_id: expected each id once, got 'b' as"),
+        (b"variant_id,seed_id,label,prediction\ncaf\xe9,a,0,1", "line 2: expected text in UTF-8"),
+    ],
+)
+def test_wrong_csv(text: str | bytes, message: str, tmp_path: Path) -> None:
+    """File, line, and what to do."""
+    path = tmp_path / "p.csv"
+    if isinstance(text, str):
+        text = text.replace("{}", "variant_id,seed_id,label,prediction\nz,z,0,1\n").encode()
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match="p") as caught:
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_wrong_probabilities_in_csv(tmp_path: Path) -> None:
+    """A list as JSON has it, nothing else."""
+    path = tmp_path / "p.csv"
+    for cell in ("0.5", "[1, 'a']", "{}", '"[0.5, true, 0.5]"', "[" * 9999):
+        path.write_text(f"variant_id;seed_id;label;prediction;probabilities\na;a;0;1;{cell}\n")
+        with pytest.raises(ValueError, match=r"2: probabilities: expected a list of numbers"):
+            read_predictions(path)
+
+
 # --- What is wrong with a file ---
+
+
+def test_null_throughout_is_not_missing(write: Write) -> None:
+    """A column that is there without a value is another mistake than one that is not there."""
+    with pytest.raises(ValueError, match=r"1: prediction: expected a value, got none \(3"):
+        read_predictions(write([{**row, "prediction": None} for row in ROWS]))
+
+
+def test_digests_of_texts(write: Write) -> None:
+    """Kept as they are, also where some rows have none; anything else is an error."""
+    digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
+    rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
+    assert read_predictions(write(rows)).to_pylist() == rows
+    rows[2]["text_digest"] = "0123"
+    with pytest.raises(ValueError, match=r"3: text_digest: expected 16 hexadecimal .*'0123'"):
+        read_predictions(write(rows))
 
 
 @pytest.mark.parametrize(
@@ -136,17 +217,18 @@ def test_a_folder_named_like_a_partition(tmp_path: Path) -> None:
             "expected the columns variant_id, seed_id, label, prediction, "
             "got variant_id, seed_id, prediction: without label",
         ),
-        (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such rows)"),
-        (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such rows)"),
+        (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such row)"),
+        (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such row)"),
         (
             changed(1, prediction=3),
             "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
-            "got 3 (1 such rows); leave problems without a label out",
+            "got 3 (1 such row); give each row the label that the model chose",
         ),
         (changed(0, label=-1), "{row 1}: label: expected one of 0 to 2 (entailment, neutral, "),
         (
-            [*names(ROWS)[:2], {**ROWS[2], "label": "Neutral", "prediction": "neutral"}],
-            "{row 3}: label: expected one of entailment, neutral, contradiction, got 'Neutral'",
+            [*names(ROWS)[:2], {**ROWS[2], "label": "maybe", "prediction": "neutral"}],
+            "{row 3}: label: expected one of entailment, neutral, contradiction, got 'maybe' (1 "
+            "such row); leave problems without a gold label out",
         ),
         (
             [*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
@@ -171,13 +253,16 @@ def test_wrong_rows(rows: Rows, message: str, write: Write) -> None:
     [
         ([0.5, 0.5], "expected 3 per row, in the order entailment, neutral, contradiction, got"),
         ([], "got []; give them for all rows or for none"),
-        (None, "got None; give them for all rows or for none"),
-        ([0.5, 0.5, float("nan")], "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, n"),
-        ([0.5, 0.5, None], "got [0.5, 0.5, None] (1 such rows); of logits take the softmax"),
+        (None, "got none; give them for all rows or for none"),
+        (
+            [0.5, 0.5, float("nan")],
+            "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, NaN",
+        ),
+        ([0.5, 0.5, None], "got [0.5, 0.5, null] (1 such row); of logits take the softmax"),
         ([-0.5, 1.0, 0.5], "got [-0.5, 1.0, 0.5]"),
         ([2.5, 0.1, -3.0], "got [2.5, 0.1, -3.0]"),
         ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
-        ([float("inf"), 0.0, 0.0], "got [inf, 0.0, 0.0]"),
+        ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0]"),
     ],
 )
 def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:
@@ -222,11 +307,11 @@ def test_wrong_types_in_parquet(
     ("column", "value", "message"),
     [
         ("variant_id", 7, "variant_id: expected a string in every line, got 7"),
-        ("seed_id", ["a"], "seed_id: expected a string in every line, got ['a']"),
+        ("seed_id", ["a"], 'seed_id: expected a string in every line, got ["a"]'),
         ("label", 1.0, "label: expected an integer in every line, got 1.0"),
-        ("label", "neutral", "label: expected an integer in every line, got 'neutral'"),
-        ("prediction", True, "prediction: expected an integer in every line, got True"),
-        ("probabilities", "0.1", "probabilities: expected a list of numbers in every line, got '0"),
+        ("label", "neutral", 'label: expected an integer in every line, got "neutral"'),
+        ("prediction", True, "prediction: expected an integer in every line, got true"),
+        ("probabilities", "0.1", 'probabilities: expected a list of numbers in every line, got "0'),
         ("probabilities", ["x"], "probabilities: expected a list of numbers in every line, got ["),
     ],
 )
@@ -244,7 +329,7 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
     ("line", "message"),
     [
         ('{"variant_id": "a/1", "seed_', 'expected a JSON object, got \'{"variant_id": "a/1", '),
-        ("variant_id,seed_id", "if the writing was interrupted there, remove the line"),
+        ("variant_id,seed_id", "if it was cut off there, remove the line"),
         ("[1, 2]", "expected a JSON object, got '[1, 2]'"),
         (b'{"variant_id": "\xff"}', "expected UTF-8, got the byte 0xff in byte 17"),
     ],
@@ -279,7 +364,9 @@ def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got x: without variant_id, seed_id, label, prediction"):
         read_predictions(path)
     path.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"p\.parquet: expected a Parquet file, got an error"):
+    with pytest.raises(
+        ValueError, match=r"p\.parquet: expected a whole Parquet file, got a damaged"
+    ):
         read_predictions(path)
 
 
@@ -287,14 +374,16 @@ def test_cut_off_gzip(tmp_path: Path) -> None:
     """A file as an interrupted copy leaves it."""
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
     (tmp_path / "p.jsonl.gz").write_bytes(whole[:-12])
-    with pytest.raises(ValueError, match=r"after line \d+: expected more lines, got an error"):
+    with pytest.raises(
+        ValueError, match=r"after line \d+: expected more lines, got the end of a damaged"
+    ):
         read_predictions(tmp_path / "p.jsonl.gz")
 
 
 def test_names_of_files(tmp_path: Path) -> None:
     """The suffix says how to read; the file must be there."""
-    for name, got in (("p.csv", r"'\.csv'"), ("p", "'no suffix'"), ("p.parquet.gz", r"'\.gz'")):
-        with pytest.raises(ValueError, match=rf"end in \.parquet, \.jsonl\.gz, \.jsonl, got {got}"):
+    for name, got in (("p.txt", r"'\.txt'"), ("p", "'no suffix'"), ("p.parquet.gz", r"'\.gz'")):
+        with pytest.raises(ValueError, match=rf"gz, \.jsonl, \.csv, \.tsv, got {got}"):
             read_predictions(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"p\.jsonl: expected a predictions file, found no"):
         read_predictions(tmp_path / "p.jsonl")
@@ -321,7 +410,8 @@ def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
     expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     assert read_predictions(first).to_pylist() == expected
     if suffix == "jsonl":
-        assert json.loads(first.read_text().splitlines()[0]) == {**expected[0], "model": "m"}
+        line = json.loads(first.read_text().splitlines()[0])
+        assert line == {**expected[0], "model": "m", "crc32": line["crc32"]}
     if suffix == "parquet":
         assert pq.ParquetFile(first).schema_arrow.names[-1] == "model"
 
@@ -339,3 +429,52 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
         write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]
+
+
+# --- Damage ---
+
+
+def flip(path: Path, good: bytes, bit: int) -> None:
+    content = bytearray(good)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.mark.slow(but=["40"])
+@pytest.mark.parametrize("flips", [40, 600])
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
+def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_path: Path) -> None:
+    """Wherever it is in the file: an error that names the file, or what was written."""
+    rows = [
+        {"variant_id": f"a/{n}", "seed_id": "a", "label": n % 3, "prediction": n % 2,
+         "text_digest": f"{n:016x}", "probabilities": [n / 90, 0.5 - n / 90, 0.5]}
+        for n in range(40)
+    ]  # fmt: skip
+    path = tmp_path / f"p.{suffix}"
+    write_predictions(path, with_metadata(pa.Table.from_pylist(rows), {"name": "m"}))
+    good, expected, name = path.read_bytes(), read_predictions(path), model_name(path)
+    draw = random.Random(0)
+    noticed = 0
+    for _ in range(flips):
+        flip(path, good, draw.randrange(8 * len(good)))
+        found: object
+        try:
+            found = read_predictions(path), model_name(path)
+        except ValueError as error:
+            found = str(path) in str(error)
+            noticed += 1
+        assert found in (True, (expected, name))
+    assert noticed > flips / 3
+
+
+def test_changed_by_another_program(tmp_path: Path) -> None:
+    """Parquet that says what was in it no longer has that; the message says what may be."""
+    path = tmp_path / "p.parquet"
+    write_predictions(path, with_metadata(pa.Table.from_pylist(ROWS), {"name": "m"}))
+    table = pq.read_table(path)
+    other = table.set_column(3, "prediction", pa.array([1, 1, 1]))
+    pq.write_table(other, path)
+    with pytest.raises(ValueError, match=r"p\.parquet: expected the predictions that were"):
+        read_predictions(path)
+    pq.write_table(other.replace_schema_metadata(None), path)
+    assert read_predictions(path)["prediction"].to_pylist() == [1, 1, 1]

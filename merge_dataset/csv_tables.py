@@ -1,0 +1,101 @@
+"""CSV tables of other programs: read with messages that name the line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from merge_dataset.files import read_text
+
+_SHOWN: Final = 60
+"""Characters of a header that a message shows."""
+
+
+def read_rows(
+    path: Path, required: Sequence[str], optional: Sequence[str] = (), *, ended: bool = False
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with a header, and the line on which each ends.
+
+    Commas, semicolons or tabs between the cells, as spreadsheets write them; the header shows
+    which. Columns of other names are left out, as are blank lines. Cells that a row lacks at its
+    end are empty: some spreadsheets leave out the last ones.
+
+    Args:
+        path: The file, in UTF-8.
+        required: Columns that it must have.
+        optional: Columns that it may have.
+        ended: Whether its last line must have an end, as every spreadsheet writes it: without,
+            it was cut off.
+
+    Raises:
+        ValueError: a column is missing, or there is something else than CSV.
+    """
+    text = read_text(path).removeprefix("\ufeff")
+    head = text.partition("\n")[0]
+    delimiter = max(",;\t", key=head.count)
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check_header(header, required, head)
+        places = {name: header.index(name) for name in (*required, *optional) if name in header}
+        for cells in reader:
+            if len(cells) > len(header):
+                raise ValueError(
+                    f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
+                    f"{len(cells)}; put cells with a {_NAMES[delimiter]} in quotation marks"
+                )
+            if cells:
+                yield (
+                    reader.line_num,
+                    {
+                        name: cells[place] if place < len(cells) else ""
+                        for name, place in places.items()
+                    },
+                )
+        if ended and not text.endswith(("\n", "\r")):
+            raise ValueError(
+                f"line {reader.line_num}: expected a line end after the last row, got none: the "
+                f"file was cut off there; or, if it is whole, end its last line"
+            )
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num}: {_problem(error)}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_columns(
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> tuple[list[int], dict[str, list[str]]]:
+    """Read a CSV file whole: the line of each row, and the cells of each column.
+
+    See `read_rows`.
+    """
+    rows = list(read_rows(path, required, optional))
+    names = rows[0][1] if rows else required
+    return [line for line, _ in rows], {name: [row[name] for _, row in rows] for name in names}
+
+
+_NAMES: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+
+def _check_header(header: Sequence[str], required: Sequence[str], head: str) -> None:
+    if missing := [name for name in required if name not in header]:
+        raise ValueError(
+            f"expected the columns {', '.join(required)} in its first line, "
+            f"got {', '.join(header)[:_SHOWN] or 'nothing'}: without {', '.join(missing)}"
+        )
+    if twice := [name for name in required if header.count(name) > 1]:
+        raise ValueError(f"expected each column once, got {twice[0]} several times in {head!r}")
+
+
+def _problem(error: csv.Error) -> str:
+    """Say in plain words what is not CSV."""
+    if "unexpected end" in str(error):
+        return "a quotation mark is opened and never closed: the file is cut off, or lacks one"
+    return (
+        "a quotation mark stands inside a cell: write it twice, and put the cell in quotation marks"
+    )

@@ -1,0 +1,50 @@
+"""Whether predictions for seeds would fit the gold labels far better in another order of labels."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
+from merge_metric.runs.row_checks import labels_of
+
+log = logging.getLogger(__name__)
+
+
+def check_seeds(predictions: pa.Table) -> OrderCheck | None:
+    """Compare the order of labels with the seeds' gold labels; None where that is not possible.
+
+    Args:
+        predictions: With `variant_id`, `seed_id`, and `label` and `prediction` as positions
+            among the labels that `labels_of` reads.
+    """
+    labels = labels_of(predictions)
+    seeds = predictions.filter(pc.equal(predictions["variant_id"], predictions["seed_id"]))
+    if not len(seeds) or len(labels) > MOST_LABELS:
+        return None
+    return check_order(seeds["prediction"].to_numpy(), seeds["label"].to_numpy(), len(labels))
+
+
+def tell_other_order(predictions: pa.Table, where: str) -> None:
+    """Warn of predictions that look as if their labels stood in another order.
+
+    Args:
+        predictions: As `check_seeds` takes them.
+        where: What the message begins with, such as the name of the file.
+    """
+    check = check_seeds(predictions)
+    if check is None or not check.suspicious:
+        return
+    labels = labels_of(predictions)
+    log.warning(
+        "%s: warning: right on %.0f %% of %s seeds, and would be on %.0f %% if %s meant %s: are "
+        "the model's labels in another order? Predictions given by name leave no doubt",
+        where,
+        100 * check.accuracy,
+        f"{check.seeds:,}",
+        100 * check.best_accuracy,
+        ", ".join(labels),
+        ", ".join(labels[i] for i in check.best),
+    )

@@ -1,0 +1,243 @@
+"""Checks of the rows of a predictions file, which bring its columns into one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.schema import LABELS
+from merge_metric.runs.texts import TEXT_DIGEST
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
+
+IDS: Final = ("variant_id", "seed_id")
+ANSWERS: Final = ("label", "prediction")
+REQUIRED: Final = (*IDS, *ANSWERS)
+PROBABILITIES: Final = "probabilities"
+COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
+
+LABELS_KEY: Final = b"labels"
+"""Key of a table's metadata under which `labelled` notes labels."""
+
+Place = Callable[[int], str]
+"""Row, from 0 → how a user finds it."""
+
+
+def labels_of(predictions: pa.Table) -> tuple[str, ...]:
+    """Read the labels whose positions a table from `validate` holds."""
+    recorded = (predictions.schema.metadata or {}).get(LABELS_KEY)
+    return LABELS if recorded is None else tuple(json.loads(recorded))
+
+
+def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """Note a table's labels for `labels_of`, if they are not of NLI."""
+    if tuple(labels) == LABELS:
+        return table
+    noted = {LABELS_KEY: json.dumps(list(labels))}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
+
+
+def validate(
+    table: pa.Table,
+    where: str,
+    place: Place | None = None,
+    *,
+    labels: Sequence[str] = LABELS,
+) -> pa.Table:
+    """Check the columns of a predictions file and bring them into one form.
+
+    Args:
+        table: At least the required columns; label names, in any case, or their positions.
+        where: What messages begin with, such as the name of the file.
+        place: How messages name a row; by default "row 1" for the first.
+        labels: Of the problems' format.
+
+    Returns:
+        `variant_id` and `seed_id` (string), `label` and `prediction` (int64) and, where
+        given, `text_digest` (string) and `probabilities` (fixed-size list of float64); rows in
+        the order given. See also `labels_of`.
+
+    Raises:
+        ValueError: something is missing, null, of another type, out of range or twice.
+    """
+    place = place or (lambda row: f"row {row + 1}")
+    if missing := [name for name in REQUIRED if name not in table.column_names]:
+        raise ValueError(
+            f"{where}: expected the columns {', '.join(REQUIRED)}, "
+            f"got {', '.join(table.column_names) or 'none'}: without {', '.join(missing)}"
+        )
+    if not len(table):
+        raise ValueError(f"{where}: expected at least one row, got none")
+    try:
+        columns = {name: _strings(name, table[name], place) for name in IDS}
+        columns |= {name: _codes(name, table[name], place, labels) for name in ANSWERS}
+        _require_distinct(columns["variant_id"], place)
+        for name, read in ((TEXT_DIGEST, _digests), (PROBABILITIES, _distributions)):
+            if name in table.column_names and table[name].null_count < len(table):
+                columns[name] = read(table[name], place, labels)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    return labelled(pa.table(columns), labels)
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Turn strings that Parquet writers store in other ways into plain ones."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        kind = pa.string()
+    return column if column.type == kind else column.cast(kind)
+
+
+def label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
+    """Find names among the labels; null for others.
+
+    Names in another case, and positions as digits, are known where that leaves no doubt.
+    """
+    found = pc.index_in(names, value_set=pa.array(labels))
+    folded = [label.casefold() for label in labels]
+    if found.null_count and len(set(folded)) == len(folded):
+        places = {str(position): position for position in range(len(labels))}
+        places |= {label: position for position, label in enumerate(folded)}
+        distinct = names.unique()
+        plain = [name.strip().casefold() for name in distinct.to_pylist()]
+        positions = pa.array([places.get(name) for name in plain], pa.int64())
+        found = positions.take(pc.index_in(names, value_set=distinct).combine_chunks())
+    return found.cast(pa.int64())
+
+
+# --- Columns ---
+
+
+def _strings(name: str, column: pa.ChunkedArray, place: Place) -> pa.ChunkedArray:
+    column = decoded(column)
+    _require_values(name, column, place)
+    if column.type != pa.string():
+        raise ValueError(f"{name}: expected ids as strings, got the type {column.type}")
+    return column
+
+
+def _codes(
+    name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
+) -> pa.ChunkedArray:
+    """Check labels and turn them into positions among the known ones."""
+    column = decoded(column)
+    _require_values(name, column, place)
+    if column.type == pa.string():
+        codes = label_positions(column, labels)
+        expected = ", ".join(labels)
+    elif pa.types.is_integer(column.type):
+        codes = column.cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
+        codes = pc.if_else(inside, codes, None)
+        expected = f"0 to {len(labels) - 1} ({', '.join(labels)})"
+    else:
+        raise ValueError(
+            f"{name}: expected the names {', '.join(labels)} or their positions as integers, "
+            f"got the type {column.type}"
+        )
+    if codes.null_count:
+        row = _first(pc.is_null(codes))
+        raise ValueError(
+            f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
+            f"{_such_rows(codes.null_count)}; {_ADVICE[name]}"
+        )
+    return codes
+
+
+_ADVICE: Final = {
+    "label": "leave problems without a gold label out",
+    "prediction": "give each row the label that the model chose",
+}
+
+
+def _digests(column: pa.ChunkedArray, place: Place, _: Sequence[str]) -> pa.ChunkedArray:
+    """Check digests of texts; rows may be without."""
+    column = decoded(column)
+    if column.type != pa.string():
+        raise ValueError(f"{TEXT_DIGEST}: expected a string, got the type {column.type}")
+    wrong = pc.invert(pc.match_substring_regex(column, "^[0-9a-f]{16}$"))
+    if pc.any(wrong).as_py():
+        row = _first(wrong)
+        raise ValueError(
+            f"{place(row)}: {TEXT_DIGEST}: expected 16 hexadecimal digits, as `merge-nli predict` "
+            f"writes them, got {column[row].as_py()!r}"
+        )
+    return column
+
+
+def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str]) -> pa.Array:
+    """Check probabilities and make fixed-size lists of one per label."""
+    flat, lengths = _flattened(column, len(labels))
+    if (odd := lengths != len(labels)).any():
+        row = int(odd.argmax())
+        raise ValueError(
+            f"{place(row)}: {PROBABILITIES}: expected {len(labels)} per row, in the order "
+            f"{', '.join(labels)}, got {_shown(column[row])}; give them for all rows or for none"
+        )
+    values = flat.reshape(-1, len(labels))
+    with np.errstate(invalid="ignore"):
+        good = (values >= 0).all(axis=1) & (abs(values.sum(axis=1) - 1) <= SUM_TOLERANCE)
+    if not good.all():
+        row = int((~good).argmax())
+        raise ValueError(
+            f"{place(row)}: {PROBABILITIES}: expected numbers from 0 to 1 with the sum 1, "
+            f"got {_shown(column[row])} {_such_rows((~good).sum())}; of logits take the softmax"
+        )
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), len(labels))
+
+
+def _flattened(
+    column: pa.ChunkedArray, per_row: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Flatten lists: numbers, NaN for null ones, and each list's length, -1 for a null."""
+    item = getattr(column.type, "value_type", None)
+    if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
+        raise ValueError(
+            f"{PROBABILITIES}: expected a list of {per_row} numbers per row, "
+            f"got the type {column.type}"
+        )
+    flat = pc.list_flatten(column).cast(pa.float64())
+    lengths = pc.fill_null(pc.list_value_length(column), -1).cast(pa.int64())
+    return pc.fill_null(flat, float("nan")).to_numpy(), lengths.to_numpy()
+
+
+def _shown(value: pa.Scalar) -> str:
+    """Show a list of numbers as JSON has it.
+
+    >>> _shown(pa.scalar([0.5, None])), _shown(pa.scalar(None))
+    ('[0.5, null]', 'none')
+    """
+    return json.dumps(value.as_py()) if value.is_valid else "none"
+
+
+def _such_rows(count: Any) -> str:
+    return "(1 such row)" if count == 1 else f"({count:,} such rows)"
+
+
+def _require_values(name: str, column: pa.ChunkedArray, place: Place) -> None:
+    if column.null_count:
+        row = _first(pc.is_null(column))
+        raise ValueError(
+            f"{place(row)}: {name}: expected a value, got none {_such_rows(column.null_count)}"
+        )
+
+
+def _require_distinct(ids: pa.ChunkedArray, place: Place) -> None:
+    if pc.count_distinct(ids).as_py() == len(ids):
+        return
+    counts = pc.value_counts(ids)
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    rows = np.flatnonzero(pc.equal(ids, repeated[0]).to_numpy())
+    raise ValueError(
+        f"{place(int(rows[1]))}: variant_id: expected each id once, got {repeated[0].as_py()!r} "
+        f"as in {place(int(rows[0]))} ({len(repeated):,} such ids); drop the repeated rows"
+    )
+
+
+def _first(mask: pa.ChunkedArray) -> int:
+    return int(pc.index(mask, True).as_py())

@@ -1,0 +1,73 @@
+"""Digests of problems' texts, which tell whether predictions are for the texts of a dataset.
+
+A predictions file has one for each row, so that parts of a dataset can be predicted and
+put together, and rows that are about other texts can be named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+TEXT_DIGEST: Final = "text_digest"
+"""The column of a predictions file: 16 hexadecimal digits."""
+
+UNVERIFIED: Final = "unverified"
+"""In place of a digest, where predictions do not say which texts they are for."""
+
+_SIZE: Final = 8
+"""Bytes of a digest."""
+
+
+def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
+    """Digest the id and the texts of each problem.
+
+    Args:
+        problems: With the column `variant_id` and those of the texts.
+        fields: Names of the columns of texts, in the order of the format.
+
+    Returns:
+        (n,), BLAKE2b of eight bytes. Texts that a model was not shown count too.
+
+    >>> problem = {"variant_id": ["a"], "premise": ["A dog."], "hypothesis": ["A cat."]}
+    >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
+    ['6e256523dec6dffa']
+    """
+    columns = [problems[name].to_pylist() for name in ("variant_id", *fields)]
+    # With lengths, as nothing can stand between texts that does not occur in texts.
+    digests = b"".join(
+        hashlib.blake2b(
+            "".join(f"{len(text or '')}:{text or ''}" for text in texts).encode(), digest_size=_SIZE
+        ).digest()
+        for texts in zip(*columns, strict=True)
+    )
+    return np.frombuffer(digests, ">u8").astype(np.uint64)
+
+
+def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
+    """Write digests as files have them."""
+    digits, width = digests.astype(">u8").tobytes().hex(), 2 * _SIZE
+    return pa.array([digits[i : i + width] for i in range(0, len(digits), width)], pa.string())
+
+
+def from_hex(column: pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Read digests, and whether there is one, of each row.
+
+    Args:
+        column: Digests as `to_hex` gives them, or null.
+    """
+    there = column.is_valid().to_numpy().astype(bool)
+    found = np.zeros(len(column), np.uint64)
+    digits = "".join(column.drop_null().to_pylist())
+    found[there] = np.frombuffer(bytes.fromhex(digits), ">u8")
+    return found, there
+
+
+def combined(digests: NDArray[np.uint64]) -> str:
+    """Digest many problems, whatever their order, in eight hexadecimal digits."""
+    return f"{int(digests.sum(dtype=np.uint64)):016x}"[-8:]

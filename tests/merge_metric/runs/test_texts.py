@@ -1,0 +1,146 @@
+"""Predictions know which texts they are for, and datasets with others are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.problem_folder import many_problems, write_folder
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.predict.baselines import Majority
+from merge_metric.predict.driver import predict
+from merge_metric.predict.problems import read_problems
+from merge_metric.runs.texts import combined, from_hex, text_digests, to_hex
+
+FIELDS = ("premise", "hypothesis")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def score(path: Path, folder: Path, *more: str) -> Result:
+    return run("score", path, "--dataset", folder, "--n-bootstrap", 0, *more)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset, predictions for it, and the dataset with a changed variant."""
+    root = tmp_path_factory.mktemp("texts")
+    folder = write_folder(root / "merge-nli", many_problems(40, 3))
+    problems = read_problems(str(folder))
+    model = Majority(problems["label"].to_numpy(), {})
+    predict(model, problems, root / "p.parquet", progress=False)
+    predict(model, problems, root / "p.jsonl", progress=False)
+    predict(model, problems, root / "q.parquet", progress=False)
+    shutil.copytree(folder, root / "other")
+    path = next(path for path in (root / "other").rglob("variants.parquet"))
+    table = pq.read_table(path, partitioning=None)
+    texts = table["hypothesis"].to_pylist()
+    changed = pa.array([texts[0] + "!", *texts[1:]])
+    pq.write_table(table.set_column(table.schema.get_field_index("hypothesis"), "hypothesis",
+                                    changed), path)  # fmt: skip
+    return root
+
+
+def test_digests_depend_on_ids_texts_and_their_borders() -> None:
+    """No two of these problems have the same one; a set of them is one of any order."""
+    columns = {
+        "variant_id": ["a", "b", "a", "a", "a", "a1"],
+        "premise": ["x y", "x y", "x", "1:x", "", "x y"],
+        "hypothesis": ["z", "z", " yz", "", "1:x", "z"],
+    }
+    table = pa.table(columns)
+    digests = text_digests(table, FIELDS)
+    assert len(set(digests.tolist())) == 6
+    again, there = from_hex(pa.chunked_array([to_hex(digests)]))
+    assert again.tolist() == digests.tolist()
+    assert there.all()
+    assert combined(digests) == combined(digests[::-1]) != combined(digests[1:])
+    none, there = from_hex(pa.chunked_array([pa.array([None, "00000000000000ff"])]))
+    assert (none.tolist(), there.tolist()) == ([0, 255], [False, True])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_path: Path) -> None:
+    """One line: how many, which, what to do."""
+    path, other = made / f"p.{suffix}", made / "other"
+    commands: list[tuple[Any, ...]] = [
+        ("score", path),
+        ("compare", f"a={path}", f"b={made / 'q.parquet'}"),
+        ("report", path, "--out", tmp_path / "r.html"),
+        ("analyse", "accuracy", path),
+    ]
+    for command in commands:
+        refused = run(*command, "--dataset", other)
+        (line,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+        assert refused.exit_code == 2
+        assert "expected predictions for the texts of the dataset" in line
+        assert "got predictions for other texts of 1 of 160 problems: '" in line
+        assert line.endswith("run the model on this one")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_signature_has_the_texts(made: Path) -> None:
+    """The same for all files that are verified, whatever rows they have."""
+    found = {}
+    rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
+    part = made / "part.jsonl"
+    kept = {row["seed_id"] for row in rows[:20]}
+    lines = [json.dumps(row) for row in rows if row["seed_id"] in kept]
+    part.write_text("\n".join(lines))
+    for path in (made / "p.parquet", made / "p.jsonl", part):
+        done = score(path, made / "merge-nli", "--allow-missing")
+        assert done.exit_code == 0
+        assert "unverified" not in done.output
+        found[path] = done.stdout.partition("texts:")[2][:8]
+    assert len(set(found.values())) == 1
+
+
+def test_predictions_of_other_programs_are_unverified(
+    made: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are scored, with a note on stderr and in the signature; also where some rows know."""
+    rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
+    path = made / "some.jsonl"
+    for row in rows:
+        del row["crc32"]
+    for left_out in (rows[:1], rows):
+        for row in left_out:
+            row.pop("text_digest", None)
+        path.write_text("\n".join(map(json.dumps, rows)))
+        done = score(path, made / "merge-nli")
+        assert done.exit_code == 0
+        assert f"{path}: nothing in it says for which texts" in caplog.text
+        caplog.clear()
+        assert "|texts:unverified|" in done.stdout
+    assert "texts:" not in run("score", path, "--n-bootstrap", 0).stdout
+    compared = run("compare", f"a={path}", made / "p.parquet", "--dataset", made / "merge-nli")
+    assert "|texts:unverified|" in compared.stdout
+
+
+def test_labels_in_another_order_are_told(made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As `predict` does; by numbers only, with a dataset and without; not where all is well."""
+    rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
+    path = made / "turned.jsonl"
+    turned = [row | {"prediction": (row["label"] + 1) % 3} for row in rows]
+    for row in turned:
+        del row["crc32"], row["probabilities"]
+    path.write_text("\n".join(map(json.dumps, turned)))
+    for done in (score(path, made / "merge-nli"), run("score", path, "--n-bootstrap", 0)):
+        assert done.exit_code == 0
+    said = (
+        f"{path}: warning: right on 0 % of 40 seeds, and would be on 100 % if entailment, neutral, "
+        "contradiction meant contradiction, entailment, neutral: are the model's labels in an"
+    )
+    assert sum(message.startswith(said) for message in caplog.messages) == 2
+    caplog.clear()
+    assert score(made / "p.jsonl", made / "merge-nli").exit_code == 0
+    assert caplog.messages == []
