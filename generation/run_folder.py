@@ -167,7 +167,7 @@ def manifest_of(
         variants: How many were drawn.
     """
     settings = config.output_settings()
-    mlms = [{k: v for k, v in m.items() if k != "store"} for m in suggested["mlms"]]
+    mlms = [_without(mlm, "store") for mlm in suggested["mlms"]]
     made_from = {
         "config": settings,
         "source_data": suggested["source_data"],
@@ -179,7 +179,7 @@ def manifest_of(
         "source": config.source,
         "recipe": config.recipe,
         "ablation": config.ablation,
-        "fingerprint": digest_of(made_from),
+        "fingerprint": digest_of({**made_from, "mlms": [_without(m, "weights") for m in mlms]}),
         **made_from,
         "packages": versions(*_PACKAGES),
         "problems": {
@@ -198,6 +198,10 @@ def manifest_of(
             }
         ),
     }
+
+
+def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in record.items() if k != key}
 
 
 def change_rows(changes: Mapping[tuple[str, str, str], int]) -> list[dict[str, Any]]:

@@ -112,7 +112,7 @@ class Generator:
     ) -> Self:
         """Load a generator from a directory or from the Hub.
 
-        Weights must be safetensors or GGUF; no code of the repository is run.
+        Weights are safetensors, converted to them once, or GGUF; no code of the repository is run.
 
         Args:
             model: Directory, Hub id with an optional `@revision`, or a .gguf file.

@@ -109,6 +109,8 @@ def _ask(
         max_pieces=config.max_pieces,
     )
     _agree(run, identity)
+    if mlm.weights is not None:
+        write_json(_weights_path(run, name), mlm.weights, shared=True)
     _look_for_unknown_tokens(run, mlm, questions)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     total = sum(questions.sizes[shard] for shard in shards)
@@ -179,6 +181,11 @@ def _unknown_path(run: RunFolder, name: str) -> Path:
     return run.stores / f"{slug(name)}.unknown.json"
 
 
+def _weights_path(run: RunFolder, name: str) -> Path:
+    """Name the file that says which weights a masked LM had."""
+    return run.stores / f"{slug(name)}.weights.json"
+
+
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """Summarise each masked LM for the manifest, once all its answers are in the store.
 
@@ -204,6 +211,8 @@ def _collect(name: str, questions: Questions, run: RunFolder, config: Config) ->
         }
     unknown = _unknown_path(run, name)
     more = read_json(unknown) if unknown.is_file() else {}
+    if (weights := _weights_path(run, name)).is_file():
+        more["weights"] = read_json(weights)
     return {**identity.values, "store": identity.folder, **counts, **more}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -112,7 +112,15 @@ class _Best:
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, name: str, revision: str) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        *,
+        name: str,
+        revision: str,
+        weights: Mapping[str, Any] | None = None,
+    ) -> None:
         """Wrap a live model; `load` is the usual way in.
 
         Args:
@@ -120,6 +128,7 @@ class MaskedLM:
             tokenizer: Its fast tokenizer, with a mask token.
             name: Name of the model in provenance columns.
             revision: Commit or digest that identifies its weights and tokenizer.
+            weights: Provenance of the weights: their format and digest.
 
         Raises:
             ValueError: the tokenizer is not a fast one or has no mask token.
@@ -131,7 +140,7 @@ class MaskedLM:
             )
         if tokenizer.mask_token_id is None:
             raise ValueError(f"{name}: expected a tokenizer with a mask token, it has none")
-        self.name, self.revision = name, revision
+        self.name, self.revision, self.weights = name, revision, weights
         self.architecture = type(model).__name__
         self._model: Any = model.eval()  # type: ignore[no-untyped-call]
         self.mask_id: int = tokenizer.mask_token_id
@@ -151,7 +160,7 @@ class MaskedLM:
     ) -> Self:
         """Load a masked LM from a directory or from the Hub.
 
-        Weights must be safetensors; no code of the repository is run.
+        Weights are safetensors, or converted to them once; no code of the repository is run.
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
@@ -160,12 +169,18 @@ class MaskedLM:
             dtype: `float32` is the reference (D5).
 
         Raises:
-            ValueError: no such model, no safetensors, or no trained masked-LM head.
+            ValueError: no such model, no weights that are read, or no trained masked-LM head.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
         # A folder is known by the name given, also where that is a link.
         given = Path(model).name if Path(model).is_dir() else loaded.name
-        return cls(loaded.model, loaded.tokenizer, name=name or given, revision=loaded.revision)
+        return cls(
+            loaded.model,
+            loaded.tokenizer,
+            name=name or given,
+            revision=loaded.revision,
+            weights=loaded.weights,
+        )
 
     @property
     def device(self) -> str:

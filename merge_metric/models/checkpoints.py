@@ -215,10 +215,17 @@ def _guess_type(found: Inspection) -> str:
 def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
     from transformers import AutoTokenizer
 
-    with _reading(found.require()[0].where(found.tokenizer), "a tokenizer"):
-        return AutoTokenizer.from_pretrained(
+    where = found.require()[0].where(found.tokenizer)
+    with _reading(where, "a tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(
             folder, config=config, trust_remote_code=False, gguf_file=found.checkpoint.gguf_file
         )
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
+            f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
+            f"special tokens only: is it that of another model?"
+        )
+    return tokenizer
 
 
 def _read_model(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -43,6 +43,7 @@ class Classifier:
         name: str,
         revision: str,
         batch_tokens: int | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> None:
         """Wrap a live model; `load` is the usual way in.
 
@@ -53,7 +54,9 @@ class Classifier:
             name: What metadata call the model.
             revision: What identifies its weights and tokenizer.
             batch_tokens: Most tokens in a forward pass.
+            weights: Provenance of the weights: their format and digest.
         """
+        self._weights = weights
         self.name, self.revision, self.label_order = name, revision, label_order
         self._model: Any = model.eval()
         self._tokenizer = tokenizer
@@ -81,7 +84,7 @@ class Classifier:
     ) -> Self:
         """Load a classifier from a directory or from the Hub.
 
-        Weights must be safetensors; no code of the repository is run.
+        Weights are safetensors, or converted to them once; no code of the repository is run.
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
@@ -94,8 +97,8 @@ class Classifier:
             labels: Of the problems it will be asked about.
 
         Raises:
-            ValueError: no such model, no safetensors, no trained head, not as many classes as
-                labels, or nothing says what they mean.
+            ValueError: no such model, no weights that are read, no trained head, not as many
+                classes as labels, or nothing says what they mean.
         """
         found = inspect(model, CLASSIFIER, dtype=dtype)
         found.require()
@@ -114,6 +117,7 @@ class Classifier:
             label_order=order,
             name=loaded.name,
             revision=loaded.revision,
+            weights=loaded.weights,
             batch_tokens=batch_tokens,
         )
 
@@ -145,6 +149,7 @@ class Classifier:
         return {
             "parameters": self._model.num_parameters(),
             "truncated": self._n_truncated(pairs),
+            **({"weights": dict(self._weights)} if self._weights else {}),
             **(
                 {"label_order_evidence": dict(evidence)}
                 if (evidence := self.label_order.evidence)

@@ -58,6 +58,7 @@ _TOKENIZERS: Final = (
     ("bpe.codes", "vocab.txt"),
 )
 """Files of tokenizers that transformers reads; all of a row are needed."""
+_TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 """Suffixes of the files beside the weights that a model may need."""
 _BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -386,6 +387,12 @@ def find_tokenizer(files: ModelFiles) -> str:
     """
     if found := find_any_tokenizer(files):
         return found
+    settings = files.read_json(_TOKENIZER_CONFIG) if _TOKENIZER_CONFIG in files else {}
+    if "auto_map" in settings:
+        raise ValueError(
+            f"{files.where(_TOKENIZER_CONFIG)}: expected a tokenizer of transformers, got "
+            f"{settings.get('tokenizer_class')}, which needs code of its own; that is never run"
+        )
     choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
     raise ValueError(
         f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -53,6 +53,7 @@ class LanguageModel:
         chat_template: bool = False,
         prefix_cache: bool = True,
         batch_tokens: int | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> None:
         """Wrap a live model; `load` is the usual way in.
 
@@ -65,10 +66,12 @@ class LanguageModel:
             chat_template: Ask in the tokenizer's chat template.
             prefix_cache: Compute the keys and values of the few-shot examples once.
             batch_tokens: Most tokens in a forward pass, the cached ones not counted.
+            weights: Provenance of the weights: their format and digest.
 
         Raises:
             ValueError: see `PromptTokens`.
         """
+        self._weights = weights
         self.name, self.revision, self.prompt = name, revision, prompt
         self._model: Any = model.eval()
         self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
@@ -98,7 +101,7 @@ class LanguageModel:
     ) -> Self:
         """Load a causal LM from a directory or from the Hub.
 
-        Weights must be safetensors or GGUF; no code of the repository is run.
+        Weights are safetensors, converted to them once, or GGUF; no code of the repository is run.
 
         Args:
             model: Directory, Hub id with an optional `@revision`, or a .gguf file.
@@ -123,6 +126,7 @@ class LanguageModel:
             prompt=prompt,
             name=loaded.name,
             revision=loaded.revision,
+            weights=loaded.weights,
             chat_template=chat_template,
             prefix_cache=prefix_cache,
             batch_tokens=batch_tokens,
@@ -158,6 +162,7 @@ class LanguageModel:
             "parameters": self._model.num_parameters(),
             "letter_mass": self.letter_mass if self._n_seen else None,
             "prefix_cached_tokens": self._cache.length if self._cache else 0,
+            **({"weights": dict(self._weights)} if self._weights else {}),
         }
 
     def probabilities(

@@ -123,8 +123,8 @@ def problems_of_sizes(
         return
     largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)
     for key, value in _integers(config):
-        if value < 0 and key in _LAYERS | _WIDTHS:
-            told = "expected is a size"
+        if value < 0 and (key in _LAYERS | _WIDTHS or key.startswith(("num_", "n_"))):
+            told = "expected is no negative number"
         elif key in _LAYERS and value > len(weights.tensors):
             told = f"the weights have {len(weights.tensors):,} tensors only"
         elif key in _WIDTHS and value > largest:

@@ -1,0 +1,153 @@
+"""Adapters: merged into their base models, which are recorded; whatever does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_classifiers import tiny_classifier
+from safetensors.torch import load_file, save_file
+
+from merge_metric.models.checkpoints import load
+from merge_metric.models.classifier import Classifier
+from merge_metric.models.heads import CLASSIFIER
+from merge_metric.models.inspection import inspect
+from merge_metric.models.opening import find_kind
+from merge_metric.models.pair_model import ModelRequest
+
+PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
+KINDS = ("LORA", "IA3", "LOHA", "LOKR")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own."""
+    monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
+
+
+def trained(kind: str, folder: Path) -> tuple[Path, Any]:
+    """An adapter with a head of its own, saved by peft, and its model."""
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    base = tiny_classifier("bert-uncased")
+    targets = {"target_modules": ["query", "value"], "modules_to_save": ["classifier"]}
+    if kind == "IA3":
+        targets["feedforward_modules"] = []
+    config = peft.get_peft_config({"peft_type": kind, "task_type": "SEQ_CLS", **targets})
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(3)
+        plain = AutoModelForSequenceClassification.from_pretrained(base)
+        model = peft.get_peft_model(plain, config)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter) * (0.5 if "class" in name else 0.3))
+        model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return folder, model.eval()
+
+
+def change(folder: Path, **changes: Any) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def answers(folder: Path, order: Any = None) -> np.ndarray:
+    from merge_metric.models.label_order import parse_order
+
+    model = Classifier.load(folder, device="cpu", label_order=order or parse_order("e,n,c"))
+    found = np.empty((len(PAIRS), 3))
+    for positions, probabilities in model.probabilities(PAIRS):
+        found[positions] = probabilities
+    return found
+
+
+def expected(model: Any, folder: Path) -> np.ndarray:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_classifier("bert-uncased"))
+    rows = []
+    for pair in PAIRS:
+        with torch.inference_mode():
+            logits = model(**tokenizer(*pair, return_tensors="pt")).logits[0]
+        rows.append(logits.double().softmax(0).numpy())
+    return np.array(rows)
+
+
+@pytest.mark.slow(but=["LORA"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
+    """As unmerged, from safetensors and from a pickle, with and without a configuration."""
+    folder, model = trained(kind, tmp_path / "adapter")
+    wanted = expected(model, folder)
+    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+    assert find_kind(ModelRequest(model=str(folder))) == "classifier"
+    weights = folder / "adapter_model.safetensors"
+    torch.save(load_file(weights), folder / "adapter_model.bin")
+    weights.unlink()
+    assert inspect(folder, CLASSIFIER).class_names == ()
+    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+    stray = json.loads((tiny_classifier("bert-uncased") / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps(stray | {"id2label": {0: "neutral", 1: "entailment", 2: "contradiction"}})
+    )
+    assert inspect(folder, CLASSIFIER).class_names == ("neutral", "entailment", "contradiction")
+    np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
+
+
+def test_both_models_are_recorded(tmp_path: Path) -> None:
+    """The revision has both, and so do the digests."""
+    folder, _ = trained("LORA", tmp_path / "adapter")
+    found = inspect(folder, CLASSIFIER)
+    base = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")
+    assert found.base is not None
+    assert found.notes == (f"merges the adapter into {tiny_classifier('bert-uncased')}",)
+    loaded = load(found, device="cpu")
+    own, _, of_base = loaded.revision.partition("+")
+    assert len(own) == 64
+    assert of_base == base.revision
+    assert loaded.weights["base"] == {
+        "name": base.name,
+        "revision": base.revision,
+        **base.weights,
+    }
+
+
+def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reason names the file, or what to install."""
+    whole, _ = trained("LORA", tmp_path / "whole")
+    weights = load_file(whole / "adapter_model.safetensors")
+    first = min(weights)
+    cases: list[tuple[str, dict[str, Any], Any, str]] = [
+        ("kind", {"peft_type": "PREFIX_TUNING"}, None, r"adapter_config\.json: .*'PREFIX_TUNING'"),
+        ("base", {"base_model_name_or_path": None}, None, r"expected base_model_name_or_path"),
+        ("lost", {"base_model_name_or_path": "/no/where"}, None, r"cannot be loaded: /no/where: "),
+        ("code", {"megatron_config": {"a": 1}}, None, r"got one of Megatron"),
+        ("rank", {"r": 3}, None, r"adapter_config\.json: expected an adapter .*could not load"),
+        ("fewer", {}, lambda t: t.pop(first), rf"lacks {first}: is it an adapter of another"),
+        ("more", {}, lambda t: t.update(x=torch.zeros(1)), "has, beside others, x"),
+        ("other", {"target_modules": ["key"]}, None, "is it an adapter of another base model"),
+        ("head", {}, lambda t: [t.pop(n) for n in list(t) if "class" in n], "trained classific"),
+    ]
+    for name, changes, edit, reason in cases:
+        folder = shutil.copytree(whole, tmp_path / name)
+        change(folder, **changes)
+        if edit is not None:
+            edit(tensors := dict(weights))
+            save_file(tensors, folder / "adapter_model.safetensors")
+        with pytest.raises(ValueError, match=reason):
+            load(inspect(folder, CLASSIFIER), device="cpu")
+    (whole / "adapter_model.safetensors").unlink()
+    assert "expected weights as adapter_model.safetensors" in inspect(whole, CLASSIFIER).problems[0]
+    monkeypatch.setattr("merge_metric.models.inspection.has_package", lambda name: name != "peft")
+    found = inspect(folder, CLASSIFIER)
+    assert found.packages == ("peft",)
+    assert found.problems[0].endswith("pip install 'merge-nli[adapters]'")

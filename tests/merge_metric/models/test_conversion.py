@@ -1,0 +1,207 @@
+"""Pickled weights: tensors are kept once as safetensors, anything else is refused and not run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_classifiers import tiny_classifier
+from safetensors.torch import load_file
+
+from merge_metric.models import conversion
+from merge_metric.models.checkpoints import load
+from merge_metric.models.classifier import Classifier
+from merge_metric.models.conversion import convert, find_converted, read_pickle
+from merge_metric.models.heads import CLASSIFIER
+from merge_metric.models.inspection import inspect
+from merge_metric.models.model_files import files_of_folder
+from merge_metric.models.weight_files import find_weights
+
+PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "converted"
+
+
+def answers(folder: Path) -> np.ndarray:
+    model = Classifier.load(folder, device="cpu")
+    found = np.empty((len(PAIRS), 3))
+    for positions, probabilities in model.probabilities(PAIRS):
+        found[positions] = probabilities
+    return found
+
+
+def pickled(tmp_path: Path, name: str, save: Callable[[dict[str, Any], Path], object]) -> Path:
+    """The tiny BERT with its weights saved in another way."""
+    folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    save(tensors, folder)
+    return folder
+
+
+def whole(tensors: dict[str, Any], folder: Path, **more: Any) -> None:
+    torch.save(tensors, folder / "pytorch_model.bin", **more)
+
+
+def sharded(tensors: dict[str, Any], folder: Path) -> None:
+    names = sorted(tensors)
+    files = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    for file, part in zip(files, (names[::2], names[1::2]), strict=True):
+        torch.save({name: tensors[name] for name in part}, folder / file)
+    table = {name: files[i % 2] for i, name in enumerate(names)}
+    text = str({"metadata": {}, "weight_map": table}).replace("'", '"')
+    (folder / "pytorch_model.bin.index.json").write_text(text)
+
+
+def tied(tensors: dict[str, Any], folder: Path) -> None:
+    """Views of one memory, one of them turned, and parameters."""
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    backing = words.t().contiguous().t()
+    more = {
+        "bert.embeddings.word_embeddings.weight": torch.nn.Parameter(backing),
+        "cls.predictions.decoder.weight": backing,
+        "bert.embeddings.position_ids": torch.arange(64).expand(1, -1),
+    }
+    whole(tensors | more, folder)
+
+
+def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> None:
+    """By this torch, by old ones, in files, with tensors that share memory; each once."""
+    expected = answers(tiny_classifier("bert-uncased"))
+    ways = {
+        "zip": whole,
+        "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
+        "sharded": sharded,
+        "tied": tied,
+    }
+    for number, (name, save) in enumerate(ways.items(), 1):
+        folder = pickled(tmp_path, name, save)
+        assert any("once" in note for note in inspect(folder, CLASSIFIER).notes)
+        np.testing.assert_array_equal(answers(folder), expected, err_msg=name)
+        assert inspect(folder, CLASSIFIER).notes == ()
+        assert len(list(cache.iterdir())) == number
+    # The same bytes elsewhere are not read again.
+    again = shutil.copytree(tmp_path / "zip", tmp_path / "again")
+    assert find_converted(files_of_folder(again), find_weights(files_of_folder(again)))
+    np.testing.assert_array_equal(answers(again), expected)
+    assert len(list(cache.iterdir())) == len(ways)
+
+
+def test_what_was_used_is_recorded(tmp_path: Path) -> None:
+    """The revision depends on the pickle; its digest is that of the file."""
+    folder = pickled(tmp_path, "zip", whole)
+    loaded = load(inspect(folder, CLASSIFIER), device="cpu")
+    found = inspect(folder, CLASSIFIER)
+    assert found.files is not None
+    digest = conversion.digest_of_file(folder / "pytorch_model.bin")
+    assert loaded.weights == {"format": "pickle", "sha256": digest}
+    whole(load_file(tiny_classifier("roberta") / "model.safetensors"), folder)
+    assert conversion.digest_of_files(found.files, ["pytorch_model.bin"]) != digest
+    shutil.copy(tiny_classifier("bert-uncased") / "model.safetensors", folder)
+    beside = load(inspect(folder, CLASSIFIER), device="cpu")
+    assert beside.weights["format"] == "safetensors"  # then the pickle plays no part
+    plain = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")
+    assert beside.revision == plain.revision != loaded.revision
+
+
+class Payload:
+    """Makes a file when it is unpickled by a reader that runs what it names."""
+
+    target = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.target,)
+
+
+def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code is named and not run, whatever the container; other values are named."""
+    monkeypatch.setattr(Payload, "target", str(tmp_path / "payload-ran"))
+    file, some = tmp_path / "pytorch_model.bin", torch.zeros(2)
+    old = {"_use_new_zipfile_serialization": False}
+    for value, more, named in (
+        ({"weight": some, "more": Payload()}, {}, r"expected tensors only, got \w+\.mkdir"),
+        ({"weight": some, "more": Payload()}, old, r"expected tensors only, got \w+\.mkdir"),
+        ({"weight": some, "epoch": 3}, {}, "got 'epoch', which is of type int"),
+        ({3: some}, {}, "got 3, which is of type Tensor"),
+        ({"model": {"weight": some}}, {}, "got 'model', which is of type dict"),
+        ([some], {}, "expected tensors by name, got list"),
+        ({}, {}, "expected tensors by name, got none"),
+        ({"weight": some.to_sparse()}, {}, "expected plain tensors, got 'weight'"),
+        ({"weight": torch.zeros(1).expand(10**5, 10**6)}, {}, "made to fill the memory"),
+    ):
+        torch.save(value, file, **more)
+        with pytest.raises(ValueError, match=rf"^mine: {named}|^mine: .*{named}"):
+            read_pickle(file, "mine")
+    file.write_bytes(pickle.dumps({"more": Payload()}))
+    with pytest.raises(ValueError, match=r"^mine: expected .*(mkdir|could not read it)"):
+        read_pickle(file, "mine")
+    assert not (tmp_path / "payload-ran").exists()
+    Payload().__reduce__()[0](*Payload().__reduce__()[1])
+    assert (tmp_path / "payload-ran").exists(), "it does run where it is let"
+
+
+def test_half_a_download(tmp_path: Path, cache: Path) -> None:
+    """The file is named, and nothing is kept."""
+    folder = pickled(tmp_path, "zip", whole)
+    content = (folder / "pytorch_model.bin").read_bytes()
+    for length in (0, 100, len(content) // 2, len(content) - 30):
+        (folder / "pytorch_model.bin").write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"zip: pytorch_model\.bin: .*get it again$"):
+            load(inspect(folder, CLASSIFIER), device="cpu")
+        assert not list(cache.glob("*/*.json"))
+
+
+def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may not read pickles, but what was converted before is used."""
+    folder = pickled(tmp_path, "zip", whole)
+    monkeypatch.setattr(conversion, "version", lambda package: "2.9.1+cpu")
+    (problem,) = inspect(folder, CLASSIFIER).problems
+    assert "pytorch_model.bin: expected torch 2.10 or newer" in problem
+    assert problem.endswith("got 2.9.1+cpu: pip install 'torch>=2.10'")
+    monkeypatch.undo()
+    monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
+    load(inspect(folder, CLASSIFIER), device="cpu")
+    monkeypatch.setattr(conversion, "version", lambda package: "2.9.1+cpu")
+    monkeypatch.setattr(torch, "load", None)  # it is not called again
+    assert inspect(folder, CLASSIFIER).problems == ()
+    load(inspect(folder, CLASSIFIER), device="cpu")
+
+
+def test_several_at_once(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One converts, the others wait for it; a killed one's rest does no harm."""
+    caplog.set_level("INFO")
+    folder = pickled(tmp_path, "zip", whole)
+    files = files_of_folder(folder)
+    weights, made = find_weights(files), []
+    rest = cache / conversion.digest_of_files(files, weights.names)
+    rest.mkdir(parents=True)
+    (rest / "model.safetensors").write_bytes(b"half")
+    threads = [
+        threading.Thread(target=lambda: made.append(convert(files, weights))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert made == [rest] * 4
+    assert [record.message.startswith(f"{folder}: converting") for record in caplog.records] == [
+        True
+    ]
+    assert set(load_file(rest / "model.safetensors")) == set(
+        load_file(tiny_classifier("bert-uncased") / "model.safetensors")
+    )
