@@ -108,16 +108,18 @@ def _as_json(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) 
 
 
 def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) -> None:
+    from merge_metric.models.readiness import bytes_to_download, size_in_words
     from merge_metric.tables.cells import Column
     from merge_metric.tables.table import Table
 
-    columns = [
-        Column("name", "model", interval="id"),
-        *(Column(key, key) for key in ("kind", "weights", "tokenizer", "labels", "memory")),
-    ]
-    columns += [Column("todo", "to do", "passage"), Column("wrong", "wrong", "passage")]
+    keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
+    columns = [Column(key, key) for key in keys]
+    columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
     wrong = sum(bool(look.problems) for look in looks)
     notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
+    notes += (
+        [f"downloads in all: {size_in_words(size)}"] if (size := bytes_to_download(looks)) else []
+    )
     notes += [f"wrong: {full_disk}"] if full_disk else []
     said = (
         f"{len(looks)} models, {f'{wrong} cannot be used as they are' if wrong else 'all usable'}"
@@ -129,13 +131,13 @@ def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) 
 def _row(look: Look) -> dict[str, Any]:
     model, name, memory = look.wanted.model, look.wanted.short_name, look.memory_bytes
     return {
-        "name": name or model,
-        "id": model if name not in ("", model) else None,
+        "model": name or model,
+        "id": model if name not in ("", model) else "",
         "kind": look.kind,
         "weights": look.found.format or None,
         "tokenizer": look.found.tokenizer or None,
         "labels": look.labels or None,
         "memory": f"{memory / 10**9:.1f} GB" if memory else None,
-        "todo": "; ".join(look.steps),
+        "loading": "; ".join(look.steps),
         "wrong": "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
     }

@@ -171,12 +171,18 @@ def require_all(looks: Sequence[Look], machine: Machine | None = None, advice: s
         raise ValueError("\n".join([f"{head}:", *lines, *([advice] if advice else [])]))
 
 
+def bytes_to_download(looks: Sequence[Look]) -> int:
+    """Sum up the bytes of the files that are not on this machine yet."""
+    return sum(
+        look.found.download_bytes for look in {look.found.name: look for look in looks}.values()
+    )
+
+
 def describe_full_disk(looks: Sequence[Look], machine: Machine) -> str:
     """Say how much room the downloads lack on disk; empty where there is enough."""
-    needed = sum(
-        look.found.download_bytes * (2 if look.found.format.startswith("pickle") else 1)
-        for look in {look.found.name: look for look in looks}.values()
-    )  # pickled weights are kept a second time, converted
+    pickled = [look for look in looks if look.found.format.startswith("pickle")]
+    # These weights are kept a second time, converted.
+    needed = bytes_to_download(looks) + bytes_to_download(pickled)
     if needed <= machine.disk_bytes:
         return ""
     return (
@@ -258,21 +264,23 @@ def _dtype(wanted: Wanted, machine: Machine | None) -> str:
 
 
 def _memory(found: Inspection, machine: Machine | None) -> int | None:
-    if found.memory_bytes is None:
+    weights = [each.memory_bytes for each in (found, found.base) if each is not None]
+    if any(size is None for size in weights):
         return None
     copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
-    return _PROCESS + copies * found.memory_bytes
+    return _PROCESS + copies * sum(size or 0 for size in weights)
 
 
 def _steps(found: Inspection) -> tuple[str, ...]:
     size = found.download_bytes
-    return (*((f"download {size_in_words(size)}",) if size else ()), *found.notes)
+    return (*((f"downloads {size_in_words(size)}",) if size else ()), *found.notes)
 
 
 def _with_labels(look: Look) -> Look:
     """Add a classifier's labels, or why they are not known."""
     wanted, found = look.wanted, look.found
-    names = dict(enumerate(found.class_names))
+    # Classes of which nothing is known before weights are read: their number is checked then.
+    names = dict(enumerate(found.class_names or [f"LABEL_{n}" for n in range(len(wanted.labels))]))
     try:
         check_classes(names, found.name, wanted.labels)
         if wanted.label_order and wanted.label_order != SEEDS:
@@ -283,7 +291,7 @@ def _with_labels(look: Look) -> Look:
     except ValueError as error:
         return replace(look, problems=(*look.problems, str(error)))
     if order.source == "unknown":
-        step = "find out the label order from the seeds' gold labels"
+        step = "finds out the label order from the seeds' gold labels"
         return replace(look, labels="from the seeds", steps=(*look.steps, step))
     return replace(look, labels=f"{written(order.labels, wanted.labels)} ({order.source})")
 

@@ -168,7 +168,7 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
         assert each["problems"] == []
         assert each["commit"]
         assert each["download_bytes"] > 0
-        assert each["steps"][0].startswith("download ")
+        assert each["steps"][0].startswith("downloads ")
 
 
 @pytest.mark.slow
@@ -176,7 +176,8 @@ def test_gated_and_not_downloaded(shop: Console) -> None:
     """A stranger is told to ask for access; offline, what is not in the cache is named."""
     done = shop.run(*ALL, "--only", "LLM,BERT-B-M")
     assert done.code == 1
-    assert done.out.count("the model is gated: ask for access at https://huggingface.co/") == 2
+    said = " ".join(done.out.split())
+    assert said.count("the model is gated: ask for access at https://huggingface.co/") == 2
     shop.forget()
     offline = shop.run(*ALL, offline=True)
     assert offline.code == 1
@@ -193,3 +194,26 @@ def test_a_preset_is_looked_at_before_it_is_run(shop: Console) -> None:
     assert "error: 2 of 18 models cannot be used as they are:" in done.err
     assert "to run the others: --only BART-B-S,BERT-B-S," in done.err
     assert not (shop.folder / "predictions").exists()
+
+
+# --- Unknown tokens of masked LMs ---
+
+
+@pytest.mark.slow
+def test_words_that_a_masked_lm_does_not_know(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning with examples before the model is asked, and a record in the run; else neither."""
+    recorded = []
+    for name, more in (("few", ""), ("many", " 猫 犬")):
+        texts = [(f"{n}", f"A dog runs{more}.", f"The dog sleeps{more}.", "neutral") for n in "123"]
+        data = write_problems(tmp_path / f"{name}.jsonl", texts)
+        done = run("suggest", "--source", "snli", "--data", data, "--run", tmp_path / name,
+                   "--mlm", tiny_model("bert-uncased"), "--format", "json")  # fmt: skip
+        assert done.exit_code == 0, done.output
+        recorded.append(json.loads(done.stdout)["mlms"][0].get("unknown_tokens"))
+        assert caplog.text.count("are unknown to its tokenizer, as in '猫', '犬") == bool(more)
+    few, many = recorded
+    assert few is None
+    assert (many["texts"], many["unknown"]) == (2, 4)
+    assert many["tokens"] > 4
