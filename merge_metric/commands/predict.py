@@ -118,7 +118,7 @@ def predict_command(
     if preset is None:
         outcomes = list(predict_request(request, problems, out=out, overwrite=overwrite))
     else:
-        look_at_preset(request, entries)
+        look_at_preset(request, entries, problems)
         outcomes, failed = predict_preset(
             request, preset, entries, problems, folder=out, overwrite=overwrite
         )

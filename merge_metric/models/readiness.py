@@ -123,20 +123,27 @@ def wanted_of(model: str, heads: Sequence[Head] = HEADS, **more: Any) -> Wanted:
     return Wanted(model=model, head=next(fitting, CLASSIFIER), **more)
 
 
-def wanted_of_preset(preset: Preset, *, dtype: str | None, label_order: str | None) -> Wanted:
+def wanted_of_preset(
+    preset: Preset,
+    *,
+    dtype: str | None,
+    label_order: str | None,
+    labels: tuple[str, ...] = LABELS,
+) -> Wanted:
     """Tell what `predict --preset` will load.
 
     Args:
         preset: A model of a list.
         dtype: Type of the weights, where one is asked for.
         label_order: The order that is asked for, of classifiers.
+        labels: The labels of the problems.
     """
     if preset.kind == "lm":
         return Wanted(model=preset.model, head=CAUSAL_LM, short_name=preset.name,
                       dtype=dtype or "auto")  # fmt: skip
     order = label_order or (SEEDS if preset.label_order == SEEDS else None)
     return Wanted(model=preset.model, head=CLASSIFIER, short_name=preset.name,
-                  dtype=dtype or "float32", label_order=order)  # fmt: skip
+                  dtype=dtype or "float32", label_order=order, labels=labels)  # fmt: skip
 
 
 def look_at(wanted: Sequence[Wanted], machine: Machine | None = None) -> list[Look]:

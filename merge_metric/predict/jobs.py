@@ -61,24 +61,22 @@ def _labelled_seeds(problems: pa.Table) -> LabelledPairs:
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
 
 
-def look_at_preset(request: ModelRequest, entries: Sequence[Preset]) -> None:
+def look_at_preset(request: ModelRequest, entries: Sequence[Preset], problems: pa.Table) -> None:
     """Look at all models of a list before the first is run.
 
     Args:
         request: Settings, as of `predict_preset`.
         entries: Models of a list.
+        problems: What they are asked about.
 
     Raises:
         ValueError: some cannot be used: all that is wrong, and how to run the others.
     """
     machine = this_machine(request.device)
-    looks = look_at(
-        [
-            wanted_of_preset(entry, dtype=request.dtype, label_order=request.label_order)
-            for entry in entries
-        ],
-        machine,
-    )
+    more = {"dtype": request.dtype, "label_order": request.label_order}
+    labels = format_of_problems(problems).labels
+    wanted = [wanted_of_preset(entry, labels=labels, **more) for entry in entries]
+    looks = look_at(wanted, machine)
     good = [look.wanted.short_name for look in looks if not look.problems]
     advice = f"to run the others: --only {','.join(good)}" if good else ""
     require_all(looks, machine, advice)
