@@ -63,6 +63,10 @@ def report_command(
     from merge_metric.report.write import format_of, write_pictures, write_report
 
     output = output or format_of(out)
+    if output == "html":  # what is not there is said before anything is computed
+        import jinja2  # noqa: F401
+    if figures is not None:
+        import matplotlib  # noqa: F401
     evidence = gather_evidence(
         predictions,
         dataset,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,22 @@ def test_command_errors(case: Any, tmp_path: Path, run: Any) -> None:
     done = run(app, arguments)
     assert done.exit_code == 2
     assert "none.parquet: expected a predictions file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("library", "options"),
+    [("jinja2", ["--out", "r.html"]), ("matplotlib", ["--out", "r.md", "--figures", "plots"])],
+)
+def test_missing_extra_is_named_first(
+    library: str, options: list[str], run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the predictions are read, which here are not there either."""
+    monkeypatch.setitem(sys.modules, library, None)
+    done = run(app, ["report", "none.parquet", "--dataset", "none", *options])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"error: this command needs {library}; run: pip install 'merge-nli[report]'\n"
+    )
 
 
 def test_no_local_paths(case: Any, tmp_path: Path) -> None:
