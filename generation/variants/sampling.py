@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-from collections.abc import Mapping
+from hashlib import shake_128
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from generation.ragged import groups_of
+from generation.ragged import groups_of, lists_of
 from generation.reasons import Reason
 from generation.records import REPLACEMENT_KEY, Exclusion
 
@@ -78,10 +77,11 @@ def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
 def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -> pa.Table:
     """Draw each subsample: `size` replacements per seed and class, without repetition (D10).
 
-    A draw depends on (rng_seed, seed_id, class, subsample) and on the set it draws from,
-    so neither order nor sharding nor interruption can change it. `random.Random` seeded
-    with a string and its method `random` are the part of Python's generators that is
-    documented to stay the same between versions.
+    In each subsample a replacement has a key, a hash of (rng_seed, seed_id, class, word,
+    replacement); drawn are those with the smallest keys. So neither order nor shards nor
+    interruption change a draw, and where one replacement is taken away, at most one other
+    takes its place in each subsample: ablations compare the same variants as far as both have
+    them.
 
     Args:
         replacements: The eligible ones, in any order.
@@ -94,25 +94,29 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
         its subsamples from 0, sorted by seed, class, word and replacement.
     """
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
-    starts = np.flatnonzero(np.diff(groups_of(members, _UNITS["class"]), prepend=-1))
-    sizes = np.diff(starts, append=len(members)).tolist()
-    keys = members.take(starts).select(_UNITS["class"]).to_pylist()
-    rows, numbers = list[int](), list[list[int]]()
-    for start, size_of_group, key in zip(starts.tolist(), sizes, keys, strict=True):
-        text = f"{rng_seed}\n{key['seed_id']}\n{key['word_class']}"
-        drawn = _draw_group(size_of_group, text, subsamples=subsamples, size=size)
-        rows += [start + member for member in sorted(drawn)]
-        numbers += [drawn[member] for member in sorted(drawn)]
-    column = pa.array(numbers, pa.list_(pa.int32()))
-    return members.take(pa.array(rows, pa.int64())).append_column("subsamples", column)
-
-
-def _draw_group(members: int, key: str, *, subsamples: int, size: int) -> Mapping[int, list[int]]:
-    """Return the members drawn, each with the subsamples it is drawn into."""
-    drawn: dict[int, list[int]] = defaultdict(list)
+    is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
+    starts, groups = np.flatnonzero(is_first), is_first.cumsum() - 1
+    keys = _draw_keys(members, subsamples, rng_seed)
+    drawn = np.zeros(keys.shape, bool)
     for subsample in range(subsamples):
-        rng = random.Random(f"{key}\n{subsample}")
-        ranks = [rng.random() for _ in range(members)]
-        for i in sorted(range(members), key=ranks.__getitem__)[:size]:
-            drawn[i].append(subsample)
-    return drawn
+        order = np.lexsort((keys[:, subsample], groups))  # groups stay where they are
+        rank = np.arange(len(order)) - starts[groups]
+        drawn[order[rank < size], subsample] = True
+    rows = np.flatnonzero(drawn.any(axis=1))
+    names = pa.array(range(subsamples), pa.int32())
+    taken = members.take(pa.array(rows, pa.int64()))
+    return taken.append_column("subsamples", lists_of(names, drawn[rows]))
+
+
+def _draw_keys(members: pa.Table, subsamples: int, rng_seed: int) -> NDArray[np.uint64]:
+    """Hash each replacement for each subsample: (n, subsamples).
+
+    An extendable hash, whose longer digests begin with the shorter ones: a subsample does not
+    depend on how many there are.
+    """
+    columns = [members[name].to_pylist() for name in REPLACEMENT_KEY]
+    digests = b"".join(
+        shake_128("\0".join((str(rng_seed), *key)).encode()).digest(8 * subsamples)
+        for key in zip(*columns, strict=True)
+    )
+    return np.frombuffer(digests, ">u8").reshape(-1, subsamples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from hashlib import shake_128
 from itertools import pairwise
 
 import pytest
@@ -312,12 +313,50 @@ def test_two_subsamples_overlap_as_chance_has_it() -> None:
     assert 2.0 < sum(shared) / len(shared) < 3.0
 
 
+@given(POOLS, st.integers(0, 39), st.integers(-5, 5))
+def test_a_replacement_less_changes_one_place(
+    keys: list[tuple[str, str, int]], left_out: int, rng_seed: int
+) -> None:
+    """Taken away, another takes its place where it was drawn, and nothing else changes (D10)."""
+    pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
+    fewer = [r for n, r in enumerate(pool) if n != left_out]
+    before, after = (drawn(each, subsamples=3, size=4, rng_seed=rng_seed) for each in (pool, fewer))
+    gone = set(pool) - set(fewer)
+    for subsample in range(3):
+        old, new = (
+            {v.replacement for v in each if subsample in v.subsamples} for each in (before, after)
+        )
+        assert old - new == old & gone
+        assert len(new - old) <= len(old & gone)
+
+
+def slowly_drawn(pool: list[Replacement], subsample: int, size: int, rng_seed: int) -> set[str]:
+    """The replacements of one seed and class with the smallest hashes."""
+
+    def key(of: Replacement) -> bytes:
+        text = f"{rng_seed}\0{of.seed_id}\0{of.word_class}\0{of.word}\0{of.replacement}"
+        return shake_128(text.encode()).digest(8 * (subsample + 1))[-8:]
+
+    return {of.replacement for of in sorted(pool, key=key)[:size]}
+
+
+def test_the_smallest_hashes_are_drawn() -> None:
+    """Two words of a class in one seed, against sorting them one subsample at a time."""
+    pool = [*several("s:1", "noun", "boy", 30), *several("s:1", "noun", "dog", 15)]
+    others = [*several("s:1", "verb", "boy", 9), *several("s:0", "noun", "boy", 9)]
+    variants = drawn([*pool, *others], subsamples=4, size=6, rng_seed=7)
+    mine = [v for v in variants if v.replacement in pool]
+    for subsample in range(4):
+        assert set(members(mine, subsample)) == slowly_drawn(pool, subsample, 6, 7)
+
+
 def test_a_small_draw_stays_as_it_is() -> None:
     """Golden values: published subsamples have to be drawn alike by every version."""
     variants = drawn(several("snli:1", "noun", "boy", 6), subsamples=3, size=2, rng_seed=0)
     assert {v.replacement.replacement: v.subsamples for v in variants} == {
         "boy000": (1,),
-        "boy001": (2,),
-        "boy002": (0,),
-        "boy005": (0, 1, 2),
+        "boy002": (0, 2),
+        "boy003": (2,),
+        "boy004": (1,),
+        "boy005": (0,),
     }
