@@ -343,6 +343,8 @@ def _reading(where: str, expected: str) -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     text = re.sub(r"\s+", " ", str(error)).strip()
+    if isinstance(error, KeyError):
+        text = f"it lacks {text}"
     return textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
 
 
