@@ -91,7 +91,13 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
     for name in weights.names:
         _check_digest(files, name, folder / name)
     target = _folder_of(files, weights)
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"{target}: expected a folder that can be made, to keep converted weights in: "
+            f"{error}; name another by the environment variable {CACHE_VARIABLE}"
+        ) from error
     with locked_folder(target):
         if not (target / _ORIGIN).is_file():
             size = sum(files.files[name].size for name in weights.names)

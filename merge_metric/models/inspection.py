@@ -415,7 +415,7 @@ def _count_parameters(found: Inspection) -> int | None:
         return sum(
             tensor.size
             for tensor in found.weights.tensors.values()
-            if tensor.dtype.startswith(("F", "BF"))
+            if found.weights.format == "GGUF" or tensor.dtype.startswith(("F", "BF"))
         )
     stored = found.config.get("dtype", found.config.get("torch_dtype"))
     size = sum(found.files.files[name].size for name in found.weights.names)

@@ -11,7 +11,9 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +146,8 @@ class ModelFiles:
             return
         reference = _cache_of(self.source) / "refs" / self.revision
         if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
-            write_text(reference, str(self.commit), shared=True)
+            with suppress(OSError):  # a cache that others fill, and that may only be read
+                write_text(reference, str(self.commit), shared=True)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Read some bytes of a file; of a file on the Hub, no others are sent.
@@ -212,7 +215,8 @@ class ModelFiles:
         path = self.local(name)
         if path is None:
             path = self.download([name]) / name
-        return digest_of_file(path)
+        state = path.stat()
+        return _digest_at(path, state.st_size, state.st_mtime_ns)
 
 
 def list_files(checkpoint: Checkpoint) -> ModelFiles:
@@ -356,6 +360,12 @@ def _list_cached(checkpoint: Checkpoint) -> ModelFiles | None:
     if not constants.HF_HUB_OFFLINE:
         log.warning("%s: the Hub cannot be reached: taken from the cache", checkpoint.source)
     return ModelFiles(checkpoint.source, files, commit, revision, folder, from_cache=True)
+
+
+@lru_cache(maxsize=1024)
+def _digest_at(path: Path, size: int, time: int) -> str:
+    """Digest of a file, which is read again only if it changed: weights are large."""
+    return digest_of_file(path)
 
 
 def _cache_of(source: str) -> Path:

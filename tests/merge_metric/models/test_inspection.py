@@ -1,0 +1,246 @@
+"""A look at models before they are loaded: what is there, what is wrong, and how it is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.tiny_classifiers import tiny_classifier
+
+from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head
+from merge_metric.models.inspection import inspect
+from merge_metric.models.model_files import files_of_folder
+from merge_metric.models.weight_files import Tensor, read_header
+
+TOKENIZER = {"tokenizer.json": b"{}"}
+
+
+def safetensors(tensors: dict[str, tuple[int, ...]], *, dtype: str = "F32", size: int = 4) -> bytes:
+    """A file with a header, and zeros."""
+    header, end = {}, 0
+    for name, shape in tensors.items():
+        length = size
+        for n in shape:
+            length *= n
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + length]}
+        end += length
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(end)
+
+
+def folder_of(tmp_path: Path, files: dict[str, bytes], config: Any = None) -> Path:
+    """A folder with files, and a configuration unless they have one."""
+    shutil.rmtree(tmp_path / "model", ignore_errors=True)
+    (folder := tmp_path / "model").mkdir()
+    settings = {"model_type": "bert", "vocab_size": 7} | (config or {})
+    for name, content in ({"config.json": json.dumps(settings).encode()} | files).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})}
+
+
+def test_what_is_there(tmp_path: Path) -> None:
+    """Format, tokenizer, sizes; nothing is loaded for it."""
+    found = inspect(folder_of(tmp_path, WHOLE, {"num_labels": 3}), CLASSIFIER, dtype="float16")
+    assert found.problems == found.notes == found.packages == ()
+    assert (found.format, found.tokenizer, found.parameters) == (
+        "safetensors",
+        "tokenizer.json",
+        24,
+    )
+    assert (found.memory_bytes, found.download_bytes, found.commit) == (48, 0, None)
+    assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
+    halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
+    assert inspect(folder_of(tmp_path, TOKENIZER | halves), MASKED_LM).memory_bytes == 84
+
+
+def test_what_is_wrong(tmp_path: Path) -> None:
+    """Each problem names the file, in one line."""
+    index = "model.safetensors.index.json"
+
+    def but(left_out: str, **files: bytes) -> dict[str, bytes]:
+        kept = {name: content for name, content in WHOLE.items() if name != left_out}
+        return kept | {name.replace("__", "."): content for name, content in files.items()}
+
+    def indexed(*names: str) -> dict[str, bytes]:
+        table = {str(n): name for n, name in enumerate(names)}
+        return but("model.safetensors") | {index: json.dumps({"weight_map": table}).encode()}
+
+    content = WHOLE["model.safetensors"]
+    cases: list[tuple[dict[str, bytes], dict[str, Any] | None, str]] = [
+        (WHOLE, {"num_hidden_layers": 10**7}, "config.json: it says num_hidden_layers 10,000,000"),
+        (WHOLE, {"text_config": {"n_layer": 10**7}}, "config.json: it says n_layer 10,000,000"),
+        (WHOLE, {"vocab_size": 8}, "vocab_size 8; the largest dimension of the weights is 7"),
+        (WHOLE, {"num_attention_heads": -2}, "config.json: it says num_attention_heads -2"),
+        (WHOLE, {"num_labels": 10**9}, "config.json: expected num_labels up to 10,000"),
+        (WHOLE, {"architectures": "Bert"}, "config.json: expected architectures, a list of names"),
+        (WHOLE, {"architectures": ["BertForNLI"]}, "got BertForNLI, which needs code of its own"),
+        (WHOLE, {"architectures": ["BertForMaskedLM"]}, "is it a model for another task?"),
+        (WHOLE | {"config.json": b"[]"}, None, "config.json: expected a JSON object, got list"),
+        (WHOLE | {"config.json": b"\xff{"}, None, "config.json: expected JSON in UTF-8"),
+        (WHOLE | {"config.json": b"[" * 10**5}, None, "config.json: expected JSON in UTF-8"),
+        (WHOLE | {"model.safetensors": content[:-1]}, None, "model.safetensors: expected "),
+        (WHOLE | {"model.safetensors": content[:30]}, None, "its header is not whole"),
+        (WHOLE | {"model.safetensors": b""}, None, "its header is not whole"),
+        (WHOLE | {"model.safetensors": content[:8] + b"\xff" * 99}, None, "model.safetensors: its"),
+        (WHOLE | {"model.safetensors": content.replace(b"7, 3", b"7, 4")}, None, "contradicts"),
+        (WHOLE | {"model.safetensors": b"version https://git-lfs"}, None, "by git lfs pull"),
+        (indexed("../a.safetensors"), None, f"{index}: expected names of .safetensors files besi"),
+        (indexed("/etc/passwd"), None, f"{index}: expected names of .safetensors files beside it"),
+        (indexed("a.safetensors", "b.safetensors"), None, "a.safetensors is missing, and 1 more"),
+        (indexed(), None, f"{index}: expected weight_map, a table of files, got none"),
+        (but("model.safetensors"), None, "model.safetensors or pytorch_model.bin, found none"),
+        (
+            but("model.safetensors", tf_model__h5=b""),
+            None,
+            "found tf_model.h5 (TensorFlow weights)",
+        ),
+        (but("model.safetensors", a__gguf=b""), None, "name one by --gguf-file, such as a.gguf"),
+        (
+            but("model.safetensors", pytorch_model__bin=b"x"),
+            None,
+            "expected a file that torch save",
+        ),
+        (
+            but("tokenizer.json"),
+            None,
+            "expected the files of a tokenizer (tokenizer.json, vocab.tx",
+        ),
+        (
+            but(
+                "tokenizer.json", tokenizer_config__json=b'{"auto_map": {}, "tokenizer_class": "T"}'
+            ),
+            None,
+            "tokenizer_config.json: expected a tokenizer of transformers, got T, which needs code",
+        ),
+    ]
+    for files, config, said in cases:
+        folder = folder_of(tmp_path, files, config)
+        problems = inspect(folder, CLASSIFIER).problems
+        assert len(problems) == 1, (said, problems)
+        assert said in problems[0]
+        assert problems[0].startswith(str(folder))
+        assert "\n" not in problems[0]
+
+
+def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages that are missing are named; with a tokenizer.json none is needed."""
+    pieces = {"spiece.model": b"", "model.safetensors": WHOLE["model.safetensors"]}
+    assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == ()
+    monkeypatch.setattr(
+        "merge_metric.models.inspection.has_package", lambda name: name != "protobuf"
+    )
+    found = inspect(folder_of(tmp_path, pieces), MASKED_LM)
+    assert found.packages == ("protobuf",)
+    assert found.problems[0].endswith("spiece.model: expected the packages sentencepiece and "
+                                      "protobuf to read it: pip install protobuf")  # fmt: skip
+    assert inspect(folder_of(tmp_path, pieces | TOKENIZER), MASKED_LM).problems == ()
+
+
+def test_headers(tmp_path: Path) -> None:
+    """Longer than what is read at first."""
+    tensors = {f"tensor-{n:05}": (n % 3, 2) for n in range(3000)}
+    folder = folder_of(tmp_path, {"a.safetensors": safetensors(tensors)})
+    found = read_header(files_of_folder(folder), "a.safetensors")
+    assert found == {name: Tensor("F32", shape) for name, shape in tensors.items()}
+
+
+def gguf(values: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> bytes:
+    """A GGUF file with numbers, texts and lists of texts, and tensors of zeros in float32."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    made = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    for key, value in values.items():
+        made += text(key)
+        if isinstance(value, int):
+            made += struct.pack("<II", 4, value)
+        elif isinstance(value, str):
+            made += struct.pack("<I", 8) + text(value)
+        else:
+            made += struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
+    end = 0
+    for name, shape in tensors.items():
+        made += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        made += struct.pack("<IQ", 0, end)
+        end += 4 * shape[0] * shape[1]
+    return made + bytes(-len(made) % 32) + bytes(end)
+
+
+def test_gguf(tmp_path: Path) -> None:
+    """Sizes come from the header; half a file, another file and absurd sizes are told."""
+    values = {"general.architecture": "llama", "llama.block_count": 2, "tokens": ["a", "b", "ü"]}
+    tensors = {"a": (4, 8), "b": (8, 8)}
+    content = gguf(values, tensors)
+    folder = folder_of(tmp_path, {"m.gguf": content})
+
+    def look(content: bytes, head: Head = CAUSAL_LM) -> Any:
+        (folder / "m.gguf").write_bytes(content)
+        return inspect(folder / "m.gguf", head)
+
+    found = look(content)
+    assert (found.problems, found.parameters, found.format) == ((), 96, "GGUF")
+    assert found.weights.metadata["tokens"] == 3
+    for changed, said in (
+        (content[:-1], f"m.gguf: expected {len(content):,} bytes, as its header says, got"),
+        (content[:90], "m.gguf: its header is not whole"),
+        (content[:10], "m.gguf: its header is not whole"),
+        (b"PK" + content[2:], "m.gguf: expected a GGUF file, got another"),
+        (content[:4] + b"\x07" + content[5:], "m.gguf: expected version 2 or 3 of GGUF, got 7"),
+        (content[:8] + b"\xff" * 8 + content[16:], "m.gguf: its header is not whole"),
+        (
+            gguf(values | {"llama.block_count": 99}, tensors),
+            "num_layers 99; the weights have 2 ten",
+        ),
+    ):
+        (problem,) = look(changed).problems
+        assert said in problem
+    assert "expected a masked LM, got a GGUF file" in look(content, MASKED_LM).problems[0]
+    missing = inspect(folder, CAUSAL_LM, gguf_file="n.gguf").problems
+    assert missing == (f"{folder}: n.gguf: there is no such file; GGUF files there: m.gguf",)
+
+
+@pytest.mark.slow(but=["custom"])
+@pytest.mark.parametrize(
+    ("name", "edit", "said"),
+    [
+        (
+            "custom",
+            {"classifier.": "head.dense."},
+            "and has ['head.dense.bias', 'head.dense.weight']",
+        ),
+        (
+            "more",
+            {"+": "classifier.middle.weight"},
+            "got ['classifier.middle.weight'], which it wo",
+        ),
+        ("layers", {"+": "bert.encoder.layer.0.adapter.weight"}, "which it would leave out"),
+    ],
+)
+def test_weights_of_another_class(
+    name: str, edit: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    """Heads and layers that the class does not have are named, not left out."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from merge_metric.models.checkpoints import load
+
+    folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
+    tensors = load_file(folder / "model.safetensors")
+    for old, new in edit.items():
+        if old == "+":
+            tensors[new] = torch.zeros(3)
+        else:
+            tensors = {key.replace(old, new): value for key, value in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected") as raised:
+        load(inspect(folder, CLASSIFIER), device="cpu")
+    assert said in str(raised.value)
