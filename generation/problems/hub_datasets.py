@@ -170,7 +170,10 @@ def _commit_of(table: datasets.Dataset) -> str | None:
 def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
     """Say what is wrong with a data set, and what to do, in the words of our settings."""
     reason = " ".join(str(error).split())
+    is_local = Path(name).is_dir()
     if "scripts are no longer supported" in reason:
+        if is_local:
+            return f"{name} has a script, and scripts are not run; name a file of data with `data`"
         return (
             f"`dataset`: {name} is a script, and scripts of others are not run; the Hub has copies "
             f"of most of them in Parquet: add `revision` {CONVERTED}, and `dataset_config` where "
@@ -189,6 +192,8 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
             f"`dataset_config`: expected one of {', '.join(configs)} of {name} at {CONVERTED}, got "
             f"{'none' if converted == _ONLY_CONFIG else converted}"
         )
+    if is_local:
+        return f"could not load split {split!r} of the folder {name} ({reason})"
     return (
         f"could not load split {split!r} of {name!r} ({reason}); without a connection name the "
         f"official file with `data`"

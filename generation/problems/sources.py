@@ -42,6 +42,8 @@ _LONGEST_TEXT: Final = 1_000_000
 _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
 """Characters of a value that a message shows."""
+_SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
+_OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -131,7 +133,7 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             seed_id, seed = reader.read(row, number)
         except _BadRow as error:
             bad.append(Skipped(error.seed_id, row.where, str(error)))
-            remedies |= {row.remedy: None} if row.remedy else {}
+            remedies[row.remedy or (_OTHER_LABELS if error.label else _SKIPPING)] = None
             continue
         if seed is None:
             unlabelled.append(seed_id)
@@ -238,7 +240,7 @@ def _peek(opened: Opened) -> tuple[Mapping[str, Any], Iterator[Row]]:
     if not before:
         raise ValueError(f"{opened.description}: expected problems, found no rows")
     bad = [Skipped("", row.where, row.problem) for row in before]
-    raise ValueError(_report(bad, dict.fromkeys(row.remedy for row in before if row.remedy)))
+    raise ValueError(_report(bad, dict.fromkeys(row.remedy or _SKIPPING for row in before)))
 
 
 def _find_columns(
@@ -264,10 +266,14 @@ def _find_columns(
 class _BadRow(ValueError):
     """A row that cannot be used; the message says why."""
 
-    def __init__(self, seed_id: str, why: str) -> None:
-        """Keep its id beside the reason."""
+    def __init__(self, seed_id: str, why: str, *, label: bool = False) -> None:
+        """Keep its id beside the reason, and whether that is an unknown label."""
         super().__init__(why)
-        self.seed_id = seed_id
+        self.seed_id, self.label = seed_id, label
+
+
+class _UnknownLabelError(ValueError):
+    """A label that neither the settings nor the usual spellings know."""
 
 
 @dataclass(slots=True)
@@ -299,18 +305,19 @@ class _Reader:
         values = row.columns
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
-        problem = row.problem
+        problem, unknown = row.problem, False
         try:
             label, texts = ("", ()) if problem else self._content(values)
         except ValueError as error:
             label, texts, problem = "", (), str(error)
+            unknown = isinstance(error, _UnknownLabelError)
         if not has_id and self.ids is not None and label:
             row_id = self.ids(texts, label)
             has_id = row_id is not None
         name = _SURROGATE.sub("\ufffd", str(row_id if has_id else number))
         seed_id = f"{self.config.source}:{self.unique(name)}"
         if problem:
-            raise _BadRow(seed_id, problem)
+            raise _BadRow(seed_id, problem, label=unknown)
         if not label:
             return seed_id, None
         try:
@@ -318,7 +325,8 @@ class _Reader:
             if has_id:
                 _require_text(self.columns["id"], str(row_id))
         except ValueError as error:
-            raise _BadRow(seed_id, str(error)) from None
+            unknown = isinstance(error, _UnknownLabelError)
+            raise _BadRow(seed_id, str(error), label=unknown) from None
         seed = Seed(
             seed_id=seed_id,
             source=self.config.source,
@@ -406,10 +414,7 @@ def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str
         if spelling in spellings:
             return spellings[spelling]
     known = [label for label in dict.fromkeys(spellings.values()) if label]
-    raise ValueError(
-        f"expected a label out of {', '.join(known)}, got {_shown(text)}; say what it means with "
-        f"`label_map`"
-    )
+    raise _UnknownLabelError(f"expected a label out of {', '.join(known)}, got {_shown(text)}")
 
 
 def _pair_ids(config: ProblemSettings, columns: Mapping[str, str | None]) -> PairIds | None:
@@ -429,10 +434,9 @@ def _say(
 ) -> None:
     """Log what a user should know of the problems that were read."""
     if skipped:
-        listed = "; ".join(f"{each.row}: {each.problem}" for each in skipped[:_MOST_REPORTED])
-        more = "; …" if len(skipped) > _MOST_REPORTED else ""
-        log.warning("%s: %s rows that cannot be used are left out: %s%s", opened.description,
-                    f"{len(skipped):,}", listed, more)  # fmt: skip
+        listed = "\n  ".join(_reported(skipped))
+        log.warning("%s: rows that cannot be used and are left out: %s\n  %s", opened.description,
+                    f"{len(skipped):,}", listed)  # fmt: skip
     if reader.ids is not None and reader.ids.found < count:
         log.warning(
             "%s: %s of %s problems are none of SNLI's test and development set; their ids are the "
@@ -449,10 +453,15 @@ def _say(
 
 def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
     """Say of rows that cannot be used where they are and what to do: one on a line of its own."""
-    advice = list(remedies) or ["`skip_bad_rows` leaves out rows that cannot be used"]
-    lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
+    advice = [each for each in remedies if each != _SKIPPING] or [_SKIPPING]
+    lines = _reported(bad)
     if len(bad) == 1:
         return "; ".join([*lines, *advice])
-    if more := len(bad) - len(lines):
-        lines.append(f"… and {more:,} more")
     return "\n  ".join([f"{len(bad):,} rows cannot be used:", *lines, *advice])
+
+
+def _reported(bad: Sequence[Skipped]) -> list[str]:
+    """List the first rows that cannot be used, and how many more there are."""
+    lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
+    more = len(bad) - len(lines)
+    return [*lines, *([f"… and {more:,} more"] if more else [])]

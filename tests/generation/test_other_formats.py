@@ -479,7 +479,7 @@ def test_labels_that_differ_in_case(tmp_path: Path) -> None:
 def test_numbers_and_letters_mean_nothing(tmp_path: Path, label: Any) -> None:
     """Unlike those of NLI: with two labels a guess would be wrong half of the time."""
     with pytest.raises(
-        ValueError, match=rf"expected a label out of .*, got '{label}'; say what it"
+        ValueError, match=rf"expected a label out of .*, got '{label}'; `label_map` says"
     ):
         load(tmp_path, [pair(label)], **PAIR | {"labels": ("same", "other")})
 

@@ -206,7 +206,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "names.jsonl": (
         '{"premise": "a", "hypothesis": "b", "label": "Entails"}\n',
-        "got 'Entails'; say what it means with --label-map",
+        "got 'Entails'; --label-map says what other labels mean; --skip-bad-rows leaves out",
     ),
     "half.jsonl": (
         JSON_LINES + '{"premise": "a \\ud83d b", "hypothesis": "b", "label": "e"}\n',
@@ -296,7 +296,9 @@ def test_rows_that_are_skipped_are_counted_and_listed(
         *((f"mine:{n}", f"bad.jsonl:{n + 1}") for n in (2, 3, 4, 5)),
     ]
     (message,) = caplog.messages
-    assert message.startswith("bad.jsonl: 5 rows that cannot be used are left out: bad.jsonl:1: ")
+    assert message.startswith(
+        "bad.jsonl: rows that cannot be used and are left out: 5\n  bad.jsonl:1: expected each key"
+    )
     assert "bad.jsonl:5: expected UTF-8, got the byte 0xe9 after ''" in message
     problems.list_skipped(tmp_path / "skipped.json")
     listed = json.loads((tmp_path / "skipped.json").read_text())

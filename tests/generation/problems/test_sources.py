@@ -445,14 +445,16 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
     lines = str(caught.value).splitlines()
     assert lines[1].strip().startswith("bad.jsonl:2: expected a label out of entailment, ")
     assert "got 'maybe'" in lines[1]
-    assert "label_map" in lines[1]
     assert lines[2].strip() == "bad.jsonl:4: expected text in column 'sentence1', got '  '"
     assert lines[3].strip() == "bad.jsonl:5: expected text in column 'sentence2', got 7"
     assert "bad.jsonl:6: " in lines[4]
     assert "got 'perhaps'" in lines[4]
     assert len(lines) == 13
     assert lines[-2].strip() == "… and 2 more"
-    assert lines[-1].strip() == "`skip_bad_rows` leaves out rows that cannot be used"
+    assert lines[-1].strip() == (
+        "`label_map` says what other labels mean; `skip_bad_rows` leaves out rows that cannot be "
+        "used"
+    )
 
 
 @pytest.mark.parametrize(
