@@ -1,8 +1,8 @@
 """Runs `merge-nli` commands on models that a loopback Hub serves, as a user at a console does.
 
-Two processes, one that may ask the Hub and one that is offline, have imported the heavy libraries;
-each command runs in a fork of its own, so nothing of one command is left for the next but the
-cache on disk. Requests for other hosts end at the Hub, which notes them.
+A process has imported the heavy libraries; each command runs in a fork of its own, so nothing of
+one command is left for the next but the cache on disk. Requests for other hosts end at the Hub,
+which notes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROBLEMS: Final = many_problems(6, 2)
 
 _SERVER = """
 import json, os, signal, sys, time, warnings
-import torch, transformers, spacy
+import datasets, huggingface_hub, torch, transformers
 import transformers.models.bert.modeling_bert, transformers.models.roberta.modeling_roberta
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 from generation.cli import app
@@ -48,6 +48,9 @@ def child(asked):
     for number, path in enumerate(asked["files"], start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.environ.update(asked["environment"])
+    if asked["offline"]:  # as these two read the variable when they are imported
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     code = 0
     try:
         app(asked["arguments"], prog_name="merge-nli")
@@ -113,8 +116,7 @@ class Console:
         self.folder.mkdir()
         self.home.mkdir()
         write_folder(self.folder / "merge-nli", PROBLEMS)
-        self._servers: dict[bool, subprocess.Popen[str]] = {}
-        self._count = 0
+        self._server: subprocess.Popen[str] | None = None
 
     def run(
         self,
@@ -131,9 +133,10 @@ class Console:
             "environment": environment | ({} if token is None else {"HF_TOKEN": token}),
             "files": [str(file) for file in files],
             "folder": str(self.folder),
+            "offline": offline,
             "patience": patience,
         }
-        server = self._server(offline)
+        server = self._started()
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(json.dumps(asked) + "\n")
@@ -149,11 +152,11 @@ class Console:
             "--out", "predicted.parquet", *options, **more,
         )  # type: ignore[arg-type]  # fmt: skip
 
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self, file: str = "predicted.parquet") -> np.ndarray:
         """Probabilities of entailment, neutral and contradiction that `predict` wrote."""
         import pyarrow.parquet as pq
 
-        rows = pq.read_table(self.folder / "predicted.parquet").to_pylist()
+        rows = pq.read_table(self.folder / file).to_pylist()
         rows.sort(key=lambda row: row["variant_id"])
         return np.array([row["probabilities"] for row in rows])
 
@@ -175,25 +178,25 @@ class Console:
         self.hub.requests.clear()
 
     def close(self) -> None:
-        """End the processes."""
-        for server in self._servers.values():
-            assert server.stdin is not None
-            assert server.stdout is not None
-            server.stdin.close()
-            server.wait(30)
-            server.stdout.close()
+        """End the process."""
+        if self._server is not None:
+            assert self._server.stdin is not None
+            assert self._server.stdout is not None
+            self._server.stdin.close()
+            self._server.wait(30)
+            self._server.stdout.close()
 
-    def _server(self, offline: bool) -> subprocess.Popen[str]:
-        if offline not in self._servers:
-            self._servers[offline] = subprocess.Popen(
+    def _started(self) -> subprocess.Popen[str]:
+        if self._server is None:
+            self._server = subprocess.Popen(
                 [sys.executable, "-c", _SERVER],
                 cwd=self.folder,
-                env=self._environment() | ({"HF_HUB_OFFLINE": "1"} if offline else {}),
+                env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        return self._servers[offline]
+        return self._server
 
     def _environment(self) -> dict[str, str]:
         """Nothing of the user's, no offline mode, and where the Hub is."""

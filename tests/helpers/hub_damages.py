@@ -27,12 +27,12 @@ class Damage:
     Attributes:
         make: Makes its files.
         named: Pattern that the message must match.
-        options: Of `predict`, which it needs besides.
+        options: Of `predict`, besides the model.
     """
 
     make: Callable[[], Files]
     named: str
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ("--label-order", "e,n,c")
 
     def write(self, folder: Path) -> Path:
         """Write it as a folder on disk."""

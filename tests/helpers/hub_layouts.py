@@ -314,15 +314,16 @@ def adapter_config(**changes: Any) -> dict[str, bytes]:
     return {"adapter_config.json": of.as_json(config | changes)}
 
 
-def lora(*, pickled: bool = False, config: bool = False) -> Files:
+def lora(*, pickled: bool = False, config: bool = False, **changes: Any) -> Files:
     """An adapter, with its tokenizer; perhaps with a configuration that does not belong there."""
     plain, tensors = _adapted()
     files = (
-        adapter_config() | of.whole_tokenizer(plain) | {"README.md": b"---\nlibrary_name: peft\n"}
+        adapter_config(**changes)
+        | of.whole_tokenizer(plain)
+        | {"README.md": b"---\nlibrary_name: peft\n"}
     )
     if config:
-        changes = {"architectures": ["BertForMaskedLM"], **of.anonymous()}
-        files |= of.config_of(plain, **changes)
+        files |= of.config_of(plain, architectures=["BertForMaskedLM"], **of.anonymous())
     if pickled:
         return files | {"adapter_model.bin": of.pickled(tensors)}
     (content,) = of.safetensors_of(tensors).values()

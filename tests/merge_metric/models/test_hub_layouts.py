@@ -1,0 +1,356 @@
+"""Models in the layouts of the Hub, by the command line: each gives what its plain model gives."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from helpers.hub_commands import STRANGER, TOKEN, Console, console, serve
+from helpers.hub_commands import Result as Ended
+from helpers.hub_damages import DAMAGES
+from helpers.hub_files import Payload, loaded_safetensors, safetensors_of, written
+from helpers.hub_layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS, lora
+from helpers.hub_survey import survey
+from helpers.loopback_hub import Asked, entries_of
+from helpers.problem_folder import many_problems, write_folder
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.runs.predictions import read_predictions
+
+PROBLEMS = many_problems(6, 1)
+PROGRESS = re.compile(r"\d+%|^\s*$")
+"""Lines of progress bars."""
+Predict = Callable[..., tuple[Result, dict[str, list[float]]]]
+
+
+@pytest.fixture
+def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
+    """Runs `predict` in this process, offline; gives the probabilities by problem, too."""
+    write_folder(tmp_path / "merge-nli", PROBLEMS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
+    monkeypatch.setenv(Payload.MARKER, str(tmp_path / "payload-ran"))
+
+    def run(model: Path | str, *options: str) -> tuple[Result, dict[str, list[float]]]:
+        out = Path("predicted.parquet")
+        out.unlink(missing_ok=True)
+        arguments = ("predict", "--dataset", "merge-nli", "--model", str(model), "--out", str(out))
+        done = CliRunner().invoke(app, [*arguments, *options])
+        rows = read_predictions(out).to_pylist() if out.exists() else []
+        return done, {row["variant_id"]: row["probabilities"] for row in rows}
+
+    return run
+
+
+# --- Folders on disk ---
+
+FOLDERS = [name for name, each in LAYOUTS.items() if each.task == "classifier"]
+FIRST = (
+    "pepa/deberta-v3-base-snli",
+    "ynie/xlnet-large-cased-snli_mnli_fever_anli_R1_R2_R3-nli",
+    "ynie/bart-large-snli_mnli_fever_anli_R1_R2_R3-nli",
+    "varun-v-rao/gpt2-large-snli-model3",
+    "pickle/sharded-old",
+    "pickle/float16",
+    "adapter/stray-config",
+)
+"""One of each class of layout; the others belong to the second tier."""
+
+
+def folder_of(name: str, parent: Path) -> Path:
+    """A layout as a folder on disk; the base of an adapter lies beside it."""
+    layout = LAYOUTS[name]
+    folder = layout.write(parent / name)
+    if "adapter_config.json" in layout.files:
+        base = LAYOUTS["google-bert/bert-large-cased"].write(parent / "base")
+        written(lora(base_model_name_or_path=str(base)), parent / "told")
+        shutil.copy(parent / "told" / "adapter_config.json", folder)
+    return folder
+
+
+def check_folders(names: tuple[str, ...], predict: Predict, tmp_path: Path) -> None:
+    for name in names:
+        layout = LAYOUTS[name]
+        assert layout.plain is not None
+        done, wanted = predict(layout.plain())
+        assert done.exit_code == 0, done.output
+        order = ("--label-order", layout.order) if layout.order else ()
+        done, found = predict(folder_of(name, tmp_path / "models"), *order)
+        assert done.exit_code == 0, (name, done.output)
+        assert found.keys() == wanted.keys() == PROBLEMS.keys()
+        for problem in wanted:
+            np.testing.assert_allclose(found[problem], wanted[problem], atol=1e-6, err_msg=name)
+    assert not (tmp_path / "payload-ran").exists()
+
+
+def test_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
+    """Pickles old and new, SentencePiece alone, an adapter, half precision, old names."""
+    check_folders(FIRST, predict, tmp_path)
+
+
+@pytest.mark.slow
+def test_all_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
+    """Every layout of a classifier."""
+    check_folders(tuple(set(FOLDERS) - set(FIRST)), predict, tmp_path)
+
+
+# --- Damages ---
+
+SHARPEST = (
+    "cut/half",
+    "cut/pickle-pointer",
+    "cut/gguf",
+    "index/upwards",
+    "config/layers",
+    "config/custom-head",
+    "sizes",
+    "tokenizer/none",
+    "payload/zip",
+    "payload/old",
+)
+"""One of each kind; the others belong to the second tier."""
+
+
+def check_damages(names: Iterable[str], predict: Predict, tmp_path: Path) -> None:
+    odd = []
+    for name in names:
+        damage = DAMAGES[name]
+        done, found = predict(damage.write(tmp_path / "models" / name), *damage.options)
+        message = done.stderr.strip()
+        lines = [line for line in message.splitlines() if not PROGRESS.search(line)]
+        if done.exit_code != 2 or found or len(lines) != 1 or not re.search(damage.named, message):
+            odd.append(f"{name}: {done.exit_code} {done.exception!r} {message}")
+    assert odd == []
+    assert not (tmp_path / "payload-ran").exists()
+
+
+def test_damages_are_told_in_one_line(predict: Predict, tmp_path: Path) -> None:
+    """Exit code 2 and the name of the file; no code of a model runs."""
+    check_damages(SHARPEST, predict, tmp_path)
+
+
+@pytest.mark.slow
+def test_all_damages_are_told_in_one_line(predict: Predict, tmp_path: Path) -> None:
+    """Every other one."""
+    check_damages(DAMAGES.keys() - set(SHARPEST), predict, tmp_path)
+
+
+# --- The Hub ---
+
+
+@pytest.fixture(scope="module")
+def at() -> Iterator[Console]:
+    """A Hub with all layouts, and a console; tests leave both as they found them."""
+    with console() as made:
+        for name, layout in LAYOUTS.items():
+            serve(made.hub, name, layout)
+        yield made
+        assert made.hub.errors == []
+        assert not made.marker.exists()
+
+
+@pytest.fixture
+def fresh(at: Console) -> Console:
+    """Empty caches."""
+    at.forget()
+    return at
+
+
+def test_a_pickle_from_the_hub_and_then_offline(fresh: Console) -> None:
+    """Converted once, kept, and the same without the Hub; nobody else is asked for anything."""
+    name = "pepa/roberta-base-snli"
+    wanted = plain_probabilities(fresh, name)
+    first = fresh.predict(name, "--label-order", "e,n,c")
+    assert first.code == 0, first.err
+    assert fresh.hub.strayed() == []
+    np.testing.assert_allclose(fresh.probabilities(), wanted, atol=1e-6)
+    assert first.err.count("pytorch_model.bin") == 1
+    fresh.hub.requests.clear()
+    second = fresh.predict(name, "--label-order", "e,n,c", offline=True)
+    assert second.code == 0, second.err
+    np.testing.assert_allclose(fresh.probabilities(), wanted, atol=1e-6)
+    assert "pytorch_model.bin" not in second.err
+    assert fresh.hub.requests == []
+
+
+def plain_probabilities(at: Console, name: str) -> np.ndarray:
+    plain = LAYOUTS[name].plain
+    assert plain is not None
+    more = ("--shots", "none") if LAYOUTS[name].task == "lm" else ()
+    done = at.predict(plain(), *more)
+    assert done.code == 0, done.err
+    return at.probabilities()
+
+
+def check_hub(at: Console, name: str, *options: str, offline: bool = False, **more: str) -> str:
+    """Predict with a model of the Hub as with the plain one; what was on stderr."""
+    layout = LAYOUTS[name]
+    wanted = plain_probabilities(at, name)
+    options += ("--label-order", layout.order) if layout.order else ()
+    options += ("--shots", "none") if layout.task == "lm" else ()
+    done = at.predict(name, *options, offline=offline, **more)
+    assert done.code == 0, done.err
+    np.testing.assert_allclose(at.probabilities(), wanted, atol=1e-6)
+    return done.err
+
+
+def refused(result: Ended) -> str:
+    """The message of a command that refused: one line, and no traceback."""
+    lines = [line for line in result.err.splitlines() if not PROGRESS.search(line)]
+    assert (result.code, len(lines)) == (2, 1), result
+    return lines[0]
+
+
+def other_weights(name: str) -> dict[str, bytes]:
+    """A model's files with weights that give other figures."""
+    files = dict(LAYOUTS[name].files)
+    tensors = loaded_safetensors(files)
+    tensors["classifier.bias"] = tensors["classifier.bias"] + torch.tensor([0.0, 3.0, -3.0])
+    return files | safetensors_of(tensors)
+
+
+@pytest.mark.slow
+def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console) -> None:
+    """Configuration, tokenizer and weights are of one commit, which is the one recorded."""
+    name = "safetensors/old-norms"
+    repo = fresh.hub.repos["model", name]
+    before = dict(repo.branches)
+
+    def move(route: str, asked: Asked) -> None:
+        if repo.branches == before and asked.groups.get("path") == "config.json":
+            repo.add("main", entries_of(other_weights("safetensors/float16")), "other weights")
+
+    fresh.hub.watch = move
+    try:
+        check_hub(fresh, name)
+        assert repo.branches != before
+        told = fresh.predict(name, "--label-order", "e,n,c", "--format", "json")
+        assert recorded(told)["revision"] == repo.branches["main"]
+        assert not np.allclose(fresh.probabilities(), plain_probabilities(fresh, name), atol=0.01)
+        # The older commit is still in the cache, by its name.
+        check_hub(fresh, name, "--revision", before["main"], offline=True)
+    finally:
+        fresh.hub.watch = lambda route, asked: None
+        repo.branches.update(before)
+
+
+def recorded(result: Ended) -> dict[str, Any]:
+    assert result.code == 0, result.err
+    (facts,) = json.loads(result.out)["predictions"]
+    return dict(facts["metadata"])
+
+
+@pytest.mark.slow
+def test_a_pull_request_by_its_name(fresh: Console) -> None:
+    """The conversion that somebody proposed, online and then offline."""
+    name = "pepa/roberta-base-snli"
+    commit = fresh.hub.repos["model", name].branches["refs/pr/1"]
+    told = check_hub(fresh, name, "--revision", "refs/pr/1")
+    assert "pytorch_model.bin" not in told
+    check_hub(fresh, name, "--revision", "refs/pr/1", offline=True)
+    options = ("--revision", "refs/pr/1", "--label-order", "e,n,c", "--format", "json")
+    assert recorded(fresh.predict(name, *options))["revision"] == commit
+    assert fresh.hub.strayed() == []
+
+
+@pytest.mark.slow
+def test_gated_absent_and_moved_models(fresh: Console) -> None:
+    """Messages say what to do; with permission it loads, and then without the Hub."""
+    name = "meta-llama/Llama-3.1-8B"
+    assert re.search(r"log ?in", message := refused(fresh.predict(name))), message
+    message = refused(fresh.predict(name, token=STRANGER))
+    assert f"{name}" in message
+    assert re.search(r"access|permission", message), message
+    check_hub(fresh, name, token=TOKEN)
+    check_hub(fresh, name, offline=True)
+    assert ABSENT in refused(fresh.predict(ABSENT))
+    assert "nobody/nothing" in refused(fresh.predict("nobody/nothing", token=TOKEN))
+    assert "nobody/nothing" in refused(fresh.predict("nobody/nothing", offline=True))
+    check_hub(fresh, "FacebookAI/roberta-large-mnli")
+    assert fresh.predict("roberta-large-mnli").code == 0
+    assert fresh.predict("roberta-large-mnli", offline=True).code == 0
+    message = refused(fresh.predict("FacebookAI/roberta-large-mnli", "--revision", "v9"))
+    assert "v9" in message
+
+
+@pytest.mark.slow
+def test_a_hub_that_fails(fresh: Console) -> None:
+    """One line; nothing half is kept, and the next run loads."""
+    name = "pickle/zip"
+    for route, fault in (
+        ("info", {"status": 503}),
+        ("tree", {"status": 500}),
+        ("resolve", {"status": 429, "headers": {"Retry-After": "0"}}),
+        ("storage", {"cut": "during"}),
+    ):
+        fresh.forget()
+        fresh.hub.fail(route, times=100, **fault)
+        done = fresh.predict(name, "--label-order", "e,n,c")
+        fresh.hub.forgive()
+        if done.code != 0:  # the route may not be asked at all
+            assert name in refused(done)
+        check_hub(fresh, name)
+    # What is in the cache needs no Hub that works.
+    for route in ("info", "tree", "resolve", "paths"):
+        fresh.hub.fail(route, times=100, status=503)
+    try:
+        check_hub(fresh, name)
+    finally:
+        fresh.hub.forgive()
+
+
+@pytest.mark.slow
+def test_two_processes_that_convert_at_once(fresh: Console) -> None:
+    """Both load; nothing partial is left."""
+    name = "pickle/sharded"
+    wanted = plain_probabilities(fresh, name)
+    command = ("predict", "--dataset", "merge-nli", "--config", "snli", "--model", name)
+    options = ("--label-order", "e,n,c", "--device", "cpu")
+    started = [fresh.start(*command, *options, "--out", f"{number}.parquet") for number in range(2)]
+    for number, process in enumerate(started):
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        np.testing.assert_allclose(fresh.probabilities(f"{number}.parquet"), wanted, atol=1e-6)
+    left = [
+        path.name
+        for path in fresh.home.rglob("*")
+        if re.search("partial|tmp|incomplete", path.name)
+    ]
+    assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["mlms", "preset", "others"])
+def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
+    """The same figures as the plain model's; the Hub is asked for nothing else."""
+    names = {"mlms": PAPER_MLMS, "preset": PAPER_MODELS, "others": OTHERS}[part]
+    odd = []
+    for row in survey(at, names):
+        if not (row.online.equal and row.offline.equal) or row.strayed:
+            odd.append((row.name, row.online.result, row.offline.result, row.strayed))
+    assert odd == []
+
+
+@pytest.mark.slow
+def test_damages_on_the_hub(at: Console) -> None:
+    """As on disk."""
+    odd = []
+    for name, damage in DAMAGES.items():
+        at.forget()
+        at.hub.serve(name, damage.make())
+        done = at.predict(name, *damage.options)
+        lines = [line for line in done.err.splitlines() if not PROGRESS.search(line)]
+        good = done.code == 2 and len(lines) == 1 and re.search(damage.named, lines[0])
+        if not good or at.hub.strayed():
+            odd.append((name, done, at.hub.strayed()))
+    assert odd == []
