@@ -248,7 +248,7 @@ class LoopbackHub:
         before: Route → what happens before it is answered, once: somebody else's doing.
         tampered: Path → what is served in place of the content.
         moved: Old id of a model → its new one.
-        watch: Called with the route and the request before each answer.
+        watch: Called with the route and the request after each answer.
         errors: What went wrong in here; tests want none.
     """
 
@@ -354,9 +354,11 @@ class LoopbackHub:
     def answer(self, route: str, asked: Asked) -> Reply:
         with self._lock:
             self.before.pop(route, lambda: None)()
-            self.watch(route, asked)
             handler: Callable[[Asked], Reply] = getattr(self, f"_{route.replace('-', '_')}")
-            return handler(asked)
+            try:
+                return handler(asked)
+            finally:
+                self.watch(route, asked)
 
     # --- Routes ---
 

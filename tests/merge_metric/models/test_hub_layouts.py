@@ -130,7 +130,7 @@ def check_damages(names: Iterable[str], predict: Predict, tmp_path: Path) -> Non
         lines = [line for line in message.splitlines() if not PROGRESS.search(line)]
         if done.exit_code != 2 or found or len(lines) != 1 or not re.search(damage.named, message):
             odd.append(f"{name}: {done.exit_code} {done.exception!r} {message}")
-    assert odd == []
+    assert not odd, "\n".join(map(str, odd))
     assert not (tmp_path / "payload-ran").exists()
 
 
@@ -338,7 +338,7 @@ def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
     for row in survey(at, names):
         if not (row.online.equal and row.offline.equal) or row.strayed:
             odd.append((row.name, row.online.result, row.offline.result, row.strayed))
-    assert odd == []
+    assert not odd, "\n".join(map(str, odd))
 
 
 @pytest.mark.slow
@@ -353,4 +353,4 @@ def test_damages_on_the_hub(at: Console) -> None:
         good = done.code == 2 and len(lines) == 1 and re.search(damage.named, lines[0])
         if not good or at.hub.strayed():
             odd.append((name, done, at.hub.strayed()))
-    assert odd == []
+    assert not odd, "\n".join(map(str, odd))
