@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, XLNetConfig
 
 from helpers import hub_files as of
 from helpers.hub_files import Files, files_of, noise, renamed, tensors_of, written
-from helpers.sentence_pieces import sentence_pieces
-from helpers.tiny_classifiers import random_classifier, tiny_classifier
-from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from helpers.tiny_models import randomised, save, scratch, tiny_model
+from helpers.hub_plain import (
+    LABELS,
+    balanced,
+    of_pieces,
+    pieces_files,
+    plain_classifier,
+    plain_lm,
+    plain_mlm,
+    rounded,
+)
+from helpers.tiny_models import scratch, tiny_model
 
-LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
 CONVERSION: Final = "Adding `safetensors` variant of this model"
 """Title of the pull requests that the conversion service opens."""
 
@@ -69,97 +74,6 @@ class Layout:
 @lru_cache(None)
 def _made(make: Callable[[], Files]) -> Files:
     return make()
-
-
-# --- Plain models ---
-
-
-def plain_mlm(kind: str) -> Callable[[], Path]:
-    return partial(tiny_model, kind)
-
-
-def plain_classifier(kind: str, order: str = "e,n,c") -> Callable[[], Path]:
-    names = tuple(LABELS[letter] for letter in order.split(","))
-    if kind in _PIECES:
-        return partial(_of_pieces, kind, names)
-    return partial(tiny_classifier, kind, names)
-
-
-def _albert_pieces() -> PreTrainedConfig:
-    return AutoConfig.from_pretrained(tiny_classifier("albert"))
-
-
-def _deberta_pieces() -> PreTrainedConfig:
-    return AutoConfig.from_pretrained(tiny_classifier("deberta"))
-
-
-def _xlnet_pieces() -> PreTrainedConfig:
-    sizes = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "initializer_range": 0.3}
-    return XLNetConfig(**sizes, pad_token_id=5)
-
-
-_PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
-    "albert-pieces": ("spiece.model", _albert_pieces),
-    "xlnet-pieces": ("spiece.model", _xlnet_pieces),
-    "deberta-pieces": ("spm.model", _deberta_pieces),
-}
-
-
-def pieces_files(kind: str) -> dict[str, bytes]:
-    """Tokenizer files of a repository that has nothing but SentencePiece."""
-    model = sentence_pieces(kind.removesuffix("-pieces"))
-    files = {_PIECES[kind][0]: model}
-    if kind == "deberta-pieces":
-        config = {
-            "do_lower_case": False,
-            "vocab_type": "spm",
-            "tokenizer_class": "DebertaV2Tokenizer",
-        }
-        files |= {
-            "added_tokens.json": of.as_json({"[MASK]": 330}),
-            "special_tokens_map.json": of.as_json({"mask_token": "[MASK]", "cls_token": "[CLS]"}),
-            "tokenizer_config.json": of.as_json(config),
-        }
-    return files
-
-
-@lru_cache(None)
-def _pieces_tokenizer(kind: str) -> Any:
-    config = _PIECES[kind][1]()
-    type_only = {"config.json": of.as_json({"model_type": config.model_type})}
-    folder = written(pieces_files(kind) | type_only, scratch(f"{kind}-tokenizer"))
-    return AutoTokenizer.from_pretrained(folder)
-
-
-@lru_cache(None)
-def _of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
-    """A plain model with the tokenizer that SentencePiece's model says; without labels, an MLM."""
-    tokenizer, config = _pieces_tokenizer(kind), _PIECES[kind][1]()
-    config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
-    if labels:
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {label: number for number, label in enumerate(labels)}
-    model = random_classifier(config, 7) if labels else randomised(config, 7)
-    folder = scratch("-".join([kind, *labels]))
-    save(model, tokenizer, folder)
-    return folder
-
-
-@lru_cache(None)
-def plain_lm(kind: str) -> Path:
-    """The folder of a causal language model."""
-    folder = scratch(f"lm-{kind}")
-    tiny_lm(kind).save_pretrained(folder)
-    tiny_tokenizer(kind).save_pretrained(folder)
-    return folder
-
-
-@lru_cache(None)
-def rounded(plain: Callable[[], Path], dtype: torch.dtype = torch.float16) -> Path:
-    """The plain model with weights that a shorter type holds exactly."""
-    folder = scratch(f"{plain().name}-{str(dtype).removeprefix('torch.')}")
-    tensors = {name: each.to(dtype).float() for name, each in tensors_of(plain()).items()}
-    return written(files_of(plain()) | of.safetensors_of(tensors), folder)
 
 
 # --- Weights under their old names ---
@@ -279,8 +193,6 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
             adapter[f"base_model.model.{name}.lora_B.weight"] = up
             tensors[f"{name}.weight"] = tensors[f"{name}.weight"] + scale * (up @ down)
     tensors |= {"classifier.weight": noise(3, 32), "classifier.bias": noise(3)}
-    for name in ("weight", "bias"):
-        adapter[f"base_model.model.classifier.{name}"] = tensors[f"classifier.{name}"]
     plain = plain_mlm("bert-cased")()
     names = dict(enumerate(LABELS.values()))
     changes = {
@@ -289,7 +201,10 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
         "label2id": {label: number for number, label in names.items()},
     }
     files = files_of(plain) | of.config_of(plain, **changes) | of.safetensors_of(tensors)
-    return written(files, scratch("adapted")), adapter
+    merged = balanced(written(files, scratch("adapted")), scratch("adapted-balanced"))
+    for name in ("classifier.weight", "classifier.bias"):
+        adapter[f"base_model.model.{name}"] = tensors_of(merged)[name]
+    return merged, adapter
 
 
 def adapter_config(**changes: Any) -> dict[str, bytes]:
@@ -351,7 +266,7 @@ def _roberta_mlm(*, decoder: bool) -> Files:
 
 
 def _albert_mlm(*, pickled: bool = False, whole: bool = True) -> Files:
-    plain, write = _of_pieces("albert-pieces"), of.pickles_of if pickled else of.safetensors_of
+    plain, write = of_pieces("albert-pieces"), of.pickles_of if pickled else of.safetensors_of
     tokenizer = of.whole_tokenizer(plain) if whole else {}
     return (
         of.config_of(plain) | write(old_albert(plain)) | pieces_files("albert-pieces") | tokenizer
@@ -375,7 +290,7 @@ def _deberta_mlm() -> Files:
 
 
 def _textattack() -> Files:
-    plain = tiny_classifier("bert-uncased")
+    plain = plain_classifier("bert-uncased")()
     positions = {"bert.embeddings.position_ids": torch.arange(64)[None]}
     config = of.config_of(plain, finetuning_task="snli", **of.anonymous())
     weights = of.pickles_of(renamed(tensors_of(plain)) | positions, old=True)
@@ -462,10 +377,10 @@ PAPER_MLMS: Final[Mapping[str, Layout]] = {
         task="mlm", make=partial(_roberta_mlm, decoder=False), plain=plain_mlm("roberta")
     ),
     "albert/albert-base-v2": Layout(
-        task="mlm", make=_albert_mlm, plain=partial(_of_pieces, "albert-pieces")
+        task="mlm", make=_albert_mlm, plain=partial(of_pieces, "albert-pieces")
     ),
     "albert/albert-xxlarge-v2": Layout(
-        task="mlm", make=_albert_mlm, plain=partial(_of_pieces, "albert-pieces")
+        task="mlm", make=_albert_mlm, plain=partial(of_pieces, "albert-pieces")
     ),
     "google/electra-base-generator": Layout(
         task="mlm", make=_electra_mlm, plain=plain_mlm("electra")
@@ -596,7 +511,7 @@ OTHERS: Final[Mapping[str, Layout]] = {
     "mlm/deberta-old-head": Layout(task="mlm", make=_deberta_mlm, plain=plain_mlm("deberta")),
     "mlm/albert-pickle-and-pieces-only": Layout(
         task="mlm", make=partial(_albert_mlm, pickled=True, whole=False),
-        plain=partial(_of_pieces, "albert-pieces"),
+        plain=partial(of_pieces, "albert-pieces"),
     ),
 }  # fmt: skip
 """Layouts that other repositories have."""

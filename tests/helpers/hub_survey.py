@@ -21,7 +21,7 @@ from helpers.hub_commands import ROOT, TOKEN, Console, Result, console, serve
 from helpers.hub_layouts import LAYOUTS, Layout
 from helpers.problem_folder import many_problems, write_folder
 
-_PROBLEMS: Final = many_problems(24, 1)
+_PROBLEMS: Final = many_problems(60, 1)
 _SENTENCES: Final = (
     ("The big dog runs near the house.", "The big dog sees the house."),
     ("A girl and a boy play a game.", "The girl likes the game."),

@@ -16,8 +16,9 @@ from click.testing import Result
 from helpers.hub_commands import STRANGER, TOKEN, Console, console, serve
 from helpers.hub_commands import Result as Ended
 from helpers.hub_damages import DAMAGES
-from helpers.hub_files import Payload, loaded_safetensors, safetensors_of, written
+from helpers.hub_files import Payload, as_json, loaded_safetensors, safetensors_of, written
 from helpers.hub_layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS, lora
+from helpers.hub_plain import LABELS
 from helpers.hub_survey import survey
 from helpers.loopback_hub import Asked, entries_of
 from helpers.problem_folder import many_problems, write_folder
@@ -211,37 +212,45 @@ def refused(result: Ended) -> str:
     return lines[0]
 
 
-def other_weights(name: str) -> dict[str, bytes]:
-    """A model's files with weights that give other figures."""
-    files = dict(LAYOUTS[name].files)
-    tensors = loaded_safetensors(files)
-    tensors["classifier.bias"] = tensors["classifier.bias"] + torch.tensor([0.0, 3.0, -3.0])
-    return files | safetensors_of(tensors)
-
-
 @pytest.mark.slow
-def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console) -> None:
+def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console, tmp_path: Path) -> None:
     """Configuration, tokenizer and weights are of one commit, which is the one recorded."""
-    name = "safetensors/old-norms"
-    repo = fresh.hub.repos["model", name]
-    before = dict(repo.branches)
+    files = dict(LAYOUTS["safetensors/float16"].files)
+    config, tensors = json.loads(files["config.json"]), loaded_safetensors(files)
+    tensors["classifier.bias"] = tensors["classifier.bias"] + torch.tensor([0.0, 3.0, -3.0])
+    versions, wanted = [], []
+    for weights, order in ((loaded_safetensors(files), "enc"), (tensors, "cne")):
+        labels = {str(number): LABELS[letter] for number, letter in enumerate(order)}
+        named = as_json(config | {"id2label": labels, "label2id": {}})
+        versions.append({**files, **safetensors_of(weights), "config.json": named})
+        assert fresh.predict(written(versions[-1], tmp_path / order)).code == 0
+        wanted.append(fresh.probabilities())
+    assert not np.allclose(*wanted, atol=0.01)
+    repo = fresh.hub.serve("moving/main", versions[0])
 
     def move(route: str, asked: Asked) -> None:
-        if repo.branches == before and asked.groups.get("path") == "config.json":
-            repo.add("main", entries_of(other_weights("safetensors/float16")), "other weights")
+        number = len(repo.commits)
+        repo.add("main", entries_of(versions[number % 2]), f"version {number % 2}")
 
     fresh.hub.watch = move
     try:
-        check_hub(fresh, name)
-        assert repo.branches != before
-        told = fresh.predict(name, "--label-order", "e,n,c", "--format", "json")
-        assert recorded(told)["revision"] == repo.branches["main"]
-        assert not np.allclose(fresh.probabilities(), plain_probabilities(fresh, name), atol=0.01)
-        # The older commit is still in the cache, by its name.
-        check_hub(fresh, name, "--revision", before["main"], offline=True)
+        done = fresh.predict("moving/main", "--format", "json")
     finally:
         fresh.hub.watch = lambda route, asked: None
-        repo.branches.update(before)
+    commit = recorded(done)["revision"]
+    assert len(repo.commits) > 5
+    version = repo.at(commit)["config.json"] == versions[1]["config.json"]
+    np.testing.assert_allclose(fresh.probabilities(), wanted[version], atol=1e-6)
+    # The newest commit is loaded next, and the older one is still there by its name.
+    newest = repo.branches["main"]
+    assert recorded(fresh.predict("moving/main", "--format", "json"))["revision"] == newest
+    assert (
+        recorded(fresh.predict("moving/main", "--format", "json", offline=True))["revision"]
+        == newest
+    )
+    older = fresh.predict("moving/main", "--revision", commit, "--format", "json", offline=True)
+    assert recorded(older)["revision"] == commit
+    np.testing.assert_allclose(fresh.probabilities(), wanted[version], atol=1e-6)
 
 
 def recorded(result: Ended) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""Plain models that layouts of the Hub are made from, as the installed transformers writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, XLNetConfig
+
+from helpers import hub_files as of
+from helpers.hub_files import files_of, tensors_of, written
+from helpers.problem_folder import many_problems
+from helpers.sentence_pieces import sentence_pieces
+from helpers.tiny_classifiers import one_by_one, random_classifier, tiny_classifier
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
+
+LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
+
+
+def plain_mlm(kind: str) -> Callable[[], Path]:
+    return partial(tiny_model, kind)
+
+
+def plain_classifier(kind: str, order: str = "e,n,c") -> Callable[[], Path]:
+    """A classifier that finds problems of every class, unlike most random ones."""
+    names = tuple(LABELS[letter] for letter in order.split(","))
+    return partial(_balanced, kind, names)
+
+
+@lru_cache(None)
+def _balanced(kind: str, labels: tuple[str, ...]) -> Path:
+    plain = of_pieces(kind, labels) if kind in _PIECES else tiny_classifier(kind, labels)
+    return balanced(plain, scratch("-".join(["balanced", kind, *labels])))
+
+
+def balanced(plain: Path, folder: Path) -> Path:
+    """Shift a classifier's last bias until its classes are about equally frequent."""
+    pairs = [problem[:2] for problem in many_problems(40, 0).values()]
+    tensors = tensors_of(plain)
+    name = next((name for name in tensors if _LAST_BIAS.search(name)), None)
+    if name is None:  # GPT-2 and OPT have none
+        return plain
+    shift = np.log(one_by_one(plain, pairs, MAX_TOKENS)).mean(axis=0)
+    tensors[name] = tensors[name] - torch.tensor(shift, dtype=torch.float32)
+    return written(files_of(plain) | of.safetensors_of(tensors), folder)
+
+
+_LAST_BIAS: Final = re.compile(
+    r"^(logits_proj|classifier(\.out_proj)?|classification_head\.out_proj)\.bias$"
+)
+
+
+def _albert_pieces() -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(tiny_classifier("albert"))
+
+
+def _deberta_pieces() -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(tiny_classifier("deberta"))
+
+
+def _xlnet_pieces() -> PreTrainedConfig:
+    sizes = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "initializer_range": 0.3}
+    return XLNetConfig(**sizes, pad_token_id=5)
+
+
+_PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
+    "albert-pieces": ("spiece.model", _albert_pieces),
+    "xlnet-pieces": ("spiece.model", _xlnet_pieces),
+    "deberta-pieces": ("spm.model", _deberta_pieces),
+}
+
+
+def pieces_files(kind: str) -> dict[str, bytes]:
+    """Tokenizer files of a repository that has nothing but SentencePiece."""
+    model = sentence_pieces(kind.removesuffix("-pieces"))
+    files = {_PIECES[kind][0]: model}
+    if kind == "deberta-pieces":
+        config = {
+            "do_lower_case": False,
+            "vocab_type": "spm",
+            "tokenizer_class": "DebertaV2Tokenizer",
+        }
+        files |= {
+            "added_tokens.json": of.as_json({"[MASK]": 330}),
+            "special_tokens_map.json": of.as_json({"mask_token": "[MASK]", "cls_token": "[CLS]"}),
+            "tokenizer_config.json": of.as_json(config),
+        }
+    return files
+
+
+@lru_cache(None)
+def _pieces_tokenizer(kind: str) -> Any:
+    config = _PIECES[kind][1]()
+    type_only = {"config.json": of.as_json({"model_type": config.model_type})}
+    folder = written(pieces_files(kind) | type_only, scratch(f"{kind}-tokenizer"))
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@lru_cache(None)
+def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
+    """A plain model with the tokenizer that SentencePiece's model says; without labels, an MLM."""
+    tokenizer, config = _pieces_tokenizer(kind), _PIECES[kind][1]()
+    config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
+    if labels:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: number for number, label in enumerate(labels)}
+    model = random_classifier(config, 7) if labels else randomised(config, 7)
+    folder = scratch("-".join([kind, *labels]))
+    save(model, tokenizer, folder)
+    return folder
+
+
+@lru_cache(None)
+def plain_lm(kind: str) -> Path:
+    """The folder of a causal language model."""
+    folder = scratch(f"lm-{kind}")
+    tiny_lm(kind).save_pretrained(folder)
+    tiny_tokenizer(kind).save_pretrained(folder)
+    return folder
+
+
+@lru_cache(None)
+def rounded(plain: Callable[[], Path], dtype: torch.dtype = torch.float16) -> Path:
+    """The plain model with weights that a shorter type holds exactly."""
+    folder = scratch(f"{plain().name}-{str(dtype).removeprefix('torch.')}")
+    tensors = {name: each.to(dtype).float() for name, each in tensors_of(plain()).items()}
+    return written(files_of(plain()) | of.safetensors_of(tensors), folder)
