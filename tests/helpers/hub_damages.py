@@ -260,8 +260,8 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "adapter/of-a-path": Damage(
         _adapter(base_model_name_or_path="/home/someone/bert"), r"/home/someone/bert"
     ),
-    "adapter/of-itself": Damage(
-        _adapter(base_model_name_or_path="adapter/of-itself"), r"adapter"
+    "adapter/of-another-kind": Damage(
+        _adapter(base_model_name_or_path="bert-large-cased", peft_type="LOHA"), r"adapter"
     ),
     "adapter/unknown-kind": Damage(_adapter(peft_type="MAGIC"), r"MAGIC|adapter_config\.json"),
     "adapter/no-weights": Damage(

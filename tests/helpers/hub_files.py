@@ -114,6 +114,20 @@ def pickled(value: Any, *, old: bool = False) -> bytes:
     return file.getvalue()
 
 
+def from_a_gpu(tensors: Tensors) -> dict[str, bytes]:
+    """A pickle of the old format as a machine with a GPU wrote it: its tensors were there."""
+    (content,) = pickles_of(tensors, old=True).values()
+    content = content.replace(b"ctorch\nFloatStorage", b"ctorch.cuda\nFloatStorage")
+    content = content.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
+    assert content.count(b"cuda") >= 2
+    return {"pytorch_model.bin": content}
+
+
+def parameters_of(tensors: Tensors) -> dict[str, bytes]:
+    """A pickle of parameters in place of their tensors, as `named_parameters` gives them."""
+    return pickles_of({n: torch.nn.Parameter(t, requires_grad=False) for n, t in tensors.items()})
+
+
 def bare_pickle(value: Any) -> bytes:
     """A pickle that is nothing else: no format of torch's."""
     return pickle.dumps(value)

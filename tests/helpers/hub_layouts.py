@@ -486,6 +486,8 @@ OTHERS: Final[Mapping[str, Layout]] = {
     ),
     "pickle/zip": _as(_bert, weights=of.pickles_of),
     "pickle/old": _as(_bert, weights=partial(of.pickles_of, old=True)),
+    "pickle/old-from-a-gpu": _as(_bert, weights=of.from_a_gpu),
+    "pickle/parameters": _as(_bert, weights=of.parameters_of),
     "pickle/sharded": _as(_bert, weights=partial(of.pickles_of, shards=3)),
     "pickle/sharded-old": _as(_bert, weights=partial(of.pickles_of, shards=2, old=True)),
     "pickle/float16": _as(_half, weights=_halved(of.pickles_of, torch.float16)),
