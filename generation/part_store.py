@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.files import digest_of_file, partial_path, read_json, write_json
+from merge_dataset.files import digest_of_file, partial_path, read_json, sync, write_json
 
 Item = TypeVar("Item")
 
@@ -39,7 +38,7 @@ def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, 
     """
     header = folder / "store.json"
     if not header.exists():
-        write_json(header, identity, shared=True)
+        write_json(header, identity)
     if (there := read_json(header)) != identity:
         raise ValueError(
             f"{header}: expected the {contents} of {identity}, got those of {there}; "
@@ -55,12 +54,11 @@ def is_sound(path: Path) -> bool:
 def write_part(folder: Path, name: str, table: pa.Table) -> None:
     """Write a part, whole or not at all; equal tables give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    # A unique temporary name, as other tasks may be writing the same part. The file that a
-    # killed task leaves is never read.
-    temporary = partial_path(folder / f"{name}.{uuid4().hex}")
+    temporary = partial_path(folder / name)
     try:
         pq.write_table(table, temporary, compression="zstd")
         digest = digest_of_file(temporary)[:_DIGEST_LENGTH]
+        sync(temporary)
         temporary.replace(folder / f"{name}.{digest}.parquet")
     finally:
         temporary.unlink(missing_ok=True)

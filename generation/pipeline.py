@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -28,7 +29,7 @@ from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
 from generation.signals.signal_columns import PllChanges, cure
-from generation.suggestions.ask import ask, collect, store_root, units_of, wanted_mlms
+from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of, wanted_mlms
 from generation.suggestions.questions import Questions, questions_about
 from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import Fate
@@ -41,10 +42,13 @@ from merge_dataset.files import (
     atomic,
     digest_of,
     digest_of_file,
-    read_json,
-    write_json,
+    digests,
+    partial_path,
+    read_record,
+    write_record,
     write_text,
 )
+from merge_dataset.provenance import differences
 from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import check_members, parse_toml
 from merge_metric.models.readiness import look_at, require_all, this_machine
@@ -58,6 +62,7 @@ def generate(
     executor: Executor | None = None,
     tasks: int | None = None,
     resources: Resources | None = None,
+    overwrite: bool = False,
 ) -> RunFolder:
     """Problems in, variants out: `suggest`, then `build`.
 
@@ -66,15 +71,20 @@ def generate(
         executor: Where the masked LMs run; as in `suggest`, like the next two.
         tasks: To how many tasks that is dealt.
         resources: What each task gets.
+        overwrite: Replace a build of other settings, problems or models.
 
     Returns:
         The run folder, ready for export.
 
     Raises:
-        ValueError, FileNotFoundError: as in the two phases.
+        ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
     """
-    suggest(config, executor=executor, tasks=tasks, resources=resources)
-    return build(config.run)
+    run = RunFolder(Path(config.run))
+    with run.locked():
+        if not overwrite:
+            run.require_same_build(config.output_settings(), made_from=_named(config))
+        suggest(config, executor=executor, tasks=tasks, resources=resources, overwrite=overwrite)
+        return build(config.run, overwrite=overwrite)
 
 
 def suggest(
@@ -83,6 +93,7 @@ def suggest(
     executor: Executor | None = None,
     tasks: int | None = None,
     resources: Resources | None = None,
+    overwrite: bool = False,
 ) -> RunFolder:
     """Phase 1: ask every masked LM about every occurrence of a shared word.
 
@@ -95,18 +106,66 @@ def suggest(
         tasks: To how many tasks the work is dealt, `config.workers` of which run at a time;
             by default as many as workers.
         resources: What each task gets.
+        overwrite: Replace what was made of other problems or by other models. The masked LMs'
+            answers stay in any case.
 
     Raises:
+        BlockingIOError: another command is at work in the folder.
+        FileExistsError: the folder has a build of other settings, problems or models.
         ExecutorError: tasks failed; what they finished is kept. Or there is no such executor.
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
         FileNotFoundError: the source's file does not exist.
     """
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
-    _require_ours(run)
     require_labels(config)
-    _look_at_models(config, executor)
-    problems = _read_problems(run, config)
+    with run.locked():
+        _require_ours(run)
+        earlier = None if overwrite else _Earlier.of(run)
+        if earlier:
+            earlier.require_same(run, config, _named(config))
+        _look_at_models(config, executor)
+        _suggest(run, config, earlier, executor, tasks, resources)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """Settings and record of an earlier `suggest`, whose build is not replaced without a word."""
+
+    record: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, run: RunFolder) -> Self | None:
+        """Read it; None where nothing would be replaced."""
+        if not (run.manifest.is_file() and run.suggested.is_file() and run.config.is_file()):
+            return None
+        return cls(read_record(run.suggested), Config.read(run.config).output_settings())
+
+    def require_same(self, run: RunFolder, config: Config, made_from: Mapping[str, Any]) -> None:
+        """Raise FileExistsError where something else would come of these settings."""
+        there = {**self.record, "config": self.settings}
+        coming = {"config": config.output_settings(), **made_from}
+        if differing := differences(there, coming):
+            problems = self.record["problems"]["kept"]
+            raise FileExistsError(
+                f"{run.path}: expected no build or one of the same problems and models, found one "
+                f"of {problems:,} problems: {'; '.join(differing)}. Name another run folder "
+                "with --run, or replace it with --overwrite; the masked LMs' answers stay"
+            )
+
+
+def _suggest(
+    run: RunFolder,
+    config: Config,
+    earlier: _Earlier | None,
+    executor: Executor | None,
+    tasks: int | None,
+    resources: Resources | None,
+) -> None:
+    """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
+    problems = _read_problems(run, config, earlier)
     write_text(run.config, config.to_toml())
     questions = _questions(run, config)
     if not len(questions):
@@ -116,17 +175,26 @@ def suggest(
             f"{problems.count} problems"
         )
     _ask_all(run, config, questions, executor, tasks, resources)
-    write_json(
-        run.suggested,
-        {
-            "source": config.source,
-            "source_data": problems.source_data,
-            "problems": {**problems.counts, "unlabelled": problems.unlabelled},
-            "questions": len(questions),
-            "mlms": collect(run, config),
+    mlms = collect(run, config)
+    if earlier:
+        earlier.require_same(run, config, {"mlms": mlms})
+    record = {
+        "source": config.source,
+        "source_data": problems.source_data,
+        "problems": {
+            **problems.counts,
+            "unlabelled": problems.unlabelled,
         },
-    )
-    return run
+        "questions": len(questions),
+        "mlms": mlms,
+        "files": digests(
+            {
+                path.relative_to(run.path).as_posix(): path
+                for path in (run.config, run.problems, questions.header)
+            }
+        ),
+    }
+    write_record(run.suggested, record)
 
 
 def _look_at_models(config: Config, executor: Executor | None) -> None:
@@ -139,13 +207,21 @@ def _look_at_models(config: Config, executor: Executor | None) -> None:
     require_all(look_at(wanted, machine), machine, "merge-nli models shows what is there")
 
 
-def _read_problems(run: RunFolder, config: Config) -> Problems:
+def _named(config: Config) -> dict[str, Any]:
+    """Return what is known of the masked LMs before they are loaded."""
+    return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
+
+
+def _read_problems(run: RunFolder, config: Config, earlier: _Earlier | None) -> Problems:
     """Read the source into the run folder, and drop what belongs to other settings."""
     with sorted_problems(run.problems, config.problem_format) as add:
         problems = load_problems(config, add)
-        # What an earlier run left no longer fits these settings until both phases are done.
-        run.manifest.unlink(missing_ok=True)
-        run.suggested.unlink(missing_ok=True)
+        if earlier:
+            earlier.require_same(run, config, {"source_data": problems.source_data})
+        else:
+            # What an earlier run left no longer fits these settings until both phases are done.
+            run.manifest.unlink(missing_ok=True)
+            run.suggested.unlink(missing_ok=True)
         shutil.rmtree(run.stores, ignore_errors=True)
         problems.list_skipped(run.skipped_rows)
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,
@@ -202,8 +278,10 @@ def _questions(run: RunFolder, config: Config) -> Questions:
         [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
          *(config.sharing or ())]
     )  # fmt: skip
-    if run.questions.is_dir() and (there := Questions(run.questions)).made_from == made_from:
-        return there
+    if run.questions.is_dir():
+        there = Questions(run.questions)
+        if there.made_from == made_from and not there.changed():
+            return there
     sizes = block_sizes(run.problems)
 
     def queries() -> Iterator[MaskedQuery]:
@@ -218,7 +296,12 @@ def _questions(run: RunFolder, config: Config) -> Questions:
 
 
 def build(
-    run: str | Path, *, ablation: str | None = None, into: str | None = None, **settings: Any
+    run: str | Path,
+    *,
+    ablation: str | None = None,
+    into: str | None = None,
+    overwrite: bool = False,
+    **settings: Any,
 ) -> RunFolder:
     """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
 
@@ -228,6 +311,7 @@ def build(
             inside `run`, for the seeds that are eligible without it (paper, A.2).
         into: Name of a folder inside `run` for this build, so that the run's own stays;
             by default `ablation`, if any.
+        overwrite: Replace a build of other settings, problems or models.
         settings: Fields of `Config` to change for this build alone: the manifest has them,
             the run's `config.toml` stays.
 
@@ -235,32 +319,51 @@ def build(
         The folder with the result.
 
     Raises:
+        BlockingIOError: another command is at work in the folder.
+        FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
-        ValueError: suggestions are missing, settings are wrong, or nothing is left.
+        ValueError: suggestions are missing or were changed since, settings are wrong, or nothing
+            is left.
     """
     base, name = RunFolder(Path(run)), into or ablation
     out = base.named(name) if name else base
-    if not base.suggested.is_file():
-        raise FileNotFoundError(
-            f"expected suggestions in {base.path}, found none; run: merge-nli suggest --run "
-            f"{base.path}"
-        )
+    base.require_suggestions()
+    with out.locked():
+        _build(base, out, ablation, settings, overwrite=overwrite)
+    return out
+
+
+def _build(
+    base: RunFolder,
+    out: RunFolder,
+    ablation: str | None,
+    settings: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> None:
+    """Build from the suggestions of a run, into its own folder or one inside."""
     config = _overlaid(base, ablation, settings)
     _require_libraries(config)
-    suggested = read_json(base.suggested)
+    suggested = read_record(base.suggested)
+    made_from = suggested.copy()
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
+    if not overwrite:
+        known = {key: suggested[key] for key in ("source_data", "mlms")}
+        out.require_same_build(config.output_settings(), made_from=known)
+    _require_unchanged(base)
     pll_changes = _pll_changes(out, base, config)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
             f"an ablation keeps the seeds that are eligible without it: expected a build in "
             f"{base.path}, found none; run: merge-nli build --run {base.path}"
         )
+    if ablation:
+        base.require_unchanged(base.manifest, [base.variants.name], "build")
     with _candidates(base, out, config, suggested) as candidates:
         unablated = base.variants if ablation else None
         builder = Builder(base.problems, candidates, config, unablated, pll_changes)
-        total = _write_results(builder, out, suggested)
-    _require_variants(total, base, config)
-    if name:
+        total = _write_results(builder, out, suggested, partial(_require_good, base, made_from))
+    if out.path != base.path:
         write_text(out.config, config.to_toml())
     manifest = manifest_of(
         out,
@@ -273,8 +376,35 @@ def build(
         eligible=total.eligible,
         variants=total.variants,
     )
-    write_json(out.manifest, manifest)
-    return out
+    write_record(out.manifest, manifest)
+
+
+def _require_unchanged(base: RunFolder) -> None:
+    """Raise ValueError where a file that `suggest` left has been changed since."""
+    questions = Questions(base.questions)
+    names = [path.relative_to(base.path).as_posix()
+             for path in (base.config, base.problems, questions.header)]  # fmt: skip
+    base.require_unchanged(base.suggested, names, "suggest")
+    if changed := questions.changed():
+        raise ValueError(
+            f"{base.questions}: expected {', '.join(changed[:3])} as written, got other contents; "
+            f"run: merge-nli suggest --run {base.path}"
+        )
+
+
+def _require_good(
+    base: RunFolder, made_from: Mapping[str, Any], total: _Total, config: Config
+) -> None:
+    """Raise ValueError where nothing is left, or the suggestions were replaced meanwhile.
+
+    A build inside the run's folder does not hold that folder, so that several can run.
+    """
+    _require_variants(total, base, config)
+    if not base.suggested.is_file() or read_record(base.suggested) != made_from:
+        raise ValueError(
+            f"{base.path}: expected the suggestions to stay during the build, but another command "
+            "replaced them; wait until it has ended, and build again"
+        )
 
 
 def _pll_changes(out: RunFolder, base: RunFolder, config: Config) -> PllChanges | None:
@@ -316,8 +446,7 @@ def _candidates(
     base: RunFolder, out: RunFolder, config: Config, suggested: Mapping[str, Any]
 ) -> Iterator[dict[str, Candidates]]:
     """Write the candidates of the run's questions to disk, for as long as they are needed."""
-    questions, folder = Questions(base.questions), out.path / ".candidates"
-    shutil.rmtree(folder, ignore_errors=True)
+    questions, folder = Questions(base.questions), partial_path(out.candidates)
     try:
         yield {
             mlm: Candidates.write(
@@ -347,8 +476,16 @@ class _Total:
     """The largest number of replacements that were too few."""
 
 
-def _write_results(builder: Builder, out: RunFolder, suggested: Mapping[str, Any]) -> _Total:
-    """Write what the blocks come to, one after the other, and sum up."""
+def _write_results(
+    builder: Builder,
+    out: RunFolder,
+    suggested: Mapping[str, Any],
+    require_good: Callable[[_Total, Config], None],
+) -> _Total:
+    """Write what the blocks come to, one after the other, and sum up.
+
+    Files take their places where `require_good` raises nothing at the end.
+    """
     total = _Total()
     problems = suggested["problems"]
     unlabelled_ids = deque(sorted(problems["unlabelled"]))
@@ -382,6 +519,7 @@ def _write_results(builder: Builder, out: RunFolder, suggested: Mapping[str, Any
             total.most = max([total.most, *few])
             bar.update(result.problems)
         total.replacements, total.variants = replacements.rows, variants.rows
+        require_good(total, builder.config)
         # Till here an earlier build is whole; now its files are replaced.
         out.manifest.unlink(missing_ok=True)
     return total

@@ -34,7 +34,7 @@ from generation.suggestions.ask import mlm_names, wanted_mlms
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
-from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_json, write_json
+from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_record, write_record
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.readiness import look_at, require_all, this_machine
 
@@ -79,9 +79,17 @@ def write_pll_changes(
     base = RunFolder(Path(run))
     build = base.named(of) if of else base
     build.require_build()
-    settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
+    with build.locked():
+        build.require_unchanged(build.manifest, [build.replacements.name], "build")
+        base.require_unchanged(base.suggested, [base.problems.name], "suggest")
+        settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
+        return _score(base, build, mlm, settings)
+
+
+def _score(base: RunFolder, build: RunFolder, mlm: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Score a build's texts and write what came of it."""
     # Where it is computed is as the run says, what changes in a text as the build does.
-    made = {**read_json(build.manifest)["config"], **settings}
+    made = {**read_record(build.manifest)["config"], **settings}
     config = Config.read(base.config).overlaid(None, made)
     _require_known_edits(build, config)
     scorer = _Scorer.load(mlm, base, config)
@@ -93,7 +101,7 @@ def write_pll_changes(
         **counts,
         "sha256": digest_of_file(build.signals),
     }
-    write_json(build.signals_made, {**made, "problems": digest_of_file(base.problems)})
+    write_record(build.signals_made, {**made, "problems": digest_of_file(base.problems)})
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +13,17 @@ from typing import Any, Final
 
 from generation.config import Config
 from generation.reasons import KEPT
-from merge_dataset.files import digest_of, digests
+from merge_dataset.files import (
+    changed_files,
+    digest_of,
+    digests,
+    read_record,
+    remove_partials,
+    working_in,
+)
+from merge_dataset.provenance import differences
+
+log = logging.getLogger(__name__)
 
 _PACKAGES: Final = (
     "datasets",
@@ -107,12 +119,100 @@ class RunFolder:
         """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
         return self.path / "likelihoods"
 
+    @property
+    def sorting(self) -> Path:
+        """Problems while they are sorted."""
+        return self.path / "sorting"
+
+    @property
+    def candidates(self) -> Path:
+        """Suggestions that the cheap filters leave, while a build reads them."""
+        return self.path / "candidates"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder while the block runs: only one command at a time writes to it.
+
+        The tasks that `suggest` deals work to belong to its command; they have no part in this.
+
+        Raises:
+            BlockingIOError: another command is at work here; the message says which.
+        """
+        with working_in(self.path):
+            names = (path.name for path in self._written)
+            remove_partials(self.path, frozenset(names))  # of commands that were killed
+            yield
+
+    @property
+    def _written(self) -> tuple[Path, ...]:
+        """Everything that a command writes straight into the folder."""
+        return (self.config, self.manifest, self.suggested, self.problems, self.questions,
+                self.replacements, self.exclusions, self.seeds, self.variants, self.signals,
+                self.signals_made, self.skipped_rows, self.sorting, self.candidates)  # fmt: skip
+
     def require_build(self) -> None:
         """Raise FileNotFoundError unless a build was finished here."""
         if not self.manifest.is_file():
             raise FileNotFoundError(
                 f"{self.path}: expected a run folder with a finished build, found none; run: "
                 "merge-nli build"
+            )
+
+    def require_suggestions(self) -> None:
+        """Raise FileNotFoundError unless `suggest` was finished here."""
+        if not self.suggested.is_file():
+            raise FileNotFoundError(
+                f"expected suggestions in {self.path}, found none; run: merge-nli suggest --run "
+                f"{self.path}"
+            )
+
+    def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
+        """Check that files are as the record of an earlier step has them.
+
+        Args:
+            record: `suggested` or `manifest`.
+            names: Of the files.
+            redo: The command that makes them again.
+
+        Raises:
+            ValueError: a file, or the record, has been changed since.
+        """
+        recorded = read_record(record).get("files", {})
+        if unrecorded := [name for name in names if name not in recorded]:
+            log.warning(
+                "%s: an older release made it and kept no digest of %s; it is taken as it is",
+                self.path,
+                ", ".join(unrecorded),
+            )
+        known = {name: recorded[name] for name in names if name in recorded}
+        if changed := changed_files(self.path, known):
+            raise ValueError(
+                f"{self.path}: expected {', '.join(changed)} as recorded in {record.name}, got "
+                f"other contents; run merge-nli {redo} again"
+            )
+
+    def require_same_build(
+        self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None
+    ) -> None:
+        """Check that a build would only replace one of the same settings and problems.
+
+        Args:
+            config: Settings of the build to come.
+            made_from: Its `source_data` and `mlms`, where they are known.
+
+        Raises:
+            FileExistsError: the folder has a build of others; the message says what differs.
+        """
+        if not self.manifest.is_file():
+            return
+        there = read_record(self.manifest)
+        if differing := differences(there, {"config": config, **(made_from or {})}):
+            seeds, variants = max(there["eligible"].values(), default=0), there["variants"]
+            raise FileExistsError(
+                f"{self.path}: expected no build or the same one, found another, with "
+                f"{variants:,} variants of at least {seeds:,} seeds: {'; '.join(differing)}. "
+                "Name another run folder with --run (or a build inside it: merge-nli build "
+                "--into NAME), or replace it with --overwrite"
             )
 
     def named(self, name: str) -> RunFolder:

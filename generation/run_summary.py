@@ -19,7 +19,7 @@ from generation.reasons import KEPT
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, SIGNAL_REASONS, SUGGESTION_REASONS
-from merge_dataset.files import distinct_rows, draw_rank, read_json, read_row_groups, read_table
+from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 
 _SEED: Final = ("seed_id", "word_class")
@@ -42,7 +42,7 @@ def summarise(
         as_json: The same as one JSON object.
     """
     folder = RunFolder(run)
-    manifest = read_json(folder.manifest)
+    manifest = read_record(folder.manifest)
     classes = _seeds_and_variants(folder)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
@@ -233,6 +233,7 @@ def difference(
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:
         run.require_build()
+        run.require_unchanged(run.manifest, [run.replacements.name, run.variants.name], "build")
     replacements = [read_table(run.replacements, _KEY) for run in runs]
     eligible = [distinct_rows(run.variants, _SEED) for run in runs]
     everywhere = [table.group_by("seed_id").aggregate([]) for table in eligible]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +16,17 @@ import pyarrow.parquet as pq
 from merge_dataset import provenance
 from merge_dataset.card import render as card
 from merge_dataset.files import (
-    locked_folder,
+    LOCK,
+    changed_files,
+    digests,
     partial_path,
+    read_record,
     read_row_groups,
+    remove,
     replace_folder,
-    write_json,
+    target_of,
+    working_in,
+    write_record,
     write_row_groups,
     write_text,
 )
@@ -41,7 +50,7 @@ _CLASSES: Final = {
 """Kind of run → classes of its variants."""
 
 
-def export_dataset(run: Path, out: Path, *, replace: bool = False) -> list[str]:
+def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     """Write or replace one collection of a dataset folder, and its card from all of them.
 
     A run of replacements becomes the collection `<source>`, one of paraphrases
@@ -52,16 +61,17 @@ def export_dataset(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     Args:
         run: Folder with `manifest.json`, `seeds.parquet` and `variants.parquet`.
         out: The dataset folder; made when it does not exist.
-        replace: Also replace paraphrases that another NLI model chose.
+        overwrite: Also replace a collection made with other settings, of other problems or by
+            other models.
 
     Returns:
         Names of the configurations of the run's collection.
 
     Raises:
         FileNotFoundError: a file of the run is missing.
-        FileExistsError: `out` holds something else than a dataset, or paraphrases of
-            this source that another NLI model chose.
-        ValueError: the run's files are not what they should be.
+        FileExistsError: `out` holds something else than a dataset, or a collection of this
+            name that is made otherwise.
+        ValueError: the run's files are not what they should be, or were changed since.
     """
     out = out.expanduser().resolve()
     manifest = _read_manifest(run)
@@ -71,24 +81,54 @@ def export_dataset(run: Path, out: Path, *, replace: bool = False) -> list[str]:
     problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))
     for split in SPLITS:
         _check_split(run, split, source, _CLASSES[kind], problem_format)
-    _require_ours_or_empty(out)
-    out.mkdir(parents=True, exist_ok=True)
+    _require_unchanged(run, manifest)
     collection = provenance.collection_of(manifest)
     made = provenance.describe(manifest)
-    with locked_folder(out):  # two exports at once would miss each other in the card
+    _require_ours_or_empty(out)
+    with working_in(out, wait=True):  # two exports at once would miss each other in the card
         _clean(out)
         target = out / collection
-        if is_paraphrases and not replace:
-            _require_same_model(target, made)
+        if not overwrite:
+            _require_same(target, made, variants=manifest.get("variants"))
         partial = partial_path(target)
-        if is_paraphrases:
-            _write_paraphrases(partial, run)
-        else:
-            _write_replacements(partial, run, arrow_schema(problem_format))
-        write_json(partial / PROVENANCE, made)
+        try:
+            if is_paraphrases:
+                _write_paraphrases(partial, run)
+            else:
+                _write_replacements(partial, run, arrow_schema(problem_format))
+            if _read_manifest(run) != manifest:
+                raise ValueError(f"{run}: expected it to stay, but another build replaced it")
+            paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
+            files = digests({name.as_posix(): path for name, path in sorted(paths.items())})
+            write_record(partial / PROVENANCE, {**made, provenance.FILES: files})
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         replace_folder(partial, target)
         write_text(out / CARD, card.render(out))
     return configurations(out, collection)
+
+
+def require_target(out: Path, coming: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Check before the work that a collection can be written, by what is known of it then.
+
+    Args:
+        out: The dataset folder.
+        coming: A part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
+            models.
+        overwrite: As in `export_dataset`.
+
+    Raises:
+        FileExistsError: as in `export_dataset`.
+        PermissionError: nothing can be written there.
+    """
+    out = out.expanduser().resolve()
+    _require_ours_or_empty(out)
+    there = next(path for path in (out, *out.parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"{out}: expected a folder to write in; {there} is read-only")
+    if not overwrite:
+        _require_same(out / provenance.collection_of({**coming}), coming)
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
@@ -98,7 +138,19 @@ def _read_manifest(run: Path) -> dict[str, Any]:
                 f"{run / name}: expected a run folder with this file, found none; "
                 f"run `merge-nli build` or `merge-nli paraphrase` first"
             )
+    read_record(run / "manifest.json")
     return provenance.read(run / "manifest.json")
+
+
+def _require_unchanged(run: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise ValueError where the rows are not those that the build wrote."""
+    names = [f"{split}.parquet" for split in SPLITS]
+    recorded = {k: v for k, v in manifest.get("files", {}).items() if k in names}
+    if changed := changed_files(run, recorded):
+        raise ValueError(
+            f"{run}: expected {' and '.join(changed)} as manifest.json has it, got other contents; "
+            "build again"
+        )
 
 
 def _check_split(
@@ -124,22 +176,29 @@ def _check_split(
         raise ValueError(f"{path}: expected word classes of {classes}, got {unknown}")
 
 
-def _require_same_model(target: Path, made: dict[str, Any]) -> None:
-    """Paraphrases are chosen by an NLI model: those of another are other data."""
+def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:
+    """Raise FileExistsError where a collection is there that was made otherwise."""
     if not (target / PROVENANCE).is_file():
         return
-    there = provenance.read(target / PROVENANCE)["nli_model"]
-    if any(there[key] != made["nli_model"][key] for key in ("name", "revision")):
+    try:
+        differing = provenance.differences(provenance.read(target / PROVENANCE), made)
+    except ValueError as error:
+        differing = [f"its description cannot be read: {error}"]
+    if differing:
+        coming = "" if variants is None else f" by {variants:,} variants"
         raise FileExistsError(
-            f"{target}: expected paraphrases chosen by {_model(made['nli_model'])}, as those to "
-            f"be written are, got some chosen by {_model(there)}; take another --out for these, "
-            f"or replace the others by --replace"
+            f"{target}: expected none or the same data, found {_size(target)} made otherwise: "
+            f"{'; '.join(differing)}. Name another --out, or replace them{coming} with --overwrite"
         )
 
 
-def _model(described: dict[str, Any]) -> str:
-    revision = described["revision"]
-    return f"{described['name']} (revision {revision})" if revision else str(described["name"])
+def _size(target: Path) -> str:
+    """Count the seeds and variants of a collection in words."""
+    counts = {"seeds": 0, "variants": 0}
+    for path in [target / "seeds.parquet", *target.rglob("variants.parquet")]:
+        with suppress(OSError, ValueError):  # damaged
+            counts[path.stem] += pq.read_metadata(path).num_rows
+    return f"{counts['seeds']:,} seeds with {counts['variants']:,} variants"
 
 
 def _values(path: Path, column: str) -> set[Any]:
@@ -153,7 +212,7 @@ def _require_ours_or_empty(out: Path) -> None:
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
     if not out.exists() or collections(out):
         return
-    ours = {path.name for path in leftovers(out)}
+    ours = {path.name for path in (*leftovers(out), *out.glob(f"{LOCK}*"))}
     ours |= {CARD} if ours else set()
     if foreign := sorted({path.name for path in out.iterdir()} - ours):
         raise FileExistsError(
@@ -165,13 +224,11 @@ def _require_ours_or_empty(out: Path) -> None:
 def _clean(out: Path) -> None:
     """Undo an interrupted export: bring back what it had moved away, drop the rest."""
     for path in leftovers(out):
-        target = out / path.name.removeprefix(".").removesuffix(path.suffix)
-        if path.suffix == ".old" and not target.exists():
+        target = target_of(path)
+        if target and path.suffix == ".old" and not target.exists():
             path.rename(target)
-        elif path.is_dir():
-            shutil.rmtree(path)
         else:
-            path.unlink()
+            remove(path)
 
 
 def _write_paraphrases(folder: Path, run: Path) -> None:

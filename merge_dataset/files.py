@@ -7,14 +7,22 @@ imported by the functions that read or write Parquet.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
 import os
+import re
+import shlex
 import shutil
+import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
@@ -23,17 +31,37 @@ from merge_dataset.schema import only_ours
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from filelock import BaseFileLock
+
+log = logging.getLogger(__name__)
 
 ROWS: Final = 100_000
 """Rows of a row group."""
+
+RECORD_DIGEST: Final = "digest"
+"""Key of a record's digest of itself."""
+
+LOCK: Final = ".lock"
+"""File that is locked in a folder that commands work in."""
+
+_TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|old)")
+
+_NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of a file system without locks."""
+
+_HELD: Final[set[tuple[Path, int]]] = set()
+"""Folders that this process holds, with the thread that does."""
 
 
 # --- Written whole or not at all ---
 
 
 def partial_path(target: Path) -> Path:
-    """The temporary name, next to it, under which `target` is written."""
-    return target.with_name(f".{target.name}.partial")
+    """Make up a temporary name, next to it, under which `target` is written.
+
+    No two calls give the same one, on any machine.
+    """
+    return target.with_name(f".{target.name}.{uuid4().hex}.partial")
 
 
 def old_path(target: Path) -> Path:
@@ -41,29 +69,63 @@ def old_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
+def target_of(path: Path) -> Path | None:
+    """Tell what a temporary name stands for, or None where it is none.
+
+    >>> target_of(Path("run/.seeds.parquet.partial")), target_of(old_path(Path("snli")))
+    (PosixPath('run/seeds.parquet'), PosixPath('snli'))
+    """
+    found = _TEMPORARY.fullmatch(path.name)
+    return path.with_name(found["target"]) if found else None
+
+
+def remove_partials(folder: Path, names: Collection[str]) -> None:
+    """Remove what killed processes left of files and folders that they were writing.
+
+    Args:
+        folder: Which nobody else writes to meanwhile.
+        names: Of the files and folders.
+    """
+    for path in folder.iterdir():
+        target = target_of(path)
+        if target is not None and target.name in names and path.suffix == ".partial":
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with what it holds."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 @contextmanager
-def atomic(path: Path, *, shared: bool = False) -> Iterator[Path]:
+def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary file beside `path` to fill; without an error it takes the place of `path`.
 
     Args:
         path: Where the file will be; its folder is made.
-        shared: Whether other processes may be writing it too. If not, the temporary name
-            is always the same, so that what a killed process left is overwritten.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = partial_path(path.with_name(f"{path.name}.{uuid4().hex}") if shared else path)
+    temporary = partial_path(path)
     try:
         yield temporary
-        with temporary.open("rb+") as file:  # else a crash could leave the name without the bytes
-            os.fsync(file.fileno())
+        sync(temporary)  # else a crash could leave the name without the bytes
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str, *, shared: bool = False) -> None:
-    """Write a text file in UTF-8, line ends as they are; `shared` as in `atomic`."""
-    with atomic(path, shared=shared) as temporary:
+def sync(path: Path) -> None:
+    """Wait until a file's bytes are on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, line ends as they are."""
+    with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
@@ -89,6 +151,9 @@ def replace_folder(made: Path, target: Path) -> None:
 
     A process that is killed in between leaves the other under `old_path`.
     """
+    for path in made.rglob("*"):
+        if path.is_file():
+            sync(path)
     old = old_path(target)
     if target.exists():
         target.rename(old)
@@ -116,9 +181,9 @@ def to_json(value: Any, *, allow_nan: bool = True) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
 
 
-def write_json(path: Path, value: Any, *, shared: bool = False) -> None:
-    """Write indented JSON; `shared` as in `atomic`."""
-    write_text(path, f"{to_json(value)}\n", shared=shared)
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON."""
+    write_text(path, f"{to_json(value)}\n")
 
 
 def read_json(path: Path) -> Any:
@@ -150,6 +215,45 @@ def describe_json_error(error: json.JSONDecodeError | RecursionError) -> str:
 # --- Digests ---
 
 
+def write_record(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object that says what was made, with a digest of itself."""
+    plain = json.loads(to_json(value))
+    write_json(path, {**plain, RECORD_DIGEST: digest_of(plain)})
+
+
+def read_record(path: Path, *, verify: bool = True) -> dict[str, Any]:
+    """Read a JSON object that `write_record` wrote; older ones, without a digest, as they are.
+
+    Args:
+        path: The file.
+        verify: Whether to compare it with its digest.
+
+    Raises:
+        ValueError: it is no JSON object, or was changed since.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    digest = value.pop(RECORD_DIGEST, None)
+    if verify and digest not in (None, digest_of(value)):
+        raise ValueError(f"{path}: expected what was written, got other contents")
+    return value
+
+
+def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
+    """List files that are gone, or whose bytes are not those recorded.
+
+    Args:
+        folder: Where they lie.
+        recorded: SHA-256 by name; reading each file once is what this costs.
+    """
+    return [
+        name
+        for name, digest in recorded.items()
+        if not (folder / name).is_file() or digest_of_file(folder / name) != digest
+    ]
+
+
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON-able value, independent of the order of keys, in hexadecimal."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -176,50 +280,135 @@ def draw_rank(rng_seed: int, name: str) -> bytes:
 
 
 @contextmanager
-def exclusive(lock_file: Path, refusal: str, *, remove: bool = False) -> Iterator[None]:
-    """Hold a lock file while the block runs.
+def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file while the block runs; it is gone afterwards.
+
+    The lock is the system's (`flock`), so it ends with the process, however that ends; NFS passes
+    it on to other machines. Where a file system has none, the existence of the file is the lock;
+    that is said, as the file may outlive a process that is killed.
 
     Args:
-        lock_file: Made where it is not there.
-        refusal: The message where another process holds it.
-        remove: Whether the file goes when the block ends without an error.
+        lock_file: Made where it is not there; beside it lies a note of who holds it.
+        refusal: The message where another process holds it; who that is is added.
+        wait: Wait for the other process instead, and say so.
 
     Raises:
         BlockingIOError: another process, or another part of this one, holds it.
     """
-    from filelock import FileLock, Timeout
+    from filelock import SoftFileLock
 
-    lock = FileLock(lock_file, is_singleton=False)
+    note = lock_file.with_name(f"{lock_file.name}.holder")
+    lock = _acquired(lock_file, note, refusal, wait=wait)
     try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BlockingIOError(refusal) from error
-    try:
+        with suppress(OSError):  # on a full disk the others are refused without a name
+            note.write_text(json.dumps(_holder()), encoding="utf-8")
         yield
     finally:
+        note.unlink(missing_ok=True)
+        if not isinstance(lock, SoftFileLock) or Path(lock.lock_file) != lock_file:
+            # While it is held: whoever opened the file before finds out that it is gone.
+            with suppress(PermissionError):  # Windows keeps open files
+                lock_file.unlink(missing_ok=True)
         lock.release()
-    if remove:
-        lock_file.unlink(missing_ok=True)
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other process holds a folder, and hold it while the block runs.
+def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a folder while the block runs, so that one command at a time writes to it.
 
-    The lock is on the folder itself, so nothing is left behind, whatever happens. Windows has
-    no such lock; there, write to a folder from one process after the other.
+    The block may hold it again. A folder that was made for this and stays empty is removed.
+
+    Args:
+        folder: Made where it is not there.
+        wait: As in `exclusive`.
+
+    Raises:
+        BlockingIOError: another process, or another thread of this one, is at work in it.
     """
-    if sys.platform == "win32":
+    folder = folder.resolve()
+    held = folder, get_ident()
+    if held in _HELD:
         yield
         return
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
+    made = not folder.exists()
+    refusal = (
+        f"{folder}: another command is at work in this folder; wait until it has ended, or name "
+        "another folder"
+    )
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        with exclusive(folder / LOCK, refusal, wait=wait):
+            _HELD.add(held)
+            try:
+                yield
+            finally:
+                _HELD.discard(held)
     finally:
-        os.close(descriptor)
+        if made:
+            with suppress(OSError):  # there is something in it
+                folder.rmdir()
+
+
+def _acquired(lock_file: Path, note: Path, refusal: str, *, wait: bool) -> BaseFileLock:
+    """Acquire the system's lock or, where there is none, one that is the file's existence."""
+    from filelock import FileLock, SoftFileLock, Timeout
+
+    taken = lock_file.with_name(f"{lock_file.name}.taken")  # the other one leaves its file
+    for lock in (FileLock(lock_file), SoftFileLock(taken)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what is said below
+                _acquire(lock, timeout=0)
+            break
+        except Timeout as error:
+            if not wait:
+                cure = f"; if that process is gone, remove {lock.lock_file}"
+                message = f"{refusal} (at work: {_described(note)})"
+                raise BlockingIOError(
+                    message + cure if isinstance(lock, SoftFileLock) else message
+                ) from error
+            log.info("%s: waiting for: %s", lock_file.parent, _described(note))
+            _acquire(lock, timeout=-1)
+            break
+        except OSError as error:
+            if isinstance(lock, SoftFileLock) or error.errno not in _NO_LOCKS:
+                raise
+    if isinstance(lock, SoftFileLock):
+        log.warning(
+            "%s: this file system has no locks, so that the file stands for one; remove it if a "
+            "killed command leaves it",
+            lock.lock_file,
+        )
+    return lock
+
+
+def _acquire(lock: BaseFileLock, *, timeout: float) -> None:
+    while True:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=timeout)
+        except FileNotFoundError:
+            continue  # who held it has removed the folder, in which nothing came to be
+        return
+
+
+def _holder() -> dict[str, Any]:
+    """Describe this process, for others that want the same lock."""
+    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return {
+        "command": shlex.join(command),
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+    }
+
+
+def _described(note: Path) -> str:
+    """Say who holds a lock, from the note."""
+    try:
+        who = json.loads(note.read_text(encoding="utf-8"))
+        return f"{who['command']}, process {who['process']} on {who['host']}, since {who['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process, which left no note"
 
 
 # --- Parquet ---

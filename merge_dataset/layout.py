@@ -6,10 +6,10 @@ A collection is a top folder with what one run made: the replacements of a sourc
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
+from merge_dataset.files import target_of
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     PARAPHRASE,
@@ -25,10 +25,6 @@ from merge_dataset.schema import (
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
-
-_LEFTOVER = re.compile(
-    rf"\.([a-z0-9-]+(_{CONFIG_SUFFIXES[PARAPHRASE]})?|README\.md)\.(partial|old)"
-)
 
 
 def collections(folder: Path) -> list[str]:
@@ -94,7 +90,8 @@ def parquet_files(folder: Path) -> list[str]:
 
 def leftovers(folder: Path) -> list[Path]:
     """List leftovers of an interrupted export, sorted."""
-    return sorted(path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name))
+    targets = {path: target_of(path) for path in folder.iterdir()}
+    return sorted(p for p, t in targets.items() if t and (t.name == CARD or _is_collection(t.name)))
 
 
 def require_dataset(folder: Path) -> None:

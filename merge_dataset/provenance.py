@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-from merge_dataset.files import read_json
+from merge_dataset.files import read_record
 from merge_dataset.layout import PROVENANCE
 from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
@@ -54,6 +56,9 @@ _PARAPHRASE_KEYS: Final[_Types] = {
 _KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
+FILES: Final = "files"
+"""Optional key: the SHA-256 of each Parquet file of the collection, by its path in there."""
+
 _SIGNALS: Final = "signals"
 """Optional key of a run of replacements: the model that said how likely texts are."""
 
@@ -66,6 +71,9 @@ _COUNTS: Final = {
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
 """Settings that say where and how a run was computed, not what was made: left out of the
 dataset, which is the same whatever they are. Device and dtype of each MLM are kept."""
+
+_SHORT: Final = 40
+"""Characters of a model's name or revision in a message."""
 
 _LOCAL_PATH = re.compile(
     r"""(?<![^\s"'(=,\[])(?:file://)?(?:~|\.{1,2}|[A-Za-z]:)?[/\\][^\s"'),;\]]+"""
@@ -166,10 +174,65 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
+def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
+    """Say in what the result to come is made otherwise than the one that is there.
+
+    Args:
+        there: A manifest or a description.
+        coming: As much of one as is known: settings may be known before data and models.
+
+    >>> differences({"config": {"limit": 9, "recipe": "a"}}, {"config": {"run": "x"}})
+    ['limit: 9 there, none now']
+    """
+    old, new = (
+        {k: v for k, v in settings_of(made["config"]).items() if k != "recipe"}
+        for made in (there, coming)
+    )
+    found = [
+        f"{name}: {_shown(old.get(name))} there, {_shown(new.get(name))} now"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
+    data = {made["source_data"]["sha256"] for made in (there, coming) if "source_data" in made}
+    if len(data) > 1 and not found:  # else it is the settings' doing
+        found.append("the problems that were read: others there")
+    for name, keys in (("mlms", MODEL_KEYS), ("generator", MODEL_KEYS),
+                       ("nli_model", NLI_MODEL_KEYS)):  # fmt: skip
+        if name in there and name in coming and not found:
+            before, now = _identities(there[name], coming[name], keys)
+            if before != now:
+                found.append(f"{name}: {', '.join(before)} there, {', '.join(now)} now")
+    if "tagger" in coming and there.get("tagger", coming["tagger"]) != coming["tagger"]:
+        found.append(f"tagger: {there['tagger']} there, {coming['tagger']} now")
+    return found
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the settings that say what was made: none of the machine, and no local paths."""
+    kept = {k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v is not None}
+    plain: dict[str, Any] = json.loads(json.dumps(_without_paths(kept)))
+    return plain
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _identities(there: Any, coming: Any, keys: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Name the models that only one of the two has, by as much as is known of those to come."""
+    listed = [models if isinstance(models, list) else [models] for models in (there, coming)]
+    known = [key for key in keys if all(key in model for model in listed[1])]
+    before, now = (
+        [" ".join(str(model.get(key))[:_SHORT] for key in known) for model in models]
+        for models in listed
+    )
+    return sorted({*before} - {*now}) or ["no other"], sorted({*now} - {*before}) or ["no other"]
+
+
 def _read_object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    _require(path, "", value, ())
-    return {**value}
+    return read_record(path, verify=False)  # `merge-nli check` does
 
 
 def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:

@@ -25,6 +25,7 @@ ARROWS = {
         "merge_dataset.schema",
         "merge_dataset.files",
         "merge_dataset.settings",
+        "merge_dataset.provenance",
         "merge_dataset.json_lines",
         "merge_dataset.known_sources",
         "merge_metric.models",

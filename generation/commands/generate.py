@@ -26,6 +26,9 @@ from merge_dataset.schema import DEMO_SOURCE
 Run = Annotated[str, option_of(Config, "run")]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
 Recipe = Annotated[str, option("paper-v2, paper-v1, poster, demo, or a .toml file.")]
+Overwrite = Annotated[
+    bool, option("Replace what was made with other settings, data or models.", "--overwrite")
+]
 Assignments = Annotated[
     list[str] | None,
     option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
@@ -47,6 +50,7 @@ def demo_command(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
     register: Annotated[bool, option("Also make the bare names load from any directory.")] = True,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
 
@@ -61,10 +65,14 @@ def demo_command(
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
     from generation.pipeline import generate
+    from generation.run_folder import RunFolder
     from merge_metric.demo import evaluate
 
-    folder = generate(Config.from_recipe("demo", run=run))
-    _export(folder.path, out, "text", register=register)
+    config = Config.from_recipe("demo", run=run)
+    _require_target(out, config, overwrite)
+    with RunFolder(Path(run)).locked():
+        folder = generate(config, overwrite=overwrite)
+        _export(folder.path, out, "text", register=register, overwrite=overwrite)
     try:
         typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
     except ModuleNotFoundError as error:
@@ -84,6 +92,7 @@ def generate_command(
     tasks: Tasks = None,
     resources: ResourceSettings,
     out: Out = Path("merge-nli"),
+    overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
     """Make variants of problems, of NLI or others, and a dataset of them: suggest, then build.
@@ -108,10 +117,14 @@ def generate_command(
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
     from generation.pipeline import generate
+    from generation.run_folder import RunFolder
 
     config = _config(recipe, settings, given, run)
-    folder = generate(config, **_distribution(executor, tasks, resources))
-    _export(folder.path, out, output)
+    _require_target(out, config, overwrite)
+    with RunFolder(Path(run)).locked():
+        distribution = _distribution(executor, tasks, resources)
+        folder = generate(config, overwrite=overwrite, **distribution)
+        _export(folder.path, out, output, overwrite=overwrite)
 
 
 @user_errors(extra="generation", failures=(ExecutorError,))
@@ -125,6 +138,7 @@ def suggest_command(
     executor: ExecutorName = None,
     tasks: Tasks = None,
     resources: ResourceSettings,
+    overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
     """Ask the masked LMs what could stand in place of each shared word.
@@ -151,7 +165,7 @@ def suggest_command(
     from merge_dataset.files import read_json
 
     config = _config(recipe, settings, given, run)
-    folder = suggest(config, **_distribution(executor, tasks, resources))
+    folder = suggest(config, overwrite=overwrite, **_distribution(executor, tasks, resources))
     record = read_json(folder.suggested)
     lines = [f"{record['questions']:,} occurrences asked about, answers in {folder.path}:"]
     lines += [
@@ -179,6 +193,7 @@ def build_command(
     ] = None,
     given: Annotated[Given, options_of(Config, "build")],
     settings: Assignments = None,
+    overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
     """Filter the suggestions of a run, sample variants and write the dataset.
@@ -208,12 +223,16 @@ def build_command(
         --fitting-article --into strict
     """
     from generation.pipeline import build
+    from generation.run_folder import RunFolder
 
     changed = parse_assignments(settings) | given
-    folder = build(run, ablation=ablation, into=into, **changed)
-    name = into or ablation
+    name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
-    _export(folder.path, target, output)
+    base.require_suggestions()
+    _require_target(target, Config.read(base.config).overlaid(ablation, changed), overwrite)
+    with base.named(name).locked() if name else base.locked():
+        folder = build(run, ablation=ablation, into=into, overwrite=overwrite, **changed)
+        _export(folder.path, target, output, overwrite=overwrite)
 
 
 @user_errors(extra="generation")
@@ -299,12 +318,22 @@ def _distribution(executor: Executor | None, tasks: int | None, resources: Given
     return {"executor": executor, "tasks": tasks, "resources": Resources(**resources)}
 
 
-def _export(run: Path, out: Path, output: OutputFormat, *, register: bool = False) -> None:
+def _require_target(out: Path, config: Config, overwrite: bool) -> None:
+    """Check before the work that the dataset can be written."""
+    from merge_dataset.export import require_target
+
+    coming = {"source": config.source, "config": config.output_settings()}
+    require_target(out, coming, overwrite=overwrite)
+
+
+def _export(
+    run: Path, out: Path, output: OutputFormat, *, register: bool = False, overwrite: bool
+) -> None:
     """Turn a run folder into a dataset folder and say what was made."""
     from generation.run_summary import summarise
     from merge_dataset.export import export_dataset
 
-    configs = export_dataset(run, out)
+    configs = export_dataset(run, out, overwrite=overwrite)
     if register:
         from merge_dataset.register import register_dataset
         from merge_metric.register import register_metric

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from generation.commands.generate import Out
+from generation.commands.generate import Out, Overwrite
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
+from generation.run_folder import RunFolder
 from merge_dataset.commands.command_line import (
     Format,
     Given,
@@ -40,9 +41,7 @@ def paraphrase_command(
     ] = TEMPERATURES,
     run: Annotated[str | None, option_of(ParaphraseConfig, "run")] = None,
     out: Out = Path("merge-nli"),
-    replace: Annotated[
-        bool, option("Replace paraphrases that another NLI model chose.", "--replace")
-    ] = False,
+    overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
     """Paraphrase the hypotheses of problems that an NLI model solves.
@@ -74,21 +73,28 @@ def paraphrase_command(
         temperature_max=greatest,
     )
     config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
-    _paraphrase(config, out, replace=replace, output=output)
+    _paraphrase(config, out, overwrite=overwrite, output=output)
 
 
 def _paraphrase(
-    config: ParaphraseConfig, out: Path, *, replace: bool, output: OutputFormat
+    config: ParaphraseConfig, out: Path, *, overwrite: bool, output: OutputFormat
 ) -> None:
     """Run the second system and add what it made to a dataset folder."""
     from generation.paraphrases.outcome import summarise
     from generation.paraphrases.paraphrase_run import paraphrase
-    from merge_dataset.export import export_dataset
+    from merge_dataset.export import export_dataset, require_target
+    from merge_dataset.provenance import PARAPHRASES
 
-    folder = paraphrase(
-        config, generator=partial(_open_generator, config), judge=partial(_open_judge, config)
-    )
-    configs = export_dataset(folder.path, out, replace=replace)
+    coming = {"kind": PARAPHRASES, "source": config.source, "config": config.output_settings()}
+    require_target(out, coming, overwrite=overwrite)
+    with RunFolder(Path(config.run)).locked():
+        folder = paraphrase(
+            config,
+            generator=partial(_open_generator, config),
+            judge=partial(_open_judge, config),
+            overwrite=overwrite,
+        )
+        configs = export_dataset(folder.path, out, overwrite=overwrite)
     model = {
         "model": config.model,
         "kind": config.model_kind,

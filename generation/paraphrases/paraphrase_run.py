@@ -59,7 +59,7 @@ from merge_dataset.files import (
     draw_rank,
     read_row_groups,
     read_table,
-    write_json,
+    write_record,
     write_table,
     write_text,
 )
@@ -81,6 +81,7 @@ def paraphrase(
     *,
     generator: Callable[[], TextGenerator],
     judge: Callable[[Path], PairModel],
+    overwrite: bool = False,
 ) -> RunFolder:
     """Paraphrase the hypotheses of the problems that an NLI model answers right.
 
@@ -91,6 +92,7 @@ def paraphrase(
         config: The run's settings; `config.run` is the folder to write.
         generator: Opens what rewrites.
         judge: Opens the NLI model, given the file of all problems.
+        overwrite: Replace paraphrases made with other settings. Answers of the models stay.
 
     Returns:
         The run folder, ready for export.
@@ -99,9 +101,24 @@ def paraphrase(
         ValueError: the folder is another kind of run's, a model or source cannot be used,
             or nothing is left.
         FileNotFoundError: the source's file does not exist.
+        FileExistsError: the folder has paraphrases made with other settings.
+        BlockingIOError: another command is at work in the folder.
     """
     run = RunFolder(Path(config.run))
-    _require_ours(run)
+    with run.locked():
+        _require_ours(run)
+        if not overwrite:
+            run.require_same_build(config.output_settings())
+        return _paraphrase(run, config, generator, judge)
+
+
+def _paraphrase(
+    run: RunFolder,
+    config: ParaphraseConfig,
+    generator: Callable[[], TextGenerator],
+    judge: Callable[[Path], PairModel],
+) -> RunFolder:
+    """Take all steps in a folder that is held."""
     with sorted_problems(run.problems) as add:
         problems = load_problems(config, add)
         # What an earlier run left no longer fits these settings until this one is done.
@@ -210,7 +227,7 @@ class _Work:
                 f"temperatures\n{render_funnel(funnel)}"
             )
         made = {"eligible": {PARAPHRASE: eligible}, "variants": variants}
-        write_json(self.run.manifest, self._manifest(answers, funnel, made))
+        write_record(self.run.manifest, self._manifest(answers, funnel, made))
         return self.run
 
     def _answer_problems(self) -> _Answers:

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from generation.records import Seed, problem_schema, problem_table, seeds_in
-from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet
+from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
@@ -32,8 +32,7 @@ def sorted_problems(
 
     Results that are sorted by id can then be written block after block.
     """
-    spill = path.with_name(f".{path.name}.sorting")
-    shutil.rmtree(spill, ignore_errors=True)
+    spill = partial_path(path.with_name("sorting"))
     write = partial(_write, problem_format)
     held: list[Seed] = []
     runs: list[Path] = []

@@ -25,7 +25,7 @@ from generation.reasons import NO_REASON, Reason
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.signals.articles import article_position, fitting_article
-from merge_dataset.files import digest_of_file, read_json
+from merge_dataset.files import digest_of_file, read_record
 from merge_dataset.schema import NLI, ProblemFormat
 
 if TYPE_CHECKING:
@@ -233,7 +233,12 @@ class PllChanges:
         for folder in (build, base):
             if not folder.signals_made.is_file():
                 continue
-            made_by = read_json(folder.signals_made)
+            made_by = read_record(folder.signals_made)
+            if made_by["sha256"] != digest_of_file(folder.signals):
+                raise ValueError(
+                    f"{folder.signals}: expected it as {folder.signals_made.name} has it, got "
+                    f"other contents; run merge-nli signals again, or remove both files"
+                )
             if made_by.pop("problems") != digest_of_file(base.problems):
                 raise ValueError(
                     f"{folder.signals}: expected the signals of the run's problems, got those of "

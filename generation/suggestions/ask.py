@@ -155,7 +155,7 @@ def _agree(run: RunFolder, identity: StoreIdentity) -> None:
     """Record the store of a model's answers, or require that other tasks recorded the same."""
     path = run.stores / f"{slug(identity.name)}.json"
     if not path.is_file():
-        write_json(path, identity.values, shared=True)
+        write_json(path, identity.values)
     if (there := read_json(path)) != identity.values:
         raise ValueError(
             f"{identity.name}: expected the same model, device and dtype in every task, got "
@@ -173,7 +173,7 @@ def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions
     unknown = mlm.unknown_tokens(list(sentences))
     unknown.warn(mlm.name)
     if unknown.many:
-        write_json(_unknown_path(run, mlm.name), unknown.record, shared=True)
+        write_json(_unknown_path(run, mlm.name), unknown.record)
 
 
 def _unknown_path(run: RunFolder, name: str) -> Path:

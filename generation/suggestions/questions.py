@@ -8,7 +8,6 @@ contents depend on nothing but the problems. `suggest` can do shards side by sid
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -24,7 +23,16 @@ import pyarrow.parquet as pq
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
-from merge_dataset.files import partial_path, read_json, replace_folder, write_json, write_table
+from merge_dataset.files import (
+    changed_files,
+    digests,
+    partial_path,
+    read_record,
+    remove,
+    replace_folder,
+    write_record,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,12 +109,14 @@ class Questions:
             FileNotFoundError: the folder holds no questions.
         """
         header = folder / "questions.json"
+        self.header = header
         if not header.is_file():
             raise FileNotFoundError(
                 f"expected questions in {folder}, found none; run: merge-nli suggest"
             )
-        values = read_json(header)
+        values = read_record(header)
         self.folder, self.made_from = folder, values["made_from"]
+        self._files: dict[str, str] = values.get("files", {})
         self.sizes: dict[Shard, int] = {
             Shard.parse(name): size for name, size in values["shards"].items()
         }
@@ -125,9 +135,18 @@ class Questions:
             made_from: Digest of what the questions depend on, to tell whether they still fit.
         """
         partial = partial_path(folder)
-        shutil.rmtree(partial, ignore_errors=True)
         (partial / "shards").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
+        try:
+            cls._write(partial, queries, bits, made_from)
+        except BaseException:
+            remove(partial)
+            raise
+        replace_folder(partial, folder)
+        return cls(folder)
+
+    @staticmethod
+    def _write(partial: Path, queries: Iterable[MaskedQuery], bits: int, made_from: str) -> None:
         _deal(partial, queries, bits)
         sizes = {}
         with (partial / "keys.bin").open("wb") as keys:
@@ -138,9 +157,14 @@ class Questions:
                 write_table(spilled.with_suffix(".parquet"), table)
                 spilled.unlink()
                 sizes[spilled.stem] = len(table)
-        write_json(partial / "questions.json", {"made_from": made_from, "shards": sizes})
-        replace_folder(partial, folder)
-        return cls(folder)
+        paths = [partial / "keys.bin", *(partial / _shard_file(name) for name in sizes)]
+        files = digests({path.relative_to(partial).as_posix(): path for path in paths})
+        header = {"made_from": made_from, "shards": sizes, "files": files}
+        write_record(partial / "questions.json", header)
+
+    def changed(self) -> list[str]:
+        """List files that are not as they were written; none where older runs kept no digests."""
+        return changed_files(self.folder, self._files)
 
     def __len__(self) -> int:
         """Count the questions."""
@@ -153,7 +177,7 @@ class Questions:
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
         """Read a shard's questions, sorted by key."""
-        return read_queries(pq.read_table(self.folder / "shards" / f"{shard.name}.parquet"))
+        return read_queries(pq.read_table(self.folder / _shard_file(shard.name)))
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
         """Return [len(queries)] row numbers of questions in the order of shards and keys.
@@ -171,6 +195,10 @@ class Questions:
                 "merge-nli suggest with these settings"
             )
         return rows
+
+
+def _shard_file(name: str) -> str:
+    return f"shards/{name}.parquet"
 
 
 def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:

@@ -93,7 +93,7 @@ class SuggestionStore:
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
-            write_json(header, identity.values, shared=True)
+            write_json(header, identity.values)
         if not any(sound_parts(store.path, "vocabulary.*")):
             write_part(store.path, "vocabulary", _vocabulary_table(vocabulary))
         return cls.open(root, identity.folder, expected=identity)

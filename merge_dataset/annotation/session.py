@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from merge_dataset.annotation.answers import answers_path
 from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
-from merge_dataset.files import digests, exclusive, partial_path, read_json, write_json, write_text
+from merge_dataset.files import digests, exclusive, read_json, target_of, write_json, write_text
 from merge_dataset.layout import split_files
 
 SESSION: Final = "session.json"
@@ -142,8 +142,8 @@ def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
 
 def _is_ours_or_empty(folder: Path) -> bool:
     """Tell whether there is at most a part of a session that was being written."""
-    ours = {SAMPLE, *(partial_path(folder / name).name for name in (SAMPLE, SESSION))}
-    return folder.is_dir() and {path.name for path in folder.iterdir()} <= ours
+    ours = {folder / SAMPLE, folder / SESSION}
+    return folder.is_dir() and {target_of(path) or path for path in folder.iterdir()} <= ours
 
 
 def _require_same(

@@ -13,7 +13,7 @@ from pathlib import Path
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import paraphrases, replacements  # noqa: F401
-from merge_dataset.checks.registry import CHECKS, Finding, Stage, summarise
+from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summarise
 from merge_dataset.layout import PROVENANCE, collections, require_dataset
 
 __all__ = ["check_dataset"]
@@ -31,13 +31,14 @@ def check_dataset(folder: Path) -> list[str]:
     structural = [*_of_folder(folder, Stage.STRUCTURE)]
     contents = chain(_of_collections(folder), _of_folder(folder, Stage.CONTENTS))
     rest = () if structural else contents
-    return summarise(chain(structural, _of_folder(folder, Stage.ALWAYS), rest))
+    found = summarise(chain(structural, _of_folder(folder, Stage.ALWAYS), rest))
+    return found or summarise(_of_folder(folder, Stage.BYTES))
 
 
 def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:
     for check in CHECKS.values():
         if check.kind is None and check.stage is stage:
-            yield from check.find(folder)
+            yield from _found(check, folder)
 
 
 def _of_collections(folder: Path) -> Iterator[Finding]:
@@ -45,4 +46,14 @@ def _of_collections(folder: Path) -> Iterator[Finding]:
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
         for check in CHECKS.values():
             if check.kind == kind:
-                yield from check.find(folder, collection)
+                yield from _found(check, folder, collection)
+
+
+def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
+    """Yield what a check finds; what keeps it from going on, in a damaged file, is found too."""
+    try:
+        yield from check.find(folder, *collection)
+    except Exception as error:
+        where = "/".join(collection) or folder.name
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        yield Finding(where, f"files in which to look at {check.looks_at}", said)

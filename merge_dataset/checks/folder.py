@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from merge_dataset import provenance
 from merge_dataset.card.render import (
@@ -17,6 +17,7 @@ from merge_dataset.card.render import (
 )
 from merge_dataset.card.statistics import compute_statistics
 from merge_dataset.checks.registry import Finding, Stage, check
+from merge_dataset.files import changed_files, open_parquet, read_record
 from merge_dataset.layout import (
     CARD,
     PROVENANCE,
@@ -74,9 +75,9 @@ def check_columns(folder: Path) -> Iterator[Finding]:
     """Find files whose columns are not those of the contract."""
     for file in parquet_files(folder):
         try:
-            schema = pq.read_schema(folder / file)
-        except (OSError, ValueError) as error:  # pyarrow's own errors derive from these
-            yield Finding(file, "a Parquet file", str(error))
+            schema = _read_through(folder / file)
+        except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
+            yield Finding(file, "a Parquet file", " ".join(str(error).split()))
             continue
         try:
             problem_format = format_of(schema)
@@ -96,6 +97,14 @@ def check_columns(folder: Path) -> Iterator[Finding]:
             yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
         if b"huggingface" in (schema.metadata or {}):
             yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
+
+
+def _read_through(path: Path) -> pa.Schema:
+    """Read every value of a Parquet file, which shows damage, and return the schema."""
+    with open_parquet(path) as file:
+        for batch in file.iter_batches():
+            batch.validate(full=True)
+        return file.schema_arrow
 
 
 def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
@@ -133,6 +142,25 @@ def check_strays(folder: Path) -> Iterator[Finding]:
 
 
 @check(
+    "bytes",
+    looks_at="whether descriptions and Parquet files are, byte for byte, as they were written",
+    stage=Stage.BYTES,
+)
+def check_bytes(folder: Path) -> Iterator[Finding]:
+    """Find files that were changed or damaged in a way that nothing else shows."""
+    expected = "what was written, byte for byte"
+    for collection in collections(folder):
+        try:
+            made = read_record(folder / collection / PROVENANCE)
+        except ValueError:
+            yield Finding(f"{collection}/{PROVENANCE}", expected, "other contents")
+            continue
+        # Older releases wrote no digests.
+        for file in changed_files(folder / collection, made.get(provenance.FILES, {})):
+            yield Finding(f"{collection}/{file}", expected, "other contents")
+
+
+@check(
     "card",
     looks_at="whether the card's YAML and statistics are those of the data",
 )
@@ -142,7 +170,11 @@ def check_card(folder: Path) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding(CARD, "a dataset card", "no such file")
         return
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        yield Finding(CARD, "text in UTF-8", str(error))
+        return
     try:
         given = read_front_matter(text)
     except ValueError as error:

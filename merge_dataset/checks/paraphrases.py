@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
+    collision_findings,
     duplicates,
     seeds_findings,
     unused_findings,
@@ -48,6 +49,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     yield from unused_findings(seeds_file, seeds, variants["seed_id"])
     yield from variants_findings(variants_file, variants, seeds, collection)
     yield from duplicates(variants_file, variants["variant_id"])
+    yield from collision_findings(variants_file, open_parquet(folder / variants_file), seeds)
     yield from _repetitions(variants_file, variants)
     of_id = {seed["seed_id"]: seed for seed in seeds.to_pylist()}
     for row in variants.to_pylist():

@@ -34,7 +34,9 @@ class Stage(IntEnum):
     ALWAYS = 1
     """Then, whether or not anything was found."""
     CONTENTS = 2
-    """Last, if nothing was found in the structure: rows and card."""
+    """Then, if nothing was found in the structure: rows and card."""
+    BYTES = 3
+    """Last, if nothing else was found."""
 
 
 Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from merge_dataset import provenance
 from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
+    collision_findings,
     duplicates,
     filled_in_variants,
     row_findings,
@@ -64,6 +65,7 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
         yield from _subset_findings(class_seeds_file, class_seeds, seeds)
         variants = open_parquet(folder / variants_file)
         yield from _class_findings(variants_file, variants, class_seeds, name)
+        yield from collision_findings(variants_file, variants, seeds)
         yield from _substitution_findings(variants_file, variants, class_seeds, subsamples, sharing)
     yield from unused_findings(
         seeds_file, seeds, pa.chunked_array(c for u in used for c in u.chunks)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from merge_dataset.checks.registry import Finding
 from merge_dataset.schema import (
@@ -79,6 +80,33 @@ def value_findings(
     label, count = table["label"], len(format_of(table.schema).labels)
     outside = pc.or_(pc.less(label, 0), pc.greater_equal(label, count))
     yield from row_findings(where, f"a label of 0 to {count - 1}", table, outside, "label")
+
+
+def collision_findings(where: str, file: pq.ParquetFile, seeds: pa.Table) -> Iterator[Finding]:
+    """Find variants with the id or the texts of another row.
+
+    Models are asked about distinct ids and texts, so the two could not be told apart.
+
+    Args:
+        where: The file.
+        file: The variants of a configuration.
+        seeds: All seeds of the source.
+    """
+    fields = list(format_of(seeds.schema).fields)
+    variants = file.read(["variant_id", "seed_id", *fields])
+    same_id = pc.is_in(variants["variant_id"], value_set=seeds["seed_id"])
+    expected = "another id than any seed's"
+    yield from row_findings(where, expected, variants, same_id, "variant_id")
+    known = seeds.select(["seed_id", *fields]).rename_columns(["other", *fields])
+    for row in variants.join(known, fields, join_type="inner").to_pylist():
+        if row["other"] != row["seed_id"]:  # its own seed's texts are found elsewhere
+            got = f"those of {row['other']} ({row['variant_id']})"
+            yield Finding(where, "other texts than those of another seed", got)
+    grouped = variants.group_by(fields).aggregate([("variant_id", "min"), ("variant_id", "max")])
+    differ = pc.not_equal(grouped["variant_id_min"], grouped["variant_id_max"])
+    for row in grouped.filter(differ).to_pylist():
+        got = f"{row['variant_id_min']} and {row['variant_id_max']}"
+        yield Finding(where, "texts that stand in one variant", got)
 
 
 def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
-from merge_dataset.commands.command_line import DatasetArgument, Format, write_result
+from merge_dataset.commands.command_line import DatasetArgument, Format, user_errors, write_result
 from merge_dataset.schema import DATASET_NAME
 
 
+@user_errors()
 def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format = "text") -> None:
     """Check a dataset folder: columns, ids, labels, substitutions, paraphrases, card.
 

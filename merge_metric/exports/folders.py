@@ -99,7 +99,6 @@ def new_folder(
     _require_replaceable(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_path(out)
-    _remove(partial)  # of an export that was killed
     partial.mkdir()
     try:
         yield partial

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.files import atomic, digest_of_file, locked_folder, write_json
+from merge_dataset.files import atomic, digest_of_file, working_in, write_json
 from merge_metric.models.model_files import ModelFiles, digest_of_files
 from merge_metric.models.weight_files import Weights
 
@@ -98,7 +98,7 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
             f"{target}: expected a folder that can be made, to keep converted weights in: "
             f"{error}; name another by the environment variable {CACHE_VARIABLE}"
         ) from error
-    with locked_folder(target):
+    with working_in(target, wait=True):
         if not (target / _ORIGIN).is_file():
             size = sum(files.files[name].size for name in weights.names)
             log.info(

@@ -147,7 +147,7 @@ class ModelFiles:
         reference = _cache_of(self.source) / "refs" / self.revision
         if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
             with suppress(OSError):  # a cache that others fill, and that may only be read
-                write_text(reference, str(self.commit), shared=True)
+                write_text(reference, str(self.commit))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Read some bytes of a file; of a file on the Hub, no others are sent.

@@ -68,7 +68,7 @@ def open_journal(path: Path, size: int, width: int = 3) -> Iterator[Journal]:
         f"{path}: expected to be the only process at this run, another one has the "
         f"journal open; wait for it, or write to another file"
     )
-    with exclusive(path.with_suffix(".lock"), refusal, remove=True):
+    with exclusive(path.with_suffix(".lock"), refusal):
         with path.open("a+b") as file:
             answers = np.full((size, width), np.nan)
             file.seek(0)

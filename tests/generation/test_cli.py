@@ -67,6 +67,7 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     CliRunner().invoke(app, arguments)
     assert asked == {
         "executor": "slurm",
+        "overwrite": False,
         "tasks": 9,
         "resources": Resources(
             cpus=2,

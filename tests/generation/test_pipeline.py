@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +17,14 @@ from generation import Config, build, generate, suggest
 from generation.config import bundled_path
 from generation.paraphrases.config import ParaphraseConfig
 from generation.problems import on_disk as blocks
-from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.on_disk import block_sizes
 from generation.reasons import KEPT
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
-from merge_dataset.files import digest_of_file, read_json
+from merge_dataset.files import digest_of_file, partial_path, read_json, write_json
 from merge_dataset.schema import SIGNALS
 
 LIMIT = 12
@@ -150,9 +154,7 @@ def test_blocks_and_workers_change_no_byte(
     """Three blocks, and two processes, make what one block in one process makes."""
     other = copy_of(run, tmp_path / "blocks")
     monkeypatch.setattr(blocks, "BLOCK", 5)
-    with sorted_problems(other.problems) as add:
-        for seed in read_block(run.problems, 0):
-            add(seed)
+    suggest(demo_config(other.path))
     assert block_sizes(other.problems) == [5, 5, 2]
     build(other.path, workers=workers)
     assert bytes_made(other) == bytes_made(run)
@@ -220,7 +222,7 @@ def test_changed_masking_gets_a_store_of_its_own(run: RunFolder, tmp_path: Path)
     other = copy_of(run, tmp_path / "joint")
     with pytest.raises(ValueError, match=r"expected suggestions made with .*joint.*found .*single"):
         build(other.path, masking="joint")
-    generate(demo_config(other.path, masking="joint"))
+    generate(demo_config(other.path, masking="joint"), overwrite=True)
     assert len(list(other.store.iterdir())) == 2
 
 
@@ -270,9 +272,7 @@ def test_words_of_several_pieces_make_the_same_bytes(
     made = generate(pieces_config(tmp_path / "other", batch_tokens=64))
     assert bytes_made(made) == bytes_made(run_of_pieces)
     monkeypatch.setattr(blocks, "BLOCK", 4)
-    with sorted_problems(made.problems) as add:
-        for seed in read_block(run_of_pieces.problems, 0):
-            add(seed)
+    suggest(pieces_config(made.path))
     build(made.path, workers=2)
     assert bytes_made(made) == bytes_made(run_of_pieces)
 
@@ -351,7 +351,9 @@ def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Pat
     """The error names the threshold, the largest count and what to do."""
     other = copy_of(run, tmp_path / "strict")
     with pytest.raises(ValueError, match=r"no seed has 5000 .*the most is \d+; add masked LMs"):
-        build(other.path, min_replacements=5000)
+        build(other.path, min_replacements=5000, overwrite=True)
+    assert bytes_made(other) == bytes_made(run)
+    assert other.manifest.is_file()
 
 
 def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
@@ -389,10 +391,10 @@ def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: 
 def test_settings_of_a_build_are_for_that_build(run: RunFolder, tmp_path: Path) -> None:
     """A stricter build says so in its manifest, and the next one is as before."""
     other = copy_of(run, tmp_path / "settings")
-    build(other.path, tag_match="fine")
+    build(other.path, tag_match="fine", overwrite=True)
     assert read_json(other.manifest)["config"]["tag_match"] == "fine"
     fine = keys(pq.read_table(other.replacements).to_pylist())
-    build(other.path)
+    build(other.path, overwrite=True)
     assert fine < keys(pq.read_table(other.replacements).to_pylist())
     assert bytes_made(other) == bytes_made(run)
 
@@ -414,6 +416,85 @@ def test_no_shared_word_is_said_before_a_model_runs(tmp_path: Path) -> None:
         suggest(demo_config(tmp_path / "run", source="one", data=str(tmp_path / "one.jsonl")))
 
 
+def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_path: Path) -> None:
+    """Other settings, problems or models: what differs is told, and the build stays as it was."""
+    other = copy_of(run, tmp_path / "other")
+    before = bytes_made(other)
+    refused: list[tuple[Callable[..., object], str]] = [
+        (partial(build, other.path, min_replacements=3), "min_replacements: 20 there, 3 now"),
+        (partial(suggest, demo_config(other.path, masking="joint")), "masking: single there, jo"),
+        (partial(generate, demo_config(other.path, subsamples=2)), "subsamples: 10 there, 2 now"),
+        (partial(generate, demo_config(other.path, mlms=("bert-base",))), "bert-base now"),
+    ]
+    for command, differing in refused:
+        with pytest.raises(FileExistsError, match=rf"{differing}.* or replace it with --overwrite"):
+            command()
+    rows = bundled_path("demo/problems.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "mine.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
+    with pytest.raises(FileExistsError, match="the problems that were read: others there"):
+        suggest(demo_config(other.path, data=str(tmp_path / "mine.jsonl")))
+    assert bytes_made(other) == before
+    assert read_json(other.manifest) == read_json(run.manifest)
+    suggest(demo_config(other.path))
+    assert other.manifest.is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "problems.parquet",
+        "config.toml",
+        "suggested.json",
+        "questions/questions.json",
+        "questions/keys.bin",
+        "questions/shards/0-0.parquet",
+    ],
+)
+def test_what_was_changed_in_between_is_not_built_on(
+    run: RunFolder, tmp_path: Path, name: str
+) -> None:
+    """A flipped bit in any file that `build` reads."""
+    other = copy_of(run, tmp_path / "other")
+    content = bytearray((other.path / name).read_bytes())
+    content[-30] ^= 1
+    (other.path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name.rpartition('/')[2]}.* got (other|an error)"):
+        build(other.path)
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_one_command_at_a_time(run: RunFolder, tmp_path: Path) -> None:
+    """The second is told who is at work; what a killed one left goes with the next."""
+    other = copy_of(run, tmp_path / "other")
+    left = partial_path(other.variants), partial_path(other.candidates)
+    left[0].touch()
+    left[1].mkdir()
+    foreign = partial_path(other.path / "predictions.parquet")
+    foreign.touch()
+    for command in (suggest, generate):
+        with other.locked(), ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(command, demo_config(other.path)).exception(timeout=60)
+        assert isinstance(refused, BlockingIOError)
+        assert f"process {os.getpid()} on" in str(refused)
+    build(other.path)
+    assert not any(path.exists() for path in left)
+    assert foreign.exists()
+    assert bytes_made(other) == bytes_made(run)
+
+
+def test_older_runs_are_taken_as_they_are(
+    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without digests, which is said."""
+    other = copy_of(run, tmp_path / "other")
+    for path in (other.suggested, other.questions / "questions.json"):
+        record = read_json(path)
+        write_json(path, {k: v for k, v in record.items() if k not in ("files", "digest")})
+    build(other.path)
+    assert "an older release made it and kept no digest of config.toml, problems" in caplog.text
+    assert bytes_made(other) == bytes_made(run)
+
+
 @pytest.mark.slow
 def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -427,7 +508,7 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     with monkeypatch.context() as patch:
         patch.setattr(store_module.SuggestionStore, "fill", killed)
         with pytest.raises(KeyboardInterrupt):
-            suggest(demo_config(other.path, word_classes=("noun",)))
+            suggest(demo_config(other.path, word_classes=("noun",)), overwrite=True)
     for ablation in (None, "union"):
         with pytest.raises(FileNotFoundError, match="expected suggestions in"):
             build(other.path, ablation=ablation)

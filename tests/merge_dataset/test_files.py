@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,17 +15,23 @@ import pytest
 
 from merge_dataset.files import (
     atomic,
+    changed_files,
     digest_of,
     digest_of_file,
     digests,
     exclusive,
     partial_path,
     read_json,
+    read_record,
     read_row_groups,
     read_table,
     read_text,
+    remove_partials,
     replace_folder,
+    target_of,
+    working_in,
     write_json,
+    write_record,
     write_row_groups,
     write_table,
     write_text,
@@ -70,15 +79,17 @@ def test_the_file_is_not_there_before_it_is_whole(tmp_path: Path) -> None:
     assert path.read_text() == "new"
 
 
-def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
-    """A temporary file from before neither stays nor gets into the new one."""
-    path = tmp_path / "f.txt"
-    with atomic(path) as temporary:
-        temporary.write_text("a")
-    temporary.write_text("what a killed run left, longer than the new text")
-    write_text(path, "new")
-    assert path.read_text() == "new"
-    assert names(tmp_path) == ["f.txt"]
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    """Who holds a folder knows whose files they were; those of others stay."""
+    for name in ("f.txt", "folder", "other"):
+        partial_path(tmp_path / name).mkdir()
+        (tmp_path / f".{name}.partial").touch()  # as older releases called it
+    (tmp_path / ".f.txt.old").touch()
+    remove_partials(tmp_path, ["f.txt", "folder"])
+    left = {target_of(path) for path in tmp_path.iterdir()}
+    assert left == {tmp_path / "f.txt", tmp_path / "other"}
+    assert len(names(tmp_path)) == 3
+    assert target_of(tmp_path / "f.txt") is None
 
 
 def test_folders_are_made(tmp_path: Path) -> None:
@@ -88,9 +99,9 @@ def test_folders_are_made(tmp_path: Path) -> None:
 
 
 def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
-    """Shared files have temporary names of their own; the one that ends last stays."""
+    """Each has a temporary name of its own; the one that ends last stays."""
     path = tmp_path / "f.txt"
-    with atomic(path, shared=True) as one, atomic(path, shared=True) as other:
+    with atomic(path) as one, atomic(path) as other:
         assert one != other
         one.write_text("one")
         other.write_text("other")
@@ -133,14 +144,90 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
-    """Also within a process; afterwards another can have it."""
+    """Also within a process; who holds it is told, and afterwards another can have it."""
     lock = tmp_path / ".lock"
-    with exclusive(lock, "taken"), pytest.raises(BlockingIOError, match="taken"):  # noqa: SIM117
-        with exclusive(lock, "taken"):
-            pass
-    with exclusive(lock, "taken", remove=True):
-        assert lock.exists()
+    who = rf"taken \(at work: .*, process {os.getpid()} on .*, since \d{{4}}-"
+    for _ in range(2):
+        with exclusive(lock, "taken"), pytest.raises(BlockingIOError, match=who):  # noqa: SIM117
+            with exclusive(lock, "taken"):
+                pass
+        assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """The existence of the file is the lock; that is said, and how to be rid of it."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lock = tmp_path / ".lock"
+    with (
+        exclusive(lock, "taken"),
+        pytest.raises(
+            BlockingIOError, match=r"if that process is gone, remove .*\.lock(\.taken)?$"
+        ),
+        exclusive(lock, "taken"),
+    ):
+        pass
+    assert "this file system has no locks, so that the file stands for one" in caplog.text
     assert names(tmp_path) == []
+
+
+def test_a_folder_is_held_by_one_thread(tmp_path: Path) -> None:
+    """It may hold it again; another is refused, or waits. An empty new folder does not stay."""
+    folder, order = tmp_path / "a" / "run", []
+
+    def work(*, wait: bool) -> None:
+        with working_in(folder, wait=wait):
+            order.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with working_in(folder), working_in(folder):
+            refused = pool.submit(work, wait=False).exception(timeout=60)
+            waiting = pool.submit(work, wait=True)
+            order.append("first")
+        waiting.result(timeout=60)
+    assert isinstance(refused, BlockingIOError)
+    assert "another command is at work in this folder" in str(refused)
+    assert order == ["first", "second"]
+    assert names(tmp_path / "a") == []
+
+
+# --- Records ---
+
+
+def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
+    """Each value counts, the order of keys does not; records of older releases are read."""
+    path, value = tmp_path / "r.json", {"b": [1, 2.5], "a": "é"}
+    write_record(path, value)
+    assert read_record(path) == value
+    text = path.read_text()
+    write_json(path, dict(reversed(read_json(path).items())))
+    assert read_record(path) == value
+    path.write_text(text.replace("2.5", "2.6"))
+    with pytest.raises(ValueError, match=r"r.json: expected what was written, got other contents"):
+        read_record(path)
+    assert read_record(path, verify=False)["b"] == [1, 2.6]
+    write_json(path, value)
+    assert read_record(path) == value
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="expected a JSON object, got list"):
+        read_record(path)
+
+
+def test_changed_files_are_told(tmp_path: Path) -> None:
+    """Others, and those that are gone."""
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    recorded = digests({name: tmp_path / name for name in "abc"})
+    assert changed_files(tmp_path, recorded) == []
+    (tmp_path / "b").write_text("x")
+    (tmp_path / "c").unlink()
+    assert changed_files(tmp_path, recorded) == ["b", "c"]
 
 
 # --- JSON and Parquet ---

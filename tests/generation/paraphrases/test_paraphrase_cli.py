@@ -52,7 +52,7 @@ def test_the_defaults_are_those_of_the_settings(asked_for: dict[str, Any]) -> No
     result = invoke("--model", "my-nli")
     assert result.exit_code == 0, result.output
     assert asked_for["config"] == ParaphraseConfig(model="my-nli", run="runs/snli_paraphrases")
-    assert (asked_for["out"], asked_for["replace"]) == (Path("merge-nli"), False)
+    assert (asked_for["out"], asked_for["overwrite"]) == (Path("merge-nli"), False)
     assert asked_for["output"] == "text"
 
 
@@ -72,7 +72,7 @@ def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
         for word in (f"--{name.replace('_', '-')}", str(value))
     ]  # fmt: skip
     arguments += ["--label-map", "yes=entailment,no=", "--temperature", "0.2", "0.9"]
-    arguments += ["--beams", "6", "--groups", "3", "--out", "there", "--replace"]
+    arguments += ["--beams", "6", "--groups", "3", "--out", "there", "--overwrite"]
     result = invoke(*arguments, "--format", "json")
     assert result.exit_code == 0, result.output
     assert asked_for["config"] == ParaphraseConfig(
@@ -83,7 +83,7 @@ def test_every_option_is_a_setting(asked_for: dict[str, Any]) -> None:
         num_beams=6,
         num_beam_groups=3,
     )
-    assert (asked_for["out"], asked_for["replace"]) == (Path("there"), True)
+    assert (asked_for["out"], asked_for["overwrite"]) == (Path("there"), True)
     assert asked_for["output"] == "json"
 
 
@@ -139,7 +139,7 @@ def test_help_has_examples() -> None:
     assert result.exit_code == 0
     assert "merge-nli paraphrase --source snli --data snli_1.0_test.jsonl" in result.output
     for option in ("--generator", "--model", "--k", "--max-rounds", "--temperature", "--beams",
-                   "--groups", "--diversity-penalty", "--prompt", "--replace"):  # fmt: skip
+                   "--groups", "--diversity-penalty", "--prompt", "--overwrite"):  # fmt: skip
         assert option in result.output
 
 
@@ -252,9 +252,9 @@ def test_paraphrases_of_another_model_are_not_replaced(
     refused = invoke(*arguments, "--run", str(tmp_path / "two"))
     assert refused.exit_code == 2
     assert "other-nli" in refused.stderr
-    assert "--replace" in refused.stderr
+    assert "--overwrite" in refused.stderr
     assert (tmp_path / "two" / "manifest.json").is_file()
-    result = invoke(*arguments, "--run", str(tmp_path / "two"), "--replace")
+    result = invoke(*arguments, "--run", str(tmp_path / "two"), "--overwrite")
     assert result.exit_code == 0, result.output
     provenance = json.loads((tmp_path / "out" / "snli_paraphrases" / "provenance.json").read_text())
     assert provenance["nli_model"]["name"] == "other-nli"

@@ -14,7 +14,7 @@ from generation import Config, build, generate
 from generation.cli import app
 from generation.config import BUNDLED_MLM
 from generation.run_folder import RunFolder
-from merge_dataset.files import digest_of_file, read_json
+from merge_dataset.files import digest_of_file, read_json, read_record
 
 MADE = ("replacements", "exclusions", "seeds", "variants")
 
@@ -60,8 +60,8 @@ def test_bytes_are_those_of_a_run_without_it(
 @pytest.mark.slow
 def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other: Path) -> None:
     """It differs from that of a run without it in the setting, and so the fingerprint, alone."""
-    without = read_json(build(both.path, into="told", without_mlms=(other.name,)).manifest)
-    expected = read_json(alone.manifest)
+    without = read_record(build(both.path, into="told", without_mlms=(other.name,)).manifest)
+    expected = read_record(alone.manifest)
     assert without["config"].pop("without_mlms") == [other.name]
     assert [mlm["name"] for mlm in without["mlms"]] == [BUNDLED_MLM]
     assert without.pop("fingerprint") != expected.pop("fingerprint")
@@ -104,12 +104,16 @@ def test_command_runs_no_masked_lm(
     shutil.copytree(both.path, run.path)
     monkeypatch.setattr("generation.suggestions.masked_lm.MaskedLM.load", None)
     arguments = ["build", "--run", str(run.path), "--out", str(tmp_path / "merge-nli")]
-    result = CliRunner().invoke(app, [*arguments, "--without-mlm", other.name])
+    arguments += ["--without-mlm", other.name]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert f"without_mlms: none there, {other.name} now. Name another run folder" in refused.stderr
+    result = CliRunner().invoke(app, [*arguments, "--overwrite"])
     assert result.exit_code == 0, result.output
     provenance = read_json(tmp_path / "merge-nli" / "demo" / "provenance.json")
     assert provenance["config"]["without_mlms"] == [other.name]
     card = (tmp_path / "merge-nli" / "README.md").read_text(encoding="utf-8")
     assert f"| without_mlms | {other.name} |" in card
     assert made(run) != before
-    build(run.path)
+    build(run.path, overwrite=True)
     assert made(run) == before

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_every_check_says_what_it_looks_at() -> None:
     """By name; those of collections are for the kinds that there are."""
-    assert set(CHECKS) == {"collections", "columns", "strays", "card", "paraphrases",
+    assert set(CHECKS) == {"bytes", "collections", "columns", "strays", "card", "paraphrases",
                            "replacements"}  # fmt: skip
     assert all(name == check.name and check.looks_at for name, check in CHECKS.items())
     kinds = {check.kind for check in CHECKS.values()}
