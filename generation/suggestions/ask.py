@@ -110,7 +110,7 @@ def _ask(
     )
     _agree(run, identity)
     if mlm.weights is not None:
-        write_json(_weights_path(run, name), mlm.weights, shared=True)
+        write_json(_weights_path(run, name), mlm.weights)
     _look_for_unknown_tokens(run, mlm, questions)
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     total = sum(questions.sizes[shard] for shard in shards)
