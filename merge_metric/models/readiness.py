@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.schema import LABELS
+from merge_metric.models.adapters import read_adapter
 from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, HEADS, Head
 from merge_metric.models.inspection import Inspection, inspect
 from merge_metric.models.label_order import (
@@ -34,6 +35,12 @@ _CPU_COPIES: Final = 2
 of 50 to 360 million parameters: 0.6 GB and twice the weights, to within a tenth."""
 _AT_ONCE: Final = 8
 """Models that are looked at at the same time: the Hub's answers are waited for."""
+_ARCHITECTURES: Final = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "CAUSAL_LM": "ForCausalLM",
+    "SEQ_2_SEQ_LM": "ForConditionalGeneration",
+}
+"""Task of an adapter, as peft calls it → how the architecture that it makes ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +125,11 @@ def wanted_of(model: str, heads: Sequence[Head] = HEADS, **more: Any) -> Wanted:
     """
     if model.endswith(".gguf"):
         return Wanted(model=model, head=CAUSAL_LM, **more)
-    architecture = inspect(model, CLASSIFIER, revision=more.get("revision")).architecture
+    found = inspect(model, CLASSIFIER, revision=more.get("revision"))
+    architecture = found.architecture
+    if found.base is not None and found.files is not None:  # whose head an adapter may replace
+        task = str(read_adapter(found.files).config.get("task_type"))
+        architecture = _ARCHITECTURES.get(task, architecture)
     fitting = (head for head in heads if architecture.endswith(head.architectures))
     return Wanted(model=model, head=next(fitting, CLASSIFIER), **more)
 
@@ -248,11 +259,6 @@ def _look(wanted: Wanted, machine: Machine | None) -> Look:
     if found.files is None:
         return look
     look = replace(look, steps=_steps(found))
-    if found.packages and not any(
-        name in each for name in found.packages for each in found.problems
-    ):
-        needed = f"needs packages that are not installed: pip install {' '.join(found.packages)}"
-        look = replace(look, problems=(*look.problems, needed))
     if wanted.head == CLASSIFIER and found.config:
         look = _with_labels(look)
     return _with_room(look, machine)

@@ -120,8 +120,10 @@ def test_paraphrase_tells_of_both_models(tmp_path: Path) -> None:
     """Generator and NLI model, before either is loaded."""
     problems = [("1", "A girl runs.", "A girl moves.", "entailment")]
     data = write_problems(tmp_path / "data.jsonl", problems)
-    done = run("paraphrase", "--model", tiny_classifier("xlnet", NAMELESS), "--generator", "a/b",
-               "--data", data, "--run", tmp_path / "run", "--out", tmp_path / "out")  # fmt: skip
+    done = run(
+        *("paraphrase", "--model", tiny_classifier("xlnet", NAMELESS), "--generator", "a/b"),
+        *("--source", "snli", "--data", data, "--run", tmp_path / "run"),
+    )
     assert done.exit_code == 2
     lines = done.stderr.strip().splitlines()
     assert lines[-3] == "error: 2 of 2 models cannot be used as they are:"
@@ -169,6 +171,17 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
         assert each["commit"]
         assert each["download_bytes"] > 0
         assert each["steps"][0].startswith("downloads ")
+
+
+@pytest.mark.slow
+def test_what_an_adapter_is_for(shop: Console) -> None:
+    """Its own task counts, not that of the masked LM that it was trained on."""
+    name = "varun-v-rao/bert-large-cased-lora-1.58M-snli"
+    done = shop.run("models", name, "--format", "json")
+    assert done.code == 0, done.out
+    (found,) = json.loads(done.out)["models"]
+    assert (found["kind"], found["base"]) == ("sequence classifier", "bert-large-cased")
+    assert any(step.startswith("merges the adapter into") for step in found["steps"])
 
 
 @pytest.mark.slow
