@@ -119,7 +119,7 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
         FileNotFoundError: the file of `data` does not exist.
     """
     opened = _open(config)
-    first, rows = _peek(opened)
+    first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
     columns = _find_columns(config, first, opened.description)
     reader = _Reader(config, columns, ids=_pair_ids(config, columns))
     count, digest = 0, hashlib.sha256()
@@ -169,7 +169,7 @@ def require_labels(config: ProblemSettings) -> None:
     if config.labels or config.fields == NLI.fields:
         return
     opened = _open(config)
-    first, rows = _peek(opened)
+    first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
     column = _find_columns(config, first, opened.description)["label"] or ""
     found = Counter(str(row.columns.get(column, "")) for row in rows if not row.problem)
     shown = [f"{label!r} ({times:,})" for label, times in found.most_common(_MOST_REPORTED)]
@@ -228,14 +228,14 @@ def _open_hub(config: ProblemSettings, hub: HubSplit) -> Opened:
     )
 
 
-def _peek(opened: Opened) -> tuple[Mapping[str, Any], Iterator[Row]]:
+def _peek(opened: Opened, *, skip_bad_rows: bool) -> tuple[Mapping[str, Any], Iterator[Row]]:
     """Return the columns of the first row that can be read, and an iterator over all rows."""
     before: list[Row] = []
     for row in opened.rows:
         before.append(row)
         if not row.problem:
             return row.columns, chain(before, opened.rows)
-        if len(before) == _MOST_REPORTED:
+        if len(before) == _MOST_REPORTED and not skip_bad_rows:
             break
     if not before:
         raise ValueError(f"{opened.description}: expected problems, found no rows")
@@ -386,6 +386,8 @@ def _votes(row: Mapping[str, Any]) -> list[Any]:
     """Return the annotators' labels: a list in .jsonl releases, label1 … label5 in .txt ones."""
     votes = row.get("annotator_labels") or [row.get(f"label{n}") for n in range(1, 6)]
     votes = votes.split() if isinstance(votes, str) else votes
+    if not isinstance(votes, list):
+        raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(votes)}")
     return [vote for vote in votes if vote not in (None, "")]
 
 

@@ -208,6 +208,10 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         '{"premise": "a", "hypothesis": "b", "label": "Entails"}\n',
         "got 'Entails'; --label-map says what other labels mean; --skip-bad-rows leaves out",
     ),
+    "votes.jsonl": (
+        json.dumps({**ROWS[0], "annotator_labels": 3}),
+        "votes.jsonl:1: expected a list in column 'annotator_labels', got 3; --skip-bad-rows",
+    ),
     "half.jsonl": (
         JSON_LINES + '{"premise": "a \\ud83d b", "hypothesis": "b", "label": "e"}\n',
         "half.jsonl:3: expected text in column 'premise', got half of a character, \\ud83d, after",
@@ -284,6 +288,9 @@ def test_rows_that_are_skipped_are_counted_and_listed(
     first, second = JSON_LINES.splitlines()
     text = "\n".join([bad[0], first, *bad[1:], second])
     (tmp_path / "bad.jsonl").write_text(text, errors="surrogateescape")
+    (tmp_path / "late.jsonl").write_text("{\n" * 12 + first)
+    assert [s.seed_id for s in load(tmp_path / "late.jsonl", skip_bad_rows=True)] == ["mine:12"]
+    caplog.clear()
     seeds: list[Seed] = []
     path = tmp_path / "bad.jsonl"
     problems = load_problems(
