@@ -69,6 +69,8 @@ class Look:
     found: Inspection
     labels: str = ""
     """A classifier's labels and how they are known, in words."""
+    asks_seeds: bool = False
+    """Whether its label order is to be found out from the seeds' gold labels."""
     steps: tuple[str, ...] = ()
     """Steps that loading takes beyond reading files."""
     problems: tuple[str, ...] = ()
@@ -305,7 +307,7 @@ def _with_labels(look: Look) -> Look:
         return replace(look, problems=(*look.problems, str(error)))
     if order.source == "unknown":
         step = "finds out the label order from the seeds' gold labels"
-        return replace(look, labels="from the seeds", steps=(*look.steps, step))
+        return replace(look, labels="from the seeds", asks_seeds=True, steps=(*look.steps, step))
     return replace(look, labels=f"{written(order.labels, wanted.labels)} ({order.source})")
 
 

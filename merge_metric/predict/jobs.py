@@ -13,11 +13,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
+from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset
-from merge_metric.models.readiness import look_at, require_all, this_machine, wanted_of_preset
+from merge_metric.models.readiness import (
+    Look,
+    look_at,
+    require_all,
+    this_machine,
+    wanted_of_preset,
+)
 from merge_metric.predict.driver import Outcome, predict
 from merge_metric.predict.outputs import require_replaceable
 from merge_metric.predict.problems import (
@@ -76,10 +82,21 @@ def look_at_preset(request: ModelRequest, entries: Sequence[Preset], problems: p
     more = {"dtype": request.dtype, "label_order": request.label_order}
     labels = format_of_problems(problems).labels
     wanted = [wanted_of_preset(entry, labels=labels, **more) for entry in entries]
-    looks = look_at(wanted, machine)
+    looks = [_with_seeds(look, problems) for look in look_at(wanted, machine)]
     good = [look.wanted.short_name for look in looks if not look.problems]
     advice = f"to run the others: --only {','.join(good)}" if good else ""
     require_all(looks, machine, advice)
+
+
+def _with_seeds(look: Look, problems: pa.Table) -> Look:
+    """Add that there are too few seeds to tell a model's label order, if that is so."""
+    if not look.asks_seeds or (count := len(seeds_of(problems))) >= ENOUGH_SEEDS:
+        return look
+    lack = (
+        f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to find "
+        f"it out from, got {count}: take more, or give --label-order"
+    )
+    return replace(look, problems=(*look.problems, lack))
 
 
 def predict_preset(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from merge_dataset.provenance import PARAPHRASES
+from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Evidence
 from merge_metric.seed_variant_accuracy.figures import (
@@ -288,7 +289,10 @@ def model_text(description: Mapping[str, Any]) -> str:
     >>> model_text({"name": "m", "kind": "classifier", "packages": {"torch": "2.13"}})
     'kind: classifier; packages, torch: 2.13'
     """
-    return _settings({k: v for k, v in description.items() if k not in _OF_THE_RUN})
+    shown = {k: v for k, v in description.items() if k not in _OF_THE_RUN}
+    if evidence := shown.get("label_order_evidence"):
+        shown["label_order_evidence"] = describe_evidence(evidence)
+    return _settings(shown)
 
 
 def _settings(values: Mapping[str, Any]) -> str:

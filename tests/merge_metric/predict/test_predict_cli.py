@@ -349,6 +349,11 @@ def test_models_whose_order_no_document_says(
     assert "classes: neutral, contradiction, entailment (seeds: n,c,e is" in done.stdout
     assert "left out: Gone: it was deleted" in caplog.text
     assert [path.name for path in Path("predictions").iterdir()] == ["Turned-snli.parquet"]
+    few = run("predict", "--preset", "mine", "--dataset", "true", "--limit-seeds", "9")
+    assert few.exit_code == 2
+    assert (
+        "Turned: nothing says which class is which label; expected at least 30 seeds" in few.stderr
+    )
     named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone")
     assert named.exit_code == 2
     assert "Gone: cannot be run: it was deleted" in named.stderr

@@ -169,6 +169,11 @@ def test_facts_of_other_makers() -> None:
         ("Recipe", "r, ablation union")
     ]
     assert model_text({"rows": 3, "name": "x"}) == ""
+    seeds = {"seeds": 40, "right": {"e,n,c": 30, "e,c,n": 10}, "p_value": 0.0001}
+    assert model_text({"label_order_evidence": seeds}) == (
+        "label order evidence: e,n,c is right on 75.0% of 40 seeds, the next best order, e,c,n, on "
+        "25.0%, p = 0.0001"
+    )
 
 
 # --- Files ---
