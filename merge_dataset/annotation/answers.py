@@ -2,13 +2,13 @@
 
 An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
 `reasoning`, `comment`, `time`), or the taking back of the last one to a variant
-(`variant_id`, `undone`: true, `time`). So nothing that was said is lost, and a crash can
-only cut off a line that nobody was told is saved.
+(`variant_id`, `undone`: true, `time`), and a checksum of the line (`crc32`). So nothing that
+was said is lost or read as something else, and a crash can only cut off a line that nobody
+was told is saved.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
+
+from merge_dataset.json_lines import parse_line, sealed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +34,7 @@ COLUMNS: Final = ("annotator", "variant_id", "fluency", "reasoning", "comment")
 """Columns of a table of answers, and of a CSV file of them."""
 
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
+_CHECKSUM: Final = re.compile(rb'"crc32": "[0-9a-f]{8}"')
 _SHOWN: Final = 60
 """Characters of a malformed line that a message shows."""
 
@@ -185,9 +188,7 @@ def append(path: Path, events: Iterable[Event]) -> None:
         OSError: they could not be written, and the file is as it was.
     """
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    lines = "".join(
-        json.dumps(as_record(event) | {"time": time}, ensure_ascii=False) + "\n" for event in events
-    )
+    lines = "".join(sealed(as_record(event) | {"time": time}) + "\n" for event in events)
     path.parent.mkdir(parents=True, exist_ok=True)
     is_new = not path.exists()
     _mend(path)
@@ -225,6 +226,7 @@ def _mend(path: Path) -> None:
         if tail and _is_event(tail):
             file.write(b"\n")
         elif tail:
+            _require_cut_off(path, tail)
             file.truncate(file.seek(0, os.SEEK_END) - len(tail))
 
 
@@ -250,20 +252,33 @@ def read_events(path: Path) -> list[Event]:
     *lines, tail = path.read_bytes().split(b"\n")
     if _is_event(tail):
         lines.append(tail)
+    else:
+        _require_cut_off(path, tail)
     events = []
     for number, line in enumerate(lines, start=1):
         try:
             if line.strip():
-                events.append(parse_event(json.loads(line)))
+                events.append(parse_event(parse_line(line)))
         except ValueError as error:
             shown = line[:_SHOWN].decode(errors="replace")
-            raise ValueError(f"{path}: line {number}: {error}, in {shown!r}") from error
+            where = "" if shown in str(error) else f", in {shown!r}"
+            raise ValueError(f"{path}: line {number}: {error}{where}") from error
     return events
+
+
+def _require_cut_off(path: Path, tail: bytes) -> None:
+    """Raise where a last line was not cut off, but is damaged: it has all of its checksum."""
+    if _CHECKSUM.search(tail):
+        raise ValueError(
+            f"{path}: expected its last line as it was written, got a damaged one: "
+            f"{tail[:_SHOWN].decode(errors='replace')!r}; restore the file, or remove the line and "
+            f"answer again"
+        )
 
 
 def _is_event(line: bytes) -> bool:
     try:
-        parse_event(json.loads(line))
+        parse_event(parse_line(line))
     except ValueError:
         return False
     return True

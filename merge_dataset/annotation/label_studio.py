@@ -14,8 +14,11 @@ from typing import Any, Final
 from merge_dataset.annotation.answers import SCALE, Answer, check_annotator, parse_answer
 from merge_dataset.annotation.desk import pieces
 from merge_dataset.annotation.sample import Item, Spans
+from merge_dataset.files import describe_json_error, read_text
 
 _SCORES: Final = ("fluency", "reasoning")
+_SHOWN: Final = 60
+"""Characters of a value that a message shows."""
 
 
 def _choices(name: str, question: str) -> str:
@@ -95,13 +98,13 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
             annotated a task twice, differently.
     """
     try:
-        exported = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got an error: {error}") from error
+        exported = json.loads(read_text(path).removeprefix("\ufeff"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: expected JSON, {describe_json_error(error)}") from error
     if not isinstance(exported, list):
         raise ValueError(
             f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
-            f"got {type(exported).__name__}"
+            f"got something else"
         )
     found: dict[tuple[str, str], Answer] = {}
     for number, task in enumerate(exported, start=1):
@@ -121,7 +124,7 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
 def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
     """Yield who annotated a task, and an answer's record."""
     if not isinstance(task, dict):
-        raise ValueError(f"expected a JSON object, got {task!r}")
+        raise ValueError(f"expected a JSON object, got {_as_json(task)}")
     if "annotations" not in task:
         yield task.get("annotator"), _record(task, {name: task.get(name) for name in _NAMES})
         return
@@ -131,7 +134,9 @@ def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
     for annotation in task["annotations"]:
         results = annotation.get("result") if isinstance(annotation, dict) else None
         if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
-            raise ValueError(f"expected an annotation with a list of results, got {annotation!r}")
+            raise ValueError(
+                f"expected an annotation with a list of results, got {_as_json(annotation)}"
+            )
         if annotation.get("was_cancelled"):
             continue
         values = {result.get("from_name"): result.get("value") for result in results}
@@ -179,4 +184,9 @@ def _name(user: object) -> str:
         return f"label-studio-{user}"
     if isinstance(user, str) and user:
         return check_annotator(user)
-    raise ValueError(f"expected who annotated it, got {user!r}; name them by --annotator")
+    raise ValueError(f"expected who annotated it, got {_as_json(user)}; name them by --annotator")
+
+
+def _as_json(value: object) -> str:
+    """Show the beginning of a value."""
+    return json.dumps(value, ensure_ascii=False)[:_SHOWN]

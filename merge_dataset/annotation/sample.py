@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from merge_dataset.files import draw_rank, read_row_groups
+from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_table
 from merge_dataset.layout import (
     all_configurations,
     configurations,
@@ -142,7 +141,7 @@ def draw(
         mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{config}\0{mlm}"))
         drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
         source, word_class = parse_config_name(config)
-        size = pq.read_metadata(seeds).num_rows
+        size = len(read_table(seeds, ["seed_id"]))
         whole = {
             "source": source,
             "class": word_class,
@@ -276,7 +275,7 @@ def _fraction(rank: bytes) -> float:
 def _items(
     seeds: Path, variants: Path, drawn: Mapping[str, str], chance: Mapping[str, float]
 ) -> Iterator[Item]:
-    problem_format = format_of(pq.read_schema(variants))
+    problem_format = format_of(read_schema(variants))
     rows = _rows(variants, "variant_id", drawn)
     originals = {row["seed_id"] for row in rows}
     by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from threading import Thread
+from threading import BoundedSemaphore, Thread
 from typing import Any, Final
 
 from merge_dataset.annotation.desk import Desk, OutdatedPage
@@ -47,6 +47,9 @@ _HEADERS: Final = {
 
 _LONGEST: Final = 2**16
 """Bytes of a request's body."""
+
+_CONNECTIONS: Final = 32
+"""Most that are open at a time: a page has one for each request, some at once."""
 
 
 @contextmanager
@@ -114,6 +117,24 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     desk: Desk
     token: str
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._free = BoundedSemaphore(_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; close what comes while too many are open."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a tab that was closed before it was answered."""

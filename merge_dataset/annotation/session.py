@@ -15,11 +15,37 @@ from typing import Any, Final
 
 from merge_dataset.annotation.answers import answers_path
 from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
-from merge_dataset.files import digests, exclusive, read_json, target_of, write_json, write_text
+from merge_dataset.files import (
+    digest_of,
+    digest_of_file,
+    digests,
+    exclusive,
+    read_json,
+    read_text,
+    target_of,
+    write_json,
+    write_text,
+)
+from merge_dataset.json_lines import parse_object
 from merge_dataset.layout import split_files
 
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
+
+_KEYS: Final = {
+    "configurations",
+    "dataset",
+    "files",
+    "items",
+    "per_class",
+    "population",
+    "rng_seed",
+}
+"""Keys that a description must have."""
+_SAMPLE_DIGEST: Final = "sample_sha256"
+_DIGEST: Final = "sha256"
+"""Key of the digest of all other keys."""
+_DAMAGED: Final = "got something else: the file is damaged or was edited; restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +111,36 @@ def read_session(folder: Path) -> Session:
     """
     if not (folder / SESSION).is_file():
         raise FileNotFoundError(f"{folder}: expected a session folder with {SESSION}, found none")
-    description = read_json(folder / SESSION)
+    description = _read_description(folder / SESSION)
+    path = folder / SAMPLE
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected the items of the session, found no file")
+    if description.get(_SAMPLE_DIGEST, digest := digest_of_file(path)) != digest:
+        raise ValueError(f"{path}: expected the items that were drawn, {_DAMAGED}")
     items: dict[str, Item] = {}
     # At "\n" only: texts have U+2028 and the like, which `str.splitlines` takes for ends of lines.
-    *lines, tail = (folder / SAMPLE).read_text(encoding="utf-8").split("\n")
+    *lines, tail = read_text(path).split("\n")
     for number, line in enumerate([*lines, *([tail] if tail else [])], start=1):
         try:
-            item = Item(**json.loads(line))
+            item = Item(**parse_object(line))
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{folder / SAMPLE}: line {number}: expected an item, got an error: {error}"
-            ) from error
+            raise ValueError(f"{path}: line {number}: expected an item: {error}") from error
         items[item.variant_id] = item
     return Session(folder, items, description)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    description = read_json(path)
+    missing = _KEYS - set(description) if isinstance(description, dict) else _KEYS
+    if missing:
+        raise ValueError(
+            f"{path}: expected what a session was drawn from, found nothing under "
+            f"{', '.join(sorted(missing))}"
+        )
+    content = {key: value for key, value in description.items() if key != _DIGEST}
+    if description.get(_DIGEST, digest := digest_of(content)) != digest:
+        raise ValueError(f"{path}: expected what was written when the sample was drawn, {_DAMAGED}")
+    return content
 
 
 @contextmanager
@@ -131,7 +174,8 @@ def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed
     }
     lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
     write_text(folder / SAMPLE, "".join(lines))
-    write_json(folder / SESSION, description)
+    description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
+    write_json(folder / SESSION, description | {_DIGEST: digest_of(description)})
 
 
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:

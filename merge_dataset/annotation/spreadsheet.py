@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from merge_dataset.annotation.answers import COLUMNS, Answer, check_annotator, parse_answer
 from merge_dataset.annotation.sample import Item
+from merge_dataset.csv_tables import read_rows
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
@@ -71,10 +72,14 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
         annotator: Whose answers they are, where the table does not say so.
 
     Raises:
-        ValueError: a column is missing, or a row is malformed or contradicts another.
+        ValueError: a column is missing, a row is malformed or contradicts another, or the file
+            was cut off.
     """
     found: dict[tuple[str, str], Answer] = {}
-    for line, row in _csv_rows(path, annotator):
+    own = () if annotator is not None else ("annotator",)
+    required = (*own, *COLUMNS[1:4])
+    for line, cells in read_rows(path, required, ("annotator", "comment"), ended=True):
+        row = {"annotator": "", "comment": ""} | cells
         try:
             without = [name for name in ("fluency", "reasoning") if not row[name].strip()]
             if len(without) == 2:
@@ -95,29 +100,3 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
         except ValueError as error:
             raise ValueError(f"{path}: line {line}: {error}") from error
     return [(name, answer) for (name, _), answer in found.items()]
-
-
-def _csv_rows(path: Path, annotator: str | None) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield lines, from 1, and the columns `COLUMNS` of the rows."""
-    defaults = {"comment": ""} if annotator is None else {"comment": "", "annotator": ""}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            head = file.readline()
-            file.seek(0)
-            delimiter = max(",;\t", key=head.count)
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-            names = reader.fieldnames or ()
-            if missing := [name for name in COLUMNS if name not in (*names, *defaults)]:
-                raise ValueError(
-                    f"expected the columns {', '.join(COLUMNS)}, got {', '.join(names) or 'none'}: "
-                    f"without {', '.join(missing)}"
-                )
-            for row in reader:
-                given = {name: row.get(name) or "" for name in COLUMNS if name in names}
-                yield reader.line_num, defaults | given
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(
-                f"{path}: expected a CSV file in UTF-8, got an error: {error}"
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error

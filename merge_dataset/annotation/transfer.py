@@ -158,12 +158,12 @@ def _require_no_others(
     path: Path, annotator: str, before: dict[str, Answer], given: Iterable[Answer]
 ) -> None:
     for answer in given:
-        there = before.get(answer.variant_id)
-        if there not in (None, answer):
+        there = before.get(answer.variant_id, answer)
+        if there != answer:
             raise ValueError(
-                f"{path}: expected the answer that {annotator} gave to {answer.variant_id!r}, "
-                f"{there}, got {answer}; import it under another name by --annotator, or let it "
-                f"replace the other by --overwrite"
+                f"{path}: expected the answer that {annotator} gave to {answer.variant_id!r} "
+                f"before, {_shown(there)}, got {_shown(answer)}; import it under another name by "
+                f"--annotator, or let it replace the other by --overwrite"
             )
 
 

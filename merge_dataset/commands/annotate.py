@@ -151,10 +151,20 @@ def _import(
     taken = import_answers(session, path, annotator, overwrite=overwrite)
     lines = [
         f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, {each.known:,} as before"
+        + (f"; {left:,} variants not answered yet" if left else "")
         for each in taken
+        for left in [_count_left(session, each.annotator)]
     ]
     imported = {"imported": [asdict(each) for each in taken]}
     write_result(output, imported, *(lines or ["no answers in it"]))
+
+
+def _count_left(session: Session, annotator: str) -> int:
+    """Count the variants that an annotator has not answered: a file may have been cut off."""
+    from merge_dataset.annotation.answers import answers_path, current, read_standing
+
+    answered = current(read_standing(answers_path(session.folder, annotator)))
+    return len(session.items.keys() - answered.keys())
 
 
 def _describe(session: Session, output: OutputFormat) -> None:

@@ -11,14 +11,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import is_good
 from merge_dataset.annotation.sample import Item as Sampled
 from merge_dataset.annotation.session import SESSION, Session, read_session
 from merge_dataset.annotation.transfer import read_answers
-from merge_dataset.files import read_row_groups
+from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import VARIANT_CLASSES, parse_config_name
@@ -333,7 +332,7 @@ def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]
 
 
 def _count_seeds(dataset: Path) -> dict[Cell, int]:
-    return {cell: pq.read_metadata(seeds).num_rows for cell, seeds, _ in _class_files(dataset)}
+    return {cell: len(read_table(seeds, ["seed_id"])) for cell, seeds, _ in _class_files(dataset)}
 
 
 def variant_files(dataset: Path) -> list[Path]:
@@ -353,5 +352,4 @@ def _class_files(dataset: Path) -> Iterator[tuple[Cell, Path, Path]]:
 
 def mlm_columns(path: Path) -> list[str]:
     """List the columns that say who validated a replacement in which text."""
-    with pq.ParquetFile(path) as file:
-        return [name for name in file.schema_arrow.names if name.endswith(_MLMS)]
+    return [name for name in read_schema(path).names if name.endswith(_MLMS)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from merge_dataset.commands.command_line import option
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
-from merge_metric.exports.folders import configurations_of, new_folder, read_split
+from merge_metric.exports.folders import configurations_of, new_folder, place_of, read_split
 from merge_metric.exports.registry import (
     FILES,
     Configs,
@@ -116,7 +116,11 @@ def _export(
         ValueError: it is not a dataset folder, lacks a configuration, or one has no subsamples.
     """
     chosen = configurations_of(folder, configs or ())
-    description = {"export": name, "dataset": str(folder.resolve()), "configurations": chosen}
+    description = {
+        "export": name,
+        "dataset": place_of(folder, seen_from=out),
+        "configurations": chosen,
+    }
     written: dict[str, dict[str, int]] = {}
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:

@@ -5,6 +5,7 @@ An export never replaces anything but an earlier export.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,6 +77,22 @@ def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
     yield pq.read_schema(paths[0]).empty_table()
     for path in paths:
         yield from read_row_groups(path)
+
+
+def place_of(folder: Path, *, seen_from: Path) -> str:
+    """Say where a folder is, from another one: no export holds a path of someone's machine.
+
+    >>> place_of(Path("data/merge-nli"), seen_from=Path("tasks/inspect"))
+    '../../data/merge-nli'
+    """
+    relative = os.path.relpath(folder.expanduser().resolve(), seen_from.expanduser().resolve())
+    return Path(relative).as_posix()
+
+
+def shown(path: Path) -> str:
+    """Write a path for a README: as it was given, or its last part where it was given in full."""
+    path = path.expanduser()
+    return path.name if path.is_absolute() else path.as_posix()
 
 
 # --- The export ---

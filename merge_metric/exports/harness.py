@@ -16,7 +16,7 @@ from merge_dataset.commands.command_line import option, option_of
 from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
-from merge_metric.exports.folders import configurations_of, new_folder
+from merge_metric.exports.folders import configurations_of, new_folder, place_of
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
@@ -64,6 +64,7 @@ class Tasks:
 
 def prepare(
     folder: Path,
+    out: Path,
     config: Sequence[str] | None = None,
     *,
     shots: str = "exc",
@@ -77,6 +78,7 @@ def prepare(
 
     Args:
         folder: The dataset folder.
+        out: The folder that the export is written to, which finds the dataset from there.
         config: Configurations; by default all of the folder.
         shots: Few-shot examples, as `read_prompt` knows them.
         prompt_start: Text before the prompt.
@@ -104,7 +106,7 @@ def prepare(
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     forms = (" ", "") if letters == "both" else (" ",)
     return Tasks(
-        dataset=hub or str(folder.expanduser().resolve()),
+        dataset=hub or place_of(folder, seen_from=out),
         revision=revision,
         prompts={name: _prompt(name, shots, prompt_start) for name in configs},
         choices=tuple(form + letter for form in forms for letter in LETTERS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from merge_metric.exports.folders import shown
 from merge_metric.exports.harness import (
     SETTINGS,
     Hub,
@@ -77,10 +78,12 @@ def export_inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(folder, config, shots=shots, letters="both", ct=ct, hub=hub, revision=revision)
+    tasks = prepare(
+        folder, out, config, shots=shots, letters="both", ct=ct, hub=hub, revision=revision
+    )
     configs = list(tasks.prompts)
     readme = _README.format(
-        out=out, config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
+        out=shown(out), config=configs[0], configs=", ".join(f"`{config}`" for config in configs)
     )
     with task_folder(out, tasks, "inspect", readme, overwrite=overwrite) as partial:
         write_settings(partial / SETTINGS, settings_of(tasks))

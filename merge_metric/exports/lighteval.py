@@ -13,7 +13,7 @@ import yaml
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_table
 from merge_dataset.schema import SPLITS
-from merge_metric.exports.folders import read_split
+from merge_metric.exports.folders import read_split, shown
 from merge_metric.exports.harness import (
     SETTINGS,
     LettersOption,
@@ -98,10 +98,12 @@ def export_lighteval(
     \b
       merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(folder, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct)
+    tasks = prepare(
+        folder, out, config, shots=shots, prompt_start=prompt_start, letters=letters, ct=ct
+    )
     names = [f"merge_nli_{config}" for config in tasks.prompts]
     readme = _README.format(
-        out=out,
+        out=shown(out),
         task=names[0],
         tasks=", ".join(f"`{name}`" for name in names),
         letters="those after a space" if letters == "spaced" else "both",

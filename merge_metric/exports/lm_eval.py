@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from merge_metric.exports.folders import shown
 from merge_metric.exports.harness import (
     Hub,
     LettersOption,
@@ -124,6 +125,7 @@ def export_lm_eval(
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(
         folder,
+        out,
         config,
         shots=shots,
         prompt_start=prompt_start,
@@ -135,8 +137,8 @@ def export_lm_eval(
     task_of = {name: f"merge_nli_{name}" for name in tasks.prompts}
     names = list(task_of.values())
     readme = _README.format(
-        out=out,
-        dataset=folder,
+        out=shown(out),
+        dataset=shown(folder),
         config=next(iter(task_of)),
         task=names[0],
         tasks=", ".join(f"`{name}`" for name in names),

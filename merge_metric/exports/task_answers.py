@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -40,6 +41,9 @@ FIGURES: Final = (
 )
 """Figures beside `sv@CT`, by their keys in the metric's catalogue."""
 
+EXPORTED: Final = Path(__file__).resolve().parents[1]
+"""The exported folder, in which this file is in the metric's."""
+
 _SPACES: Final = " ▁Ġ"
 """A space, also in the forms in which tokenizers show it."""
 
@@ -58,7 +62,7 @@ def load_problems(
     """Load the seeds and then the variants of a configuration.
 
     Args:
-        dataset: Folder or name for `datasets.load_dataset`.
+        dataset: Name for `datasets.load_dataset`, or a folder, as seen from the exported one.
         config: Name of the configuration.
         revision: Revision of a dataset on the Hub.
         limit_seeds: Number of seeds to draw at random, with all their variants; the same
@@ -70,7 +74,14 @@ def load_problems(
     """
     import datasets
 
-    splits = datasets.load_dataset(dataset, config, revision=revision)
+    folder = EXPORTED / dataset
+    if dataset.startswith(".") and not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder}: expected the dataset that these tasks were exported from, found no folder "
+            f"there; move it beside them again, or export them anew"
+        )
+    place = str(folder) if folder.is_dir() else dataset
+    splits = datasets.load_dataset(place, config, revision=revision)
     rows = datasets.concatenate_datasets(
         [splits[split].select_columns(list(COLUMNS)) for split in ("seeds", "variants")]
     )

@@ -6,16 +6,19 @@ requests at a time. It is asked for one token and the log-probabilities of the m
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import math
 import os
 import random
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from urllib.parse import quote, quote_plus
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +45,18 @@ _HINTS: Final = {
 }
 _LONGEST_WAIT: Final = 60.0
 """Seconds."""
+_SECRETS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}",
+        r"(://)[^/\s:@]+:[^/\s@]+(?=@)",
+        r"((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passw(?:or)?d|\btoken|\bsignature|"
+        r"\bkey|\bauthorization)[\"']?\s*[=:]\s*[\"']?)(?!bearer|basic|\*\*\*)[^\s\"'&,;}]+",
+        r"(\b(?:sk|hf)[-_])[\w-]{8,}",
+    )
+)
+"""What stands before a secret, and the secret."""
+_SHORTEST_SECRET: Final = 4
 _SHOWN: Final = 300
 """Characters of an answer that messages show."""
 
@@ -336,7 +351,9 @@ class Endpoint:
         parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
         self.name = str(parsed.copy_with(username=None, password=None, query=None))
         """The URL without what could be a secret."""
-        self._url, self._key = parsed, key
+        self._url = parsed
+        given = [key, parsed.username, parsed.password, *parsed.params.values()]
+        self._secrets = sorted(_spellings(filter(None, given)), key=len, reverse=True)
         self._retries, self._backoff = retries, backoff
         self._stopped = threading.Event()
         self._settings: dict[str, Any] = {
@@ -381,7 +398,7 @@ class Endpoint:
             try:
                 response = self._client.post(self._url, json=payload)
             except httpx.TransportError as error:
-                problem = f"{type(error).__name__}: {error}"
+                problem = self._masked(f"{type(error).__name__}: {error}")
             else:
                 if response.is_success:
                     return self._json(response)
@@ -407,15 +424,41 @@ class Endpoint:
             return response.json()
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"{self.name}: expected JSON, got {self._shown(response)!r}: {error}"
+                f"{self.name}: expected JSON, got {self._shown(response)!r}"
             ) from error
 
     def _shown(self, response: httpx.Response) -> str:
-        """Return the beginning of an answer, on one line, without the key should it be in there."""
-        text = " ".join(response.text.split())
-        if self._key:
-            text = text.replace(self._key, "***")
-        return text[:_SHOWN] or response.reason_phrase
+        """Return the beginning of an answer, on one line, without what could be a secret."""
+        return self._masked(" ".join(response.text.split()))[:_SHOWN] or response.reason_phrase
+
+    def _masked(self, text: str) -> str:
+        """Mask our own secrets, however they are written, and what looks like one of others."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return mask_secrets(text)
+
+
+def mask_secrets(text: str) -> str:
+    """Mask what looks like a key or password: servers repeat what they were sent.
+
+    >>> mask_secrets("bad request /v1?api_key=abc&x=1 with Basic dXNlcjpwYXNz")
+    'bad request /v1?api_key=***&x=1 with Basic ***'
+    >>> mask_secrets('{"token": "abc", "max_tokens": 5}')
+    '{"token": "***", "max_tokens": 5}'
+    """
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1***", text)
+    return text
+
+
+def _spellings(secrets: Iterable[str]) -> set[str]:
+    """Spell secrets as they may come back: in an address, in JSON, in a header."""
+    found = set(secrets)
+    for secret in tuple(found):
+        found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
+        found.add(base64.b64encode(secret.encode()).decode().rstrip("="))
+    # Shorter ones, such as a version in an address, would mask half of a message.
+    return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import html
 import importlib.util
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
 import pandas as pd  # type: ignore[import-untyped]
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 
 def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:
@@ -62,6 +65,7 @@ from .scoring import score  # noqa: E402
 
 MAX_FILE_SIZE: Final = "200mb"
 HOUR: Final = 3600
+LOOPBACK: Final = ("127.0.0.1", "localhost")
 FONTS: Final = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Arial", "sans-serif"]
 MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
@@ -306,9 +310,28 @@ def _theme() -> gr.themes.Base:
     )
 
 
+def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
+    """List the names that a request may call this server by.
+
+    Other pages in a reader's browser can point a name of theirs at this machine; under such a
+    name they get nothing. Whoever has the page served to others is reached by any name, be it
+    as a Space or at the address that `GRADIO_SERVER_NAME` gives.
+
+    >>> trusted_hosts({})
+    ['127.0.0.1', 'localhost']
+    >>> trusted_hosts({"GRADIO_SERVER_NAME": "0.0.0.0"})
+    ['*']
+    """
+    address = environment.get("GRADIO_SERVER_NAME", LOOPBACK[0])
+    is_ours = address in LOOPBACK and "SPACE_ID" not in environment
+    return list(LOOPBACK) if is_ours else ["*"]
+
+
 def main() -> None:
     """Serve the page; Gradio reads address and port from its environment variables."""
+    check_host = Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts(os.environ))
     build().launch(
+        app_kwargs={"middleware": [check_host]},
         theme=_theme(),
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
         max_file_size=MAX_FILE_SIZE,

@@ -240,11 +240,14 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("exported", "message"),
     [
-        ({}, "expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, got dict"),
-        (["x"], "task 1: expected a JSON object, got 'x'"),
+        (
+            {},
+            "expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, got some",
+        ),
+        (["x"], "task 1: expected a JSON object, got .x"),
         ([{"id": 1}], "task 1: variant_id: expected the id of a variant in the task's data, got N"),
         ([{"annotations": []}], "task 1: expected data, and a list of annotations, got something"),
-        ([task(CAT, "x")], "task 1: expected an annotation with a list of results, got 'x'"),
+        ([task(CAT, "x")], "task 1: expected an annotation with a list of results, got"),
         (
             [task(CAT), task(CAT, {"result": 1})],
             "task 2: expected an annotation with a list of res",
@@ -252,7 +255,7 @@ def test_an_export_in_json_min_is_taken_in(session: Session, tmp_path: Path) -> 
         ([task(CAT, annotation(1, "5"))], "task 1: reasoning: expected a whole number .* got None"),
         ([task(CAT, annotation(1, "5", "6"))], "task 1: reasoning: expected .* 1 to 5, got '6'"),
         ([task(CAT, annotation(1, "5", "good"))], "reasoning: expected .* 1 to 5, got 'good'"),
-        ([task(CAT, annotation(None, "5", "5"))], "expected who annotated it, got None; name them"),
+        ([task(CAT, annotation(None, "5", "5"))], "expected who annotated it, got null; name them"),
         (
             [task(CAT, annotation(1, "5", "5"), annotation(1, "5", "4"))],
             f"task 1: expected one answer of label-studio-1 to '{CAT}', got two",
@@ -274,7 +277,9 @@ def test_malformed_exports_are_named(
 def test_what_is_no_json_is_named(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_text("[")
-    with pytest.raises(ValueError, match=r"export\.json: expected JSON, got an error"):
+    with pytest.raises(
+        ValueError, match=r"export\.json: expected JSON, got something else at line 1"
+    ):
         import_answers(session, path)
 
 
@@ -289,7 +294,7 @@ def table(tmp_path: Path) -> Callable[..., Path]:
         lines = ["annotator,variant_id,fluency,reasoning,comment"]
         lines += [",".join(map(str, (*row, ""))) for row in rows]
         path = tmp_path / "answers.csv"
-        path.write_text("\n".join(lines))
+        path.write_text("\n".join([*lines, ""]))
         return path
 
     return write
@@ -301,7 +306,7 @@ def test_other_answers_are_not_overwritten_in_silence(
     """Nor is anything else of the file taken in, of any annotator."""
     append(answers_path(session.folder, "bo"), [Answer(CAT, 5, 5)])
     path = table(("ann", WOMAN, 1, 1), ("bo", WOMAN, 1, 1), ("bo", CAT, 1, 1))
-    with pytest.raises(ValueError, match=r"that bo gave to .*fluency=5.*, got .*fluency=1.*--over"):
+    with pytest.raises(ValueError, match=r"that bo gave to .* F5 R5 '', got F1 R1 ''; .*--over"):
         import_answers(session, path)
     assert saved(session, "ann") == {}
     assert saved(session, "bo") == {CAT: Answer(CAT, 5, 5)}
@@ -380,3 +385,20 @@ def test_an_export_replaces_nothing(session: Session, tmp_path: Path, there: str
         export_items(session, tmp_path / wanted)
     assert (tmp_path / there).read_text() == "mine"
     assert len([p for p in tmp_path.iterdir() if p.name.startswith((".items", "items"))]) == 1
+
+
+def test_a_table_that_was_cut_off_is_not_taken_in(
+    session: Session, table: Callable[..., Path]
+) -> None:
+    """Wherever in a row; between rows nothing shows it but the number of answers."""
+    path = table(("ann", WOMAN, 1, 1), ("ann", CAT, 2, 5))
+    whole = path.read_text()
+    cuts = range(whole.index(WOMAN) + 1, len(whole))
+    between = {n for n in cuts if whole[:n].endswith("\n")}
+    for cut in cuts:
+        path.write_text(whole[:cut])
+        if cut not in between:
+            with pytest.raises(ValueError, match=r"line \d: expected "):
+                import_answers(session, path)
+    assert len(between) == 1
+    assert not (session.folder / "answers/ann.jsonl").exists()

@@ -200,7 +200,7 @@ def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: P
     assert files == [MARK, "snli/seeds.jsonl", "snli/variants.jsonl"]
     assert json.loads((out / MARK).read_text()) == {
         "export": "jsonl",
-        "dataset": str(folder),
+        "dataset": f"../{folder.name}",
         "configurations": ["snli"],
     }
 

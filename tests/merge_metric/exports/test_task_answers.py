@@ -14,12 +14,15 @@ import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
+from merge_metric.exports.folders import place_of
 from merge_metric.exports.harness import examples_of, figure_names, prepare
 from merge_metric.exports.lm_eval import export_lm_eval
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import letter_probabilities
 from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
+
+OUT = Path("exported")
 
 
 @pytest.fixture
@@ -162,13 +165,27 @@ print(json.dumps(dict(zip(module.FIGURES, made))))
         assert "merge_metric." not in path.read_text(encoding="utf-8").replace("`merge_metric.", "")
 
 
+def test_a_folder_is_found_from_the_exported_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place there is no path of this machine; the message names it where it is gone."""
+    out = tmp_path / "a/b"
+    out.mkdir(parents=True)
+    place = place_of(folder, seen_from=out)
+    assert place.startswith("../..")
+    monkeypatch.setattr(answers, "EXPORTED", out)
+    assert len(answers.load_problems(place, "snli")) > 0
+    with pytest.raises(FileNotFoundError, match=r"b/\.\./gone: expected the dataset that these"):
+        answers.load_problems("../gone", "snli")
+
+
 def test_options(folder: Path) -> None:
     """Prompts go by the source of each configuration; thresholds are checked, each once."""
-    tasks = prepare(folder, config=["snli_verbs"], ct=[90, 50, 90])
-    assert (tasks.dataset, tasks.thresholds) == (str(folder), (90, 50))
+    tasks = prepare(folder, OUT, config=["snli_verbs"], ct=[90, 50, 90])
+    assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
     assert tasks.choices == (" A", " B", " C")
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
-    both = prepare(folder, letters="both", hub="user/merge-nli", revision="v1")
+    both = prepare(folder, OUT, letters="both", hub="user/merge-nli", revision="v1")
     assert both.choices == (" A", " B", " C", "A", "B", "C")
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
@@ -178,14 +195,14 @@ def test_options(folder: Path) -> None:
 def test_unusable_options(folder: Path, tmp_path: Path) -> None:
     """Each message says of what."""
     with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
-        prepare(folder, revision="v1")
+        prepare(folder, OUT, revision="v1")
     with pytest.raises(ValueError, match=r"snli: shots: expected exc, mix"):
-        prepare(folder, shots="many")
+        prepare(folder, OUT, shots="many")
     with pytest.raises(ValueError, match=r"CT|threshold"):
-        prepare(folder, ct=[101])
+        prepare(folder, OUT, ct=[101])
     own = write_folder(tmp_path / "own", source="rte")
     with pytest.raises(ValueError, match=r"rte: shots 'exc': expected problems of one of the"):
-        prepare(own)
+        prepare(own, OUT)
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:
@@ -194,9 +211,9 @@ def test_harnesses_load_by_the_card(folder: Path) -> None:
     text = card.read_text(encoding="utf-8")
     card.write_text(text.replace("config_name: snli_verbs", "config_name: other"))
     with pytest.raises(ValueError, match=r"README\.md: expected a card that lists snli_verbs, by"):
-        prepare(folder)
-    prepare(folder, config=["snli"])
+        prepare(folder, OUT)
+    prepare(folder, OUT, config=["snli"])
     card.unlink()
     with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, by whi"):
-        prepare(folder)
-    prepare(folder, hub="user/merge-nli")
+        prepare(folder, OUT)
+    prepare(folder, OUT, hub="user/merge-nli")

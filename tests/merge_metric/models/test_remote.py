@@ -15,7 +15,7 @@ from helpers.completions_server import Reply, Request, Server, serving
 from numpy.typing import NDArray
 
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel, alternatives, letter_probabilities
+from merge_metric.models.remote import RemoteModel, alternatives, letter_probabilities, mask_secrets
 
 PROMPT = read_prompt("mix")
 PAIRS = [(f"Premise {i}.", f"Hypothesis {i}.") for i in range(23)]
@@ -403,3 +403,41 @@ def test_no_letter_at_all(body: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert (model.n_partial, model.n_missing) == (0, 2)
     assert model.notes(PAIRS) == {"answers_partial": 0, "answers_without_letters": 2}
     assert "2 all three (labels equally probable)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "no such path: /v1/completions?api_key=abc%2Fdef0",
+        "you sent Authorization: Basic dXNlcjpwYXNzd29yZA==",
+        "headers: {'authorization': 'Bearer another-secret-key'}",
+        '{"error": {"api-key": "abcdef", "message": "wrong"}}',
+        "https://user:hunter2@proxy.example/v1 refused",
+        "Incorrect API key provided: sk-proj-0123456789abcdef",
+    ],
+)
+def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
+    """Whoever's they are; the rest of the message stays."""
+    masked = mask_secrets(echoed)
+    assert "***" in masked
+    for secret in ("abc", "dXNl", "another", "hunter2", "proj"):
+        assert secret not in masked
+    assert mask_secrets('{"max_tokens": 5, "key": 1}').startswith('{"max_tokens": 5')
+    assert mask_secrets("the prompt has too many tokens: 5000") == (
+        "the prompt has too many tokens: 5000"
+    )
+
+
+def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:
+    """Query, user and password, also encoded."""
+
+    def refuse(request: Request, number: int) -> Reply:
+        return Reply({"error": "bad: us%20er pass-word version-7 p-4-s"}, 400)
+
+    with serving(refuse) as server:
+        url = server.url.replace("://", "://us%20er:pass-word@") + "?code=version-7"
+        model = RemoteModel(url, "m", prompt=PROMPT, retries=0)
+        with pytest.raises(ValueError, match="expected an answer") as caught:
+            list(model.probabilities([("a", "b")]))
+    assert "bad: *** *** *** p-4-s" in str(caught.value)
+    assert "pass-word" not in str(caught.value) + caplog.text
