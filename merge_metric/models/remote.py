@@ -55,7 +55,7 @@ _SECRETS: Final = tuple(
         r"(\b(?:sk|hf)[-_])[\w-]{8,}",
     )
 )
-"""What stands before a secret, and the secret."""
+"""Patterns of a secret behind what gives it away, which is kept."""
 _SHORTEST_SECRET: Final = 4
 _SHOWN: Final = 300
 """Characters of an answer that messages show."""
