@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from uuid import uuid4
 
 import datasets
 import pytest
@@ -80,7 +81,9 @@ def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
 
 
 def suggest(typed: Console, arguments: str, *, offline: bool = False) -> tuple[int, str]:
-    done = typed.run("suggest", "--recipe", "demo", "--run", "run", *arguments.split(),
+    """Run the command in a run folder of its own; return exit code and what it says."""
+    run = f"runs/{uuid4()}"
+    done = typed.run("suggest", "--recipe", "demo", "--run", run, *arguments.split(),
                      offline=offline)  # fmt: skip
     return done.code, done.err
 
