@@ -44,7 +44,7 @@ def read_config(files: ModelFiles) -> dict[str, Any]:
         ValueError: there is none, or it is no JSON object.
     """
     if CONFIG not in files:
-        raise ValueError(f"{files.source}: expected a model, found no {CONFIG}")
+        raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
     return files.read_json(CONFIG)
 
 
