@@ -28,7 +28,7 @@ Threshold = Annotated[
 @user_errors()
 def score_command(
     predictions: Annotated[
-        Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
+        Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
     ],
     dataset: Annotated[
         Path | None, option("The dataset folder, which knows subsamples and word classes.")
@@ -55,6 +55,9 @@ def score_command(
     seed_id, label, prediction and, optionally, probabilities (of entailment,
     neutral and contradiction). A seed is solved when at least CT percent of its
     variants are classified as the gold label.
+
+    Files of merge-nli predict know the texts that they are for; with another dataset
+    they are refused. Files of other programs are scored as "unverified".
 
     Scored is what the file has answers for: of each source all word classes or, where
     it has none of some class, those that it has, and the paraphrases. Ask for others

@@ -7,9 +7,11 @@ import json
 import socket
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from helpers.annotating import Client
@@ -313,3 +315,21 @@ def test_annotators_can_work_at_the_same_time(session: Session) -> None:
         Client(one).save(0, ANSWER)
         assert Client(two).session()["standing"] == []
         assert Client(two).ask("GET", "/session", token=one.partition("#")[2]).status == 403
+
+
+def test_open_connections_are_bounded(client: Client) -> None:
+    """One too many is closed without an answer; where others have gone there is room again."""
+    where = urlsplit(client.url)
+    idle = [socket.create_connection((where.hostname, where.port), timeout=10) for _ in range(32)]
+    with socket.create_connection((where.hostname, where.port), timeout=10) as one_more:
+        assert one_more.recv(1) == b""
+    for connection in idle:
+        connection.close()
+    for _ in range(100):
+        try:
+            assert client.ask("GET", "/").status == 200
+            break
+        except ConnectionError:
+            time.sleep(0.05)
+    else:
+        pytest.fail("expected room for a connection, got none in five seconds")
