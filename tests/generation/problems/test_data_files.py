@@ -101,7 +101,7 @@ def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> No
 def test_a_delimiter_of_another_kind_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is found is said; a file as its name says needs no word."""
+    """Findings are said; a file as its name says needs no word."""
     caplog.set_level(logging.INFO)
     for name in ("a.csv", "semicolons.csv", "semicolons.txt", "tabs.csv"):
         KINDS[name](tmp_path / name)

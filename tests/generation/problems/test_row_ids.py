@@ -58,7 +58,7 @@ def official(premise: str, hypothesis: str, label: str) -> dict[str, str]:
 
 
 def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever spaces it has; with another label or a word changed it is another problem."""
+    """Spaces do not matter; with another label or a word changed it is another problem."""
     premise, hypothesis, label = KNOWN
     rows = [
         official(premise, "The church sings.", label),
