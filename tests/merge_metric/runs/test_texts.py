@@ -89,7 +89,7 @@ def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_p
 
 
 def test_the_signature_has_the_texts(made: Path) -> None:
-    """The same for all files that are verified, whatever rows they have."""
+    """It is one for all files that are verified, whatever rows they have."""
     found = {}
     rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
     part = made / "part.jsonl"
