@@ -79,7 +79,8 @@ def changed(text: str, row: Mapping[str, str]) -> str:
     return text
 
 
-def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
+@pytest.mark.parametrize("every", [25, pytest.param(10, marks=pytest.mark.slow)])
+def test_changes_of_both_texts(scored: RunFolder, model: str, every: int) -> None:
     """For every replacement: the likelihood of the text with it less that of the seed's."""
     rows, problems = rows_in(scored.signals), {r["seed_id"]: r for r in rows_in(scored.problems)}
     replacements = rows_in(scored.replacements)
@@ -87,7 +88,7 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
         [r[name] for name in KEY] for r in replacements
     ]
     mlm = MaskedLM.load(model, device="cpu")
-    for row in rows[::25]:
+    for row in rows[::every]:
         texts = [problems[row["seed_id"]][side] for side in ("premise", "hypothesis")]
         old, new = (
             pseudo_log_likelihoods(mlm, some).pll

@@ -237,14 +237,15 @@ def test_how_to_add_a_setting() -> None:
 
         __post_init__ = check_settings
 
-    assert Longer().min_letters == 1
-    assert Longer().to_toml() == Config().to_toml()
-    used = Longer(min_letters=3)
+    plain = Longer(source="snli")
+    assert plain.min_letters == 1
+    assert plain.to_toml() == Config().to_toml()
+    used = Longer(min_letters=3, source="snli")
     assert tomllib.loads(used.to_toml())["min_letters"] == 3
     assert Longer.from_mapping(tomllib.loads(used.to_toml())) == used
-    assert used.output_settings() != Longer().output_settings()
+    assert used.output_settings() != plain.output_settings()
     with pytest.raises(ValueError, match=r"^min_letters: expected at least 1, got 0$"):
-        Longer(min_letters=0)
+        Longer(min_letters=0, source="snli")
 
     build = app_of(Annotated[Given, options_of(Longer, "build")])
     assert given(build, "--min-letters 3 --min-mlms 2") == {"min_mlms": 2, "min_letters": 3}

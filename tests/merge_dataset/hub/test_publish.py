@@ -47,7 +47,7 @@ SMALL = {
     "snli/verbs/seeds.parquet",
     "snli/verbs/variants.parquet",
 }
-"""Of the folder with one seed."""
+"""Files of the folder with one seed."""
 
 
 @pytest.fixture(scope="module")
