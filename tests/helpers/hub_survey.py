@@ -155,7 +155,7 @@ def table(rows: Iterable[Surveyed]) -> Iterator[str]:
 
 
 def _shortened(err: str) -> str:
-    """What is said after `error:`, or of the one that failed."""
+    """The text after `error:`, or about the one that failed."""
     told = re.split(r"error: |models? failed:", err)[-1]
     return re.sub(r"\s+", " ", told).strip()[:200]
 
