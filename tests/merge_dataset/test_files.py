@@ -80,7 +80,7 @@ def test_the_file_is_not_there_before_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    """Who holds a folder knows whose files they were; those of others stay."""
+    """The holder of a folder knows whose files they were; those of others stay."""
     for name in ("f.txt", "folder", "other"):
         partial_path(tmp_path / name).mkdir()
         (tmp_path / f".{name}.partial").touch()  # as older releases called it

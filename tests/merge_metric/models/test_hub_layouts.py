@@ -350,7 +350,7 @@ def test_two_processes_that_convert_at_once(fresh: Console) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["mlms", "preset", "others"])
 def test_every_layout_online_and_then_offline(part: str, at: Console) -> None:
-    """The same figures as the plain model's; the Hub is asked for nothing else."""
+    """Figures equal those of the plain model; the Hub is asked for nothing else."""
     names = {"mlms": PAPER_MLMS, "preset": PAPER_MODELS, "others": OTHERS}[part]
     odd = []
     for row in survey(at, names):
