@@ -150,7 +150,7 @@ def forget_digests(folder: Path) -> None:
 @pytest.mark.slow(but=["60"])
 @pytest.mark.parametrize("flips", [60, 600])
 def test_no_flipped_bit_is_read_as_something_else(session: Session, flips: int) -> None:
-    """Of the sample, its description and the answers: an error, or what was written."""
+    """Flips in the sample, its description and the answers: an error, or what was written."""
     draw = random.Random(0)
     answers = answers_path(session.folder, "ann")
     append(answers, [Answer(name, 4, 5, "why not") for name in session.items])
