@@ -21,7 +21,7 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.executors.dispatch import run_units
 from generation.executors.plan import Executor, Resources
-from generation.problems.on_disk import block_sizes, read_block, sorted_problems
+from generation.problems.on_disk import block_sizes, read_block, require_own_ids, sorted_problems
 from generation.problems.shared_words import tag_problems
 from generation.problems.sources import Problems, load_problems, require_labels
 from generation.problems.tagging import Tagger
@@ -166,6 +166,7 @@ def _suggest(
 ) -> None:
     """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
     problems = _read_problems(run, config, earlier)
+    require_own_ids(run.problems)
     write_text(run.config, config.to_toml())
     questions = _questions(run, config)
     if not len(questions):

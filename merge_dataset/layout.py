@@ -6,6 +6,8 @@ A collection is a top folder with what one run made: the replacements of a sourc
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +59,23 @@ def configurations(folder: Path, collection: str) -> list[str]:
 def all_configurations(folder: Path) -> list[str]:
     """List the configurations of every collection, in the order of the card."""
     return [name for each in collections(folder) for name in configurations(folder, each)]
+
+
+def require_configurations(where: object, known: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise ValueError where a configuration that is asked for is none of those there are.
+
+    Args:
+        where: The dataset, for the message.
+        known: Its configurations.
+        wanted: Those asked for.
+    """
+    if unknown := [name for name in wanted if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"{where}: expected configurations out of {', '.join(known)}, got "
+            f"{', '.join(map(repr, unknown))}{hint}"
+        )
 
 
 def split_files(folder: Path, config: str) -> dict[str, list[str]]:

@@ -259,7 +259,7 @@ def signals_command(
     \b
     Examples:
       merge-nli signals --run runs/snli --mlm google-bert/bert-base-cased --device cuda
-      merge-nli build --run runs/snli --min-pll-change -5
+      merge-nli build --run runs/snli --min-pll-change -5 --into likely
 
     \b
       merge-nli signals --run runs/snli --of union --mlm ./my-mlm

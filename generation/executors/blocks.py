@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -36,19 +37,22 @@ def map_blocks(
         workers, get_context("spawn"), initializer=_start, initargs=(open_work,)
     )
     waiting: deque[Future[Outcome]] = deque()
-    with pool:
+    try:
         for block in blocks:
             waiting.append(pool.submit(_work_here, block))
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl+C nobody wants the rest
 
 
 def _start(open_work: Callable[[], Callable[[Any], Any]]) -> None:
     from threadpoolctl import threadpool_limits
 
     global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the main process to handle
     _work = open_work()
     # Afterwards, as limits are set on the libraries that are loaded.
     threadpool_limits(1)

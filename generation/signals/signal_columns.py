@@ -291,7 +291,8 @@ def cure(build: RunFolder, base: RunFolder) -> str:
         into, of = f" --into {build.path.name}", f" --of {build.path.name}"
     return (
         f"run: merge-nli build --run {base.path}{into}, with these settings but without "
-        f"min_pll_change; then: merge-nli signals --run {base.path}{of} --mlm …; then build again"
+        f"min_pll_change; then: merge-nli signals --run {base.path}{of} --mlm …; then build "
+        "again, with --overwrite"
     )
 
 

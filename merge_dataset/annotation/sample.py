@@ -23,6 +23,7 @@ from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_ta
 from merge_dataset.layout import (
     all_configurations,
     configurations,
+    require_configurations,
     require_dataset,
     split_files,
 )
@@ -92,11 +93,7 @@ def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     """
     require_dataset(dataset)
     known = all_configurations(dataset)
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(
-            f"{dataset}: expected configurations out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
+    require_configurations(dataset, known, wanted)
     named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
     chosen = {each for name in named for each in _classes(dataset, name)}
     if not chosen:

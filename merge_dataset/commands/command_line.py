@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
 
@@ -23,6 +23,15 @@ from merge_dataset.files import to_json
 from merge_dataset.settings import Setting, declared_settings, parse_toml, types_of
 
 OutputFormat = Literal["text", "json"]
+
+STOPPED: Final = (
+    "stopped: nothing is half-written, and what was finished is kept; the same command goes on "
+    "from there"
+)
+"""Message after Ctrl+C, of all commands."""
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl+C, as shells have it: 128 and the number of SIGINT."""
 
 Given = dict[str, Any]
 """Settings by name that were given on the command line."""
@@ -269,6 +278,9 @@ def user_errors(
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
     try:
         yield
+    except KeyboardInterrupt:
+        typer.echo(f"\n{STOPPED}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     except ModuleNotFoundError as error:
         package = f"merge-nli[{extra}]" if extra else "merge-nli"
         typer.echo(

@@ -130,6 +130,8 @@ def look_at(target: Repository, *, private: bool = False) -> tuple[Hub, str | No
         PublishError: the Hub cannot be asked.
     """
     hub = Hub()
+    if hub.is_offline:
+        return hub, None, None
     account = hub.account() if hub.has_token() else None
     state = hub.state(target)
     if state is not None and private and not state.private:
@@ -208,7 +210,9 @@ def _set_tag(hub: Hub, target: Repository, tag: Tag, main: Branch, revision: str
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Say what publishing would do."""
     yield plan.heading
-    if plan.account is not None:
+    if Hub().is_offline:
+        yield "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
+    elif plan.account is not None:
         yield f"logged in as {plan.account}"
     else:
         yield "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"

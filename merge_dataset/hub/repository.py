@@ -192,6 +192,13 @@ class Hub:
         hide_queries()
         self._api = HfApi(library_name="merge-nli")
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether HF_HUB_OFFLINE forbids every call."""
+        from huggingface_hub import constants
+
+        return bool(constants.HF_HUB_OFFLINE)
+
     def has_token(self) -> bool:
         """Tell whether huggingface_hub finds a token."""
         from huggingface_hub import get_token

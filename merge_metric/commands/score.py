@@ -27,8 +27,12 @@ Threshold = Annotated[
 
 @user_errors()
 def score_command(
-    predictions: Annotated[
-        Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.",
+            metavar="predictions",
+        ),
     ],
     dataset: Annotated[
         Path | None, option("The dataset folder, which knows subsamples and word classes.")
@@ -79,6 +83,12 @@ def score_command(
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.score import score_file, scores_text
 
+    predictions, *others = files
+    if others:
+        raise ValueError(
+            f"expected one predictions file, got {len(files)}; to compare models on the same "
+            f"seeds, run: merge-nli compare {' '.join(map(str, files))} --dataset …"
+        )
     threshold = read_threshold(ct)
     results = score_file(
         predictions,

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.files import atomic, partial_path, read_row_groups, replace_folder, write_json
-from merge_dataset.layout import all_configurations, require_dataset, split_files
+from merge_dataset.layout import (
+    all_configurations,
+    require_configurations,
+    require_dataset,
+    split_files,
+)
 from merge_dataset.schema import arrow_schema, format_of
 
 if TYPE_CHECKING:
@@ -35,11 +40,7 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     """
     require_dataset(folder)
     known = all_configurations(folder)
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(
-            f"{folder}: expected configurations out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
+    require_configurations(folder, known, wanted)
     return list(dict.fromkeys(wanted)) or known
 
 

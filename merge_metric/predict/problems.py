@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset.files import draw_rank
-from merge_dataset.layout import all_configurations, format_in, require_dataset, split_files
+from merge_dataset.layout import (
+    all_configurations,
+    format_in,
+    require_configurations,
+    require_dataset,
+    split_files,
+)
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -136,11 +142,7 @@ def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[s
     Raises:
         ValueError: the dataset does not have one that is asked for.
     """
-    if unknown := [config for config in wanted if config not in known]:
-        raise ValueError(
-            f"{dataset}: expected configurations out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
+    require_configurations(dataset, known, wanted)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
     if not (chosen := list(dict.fromkeys(wanted)) or whole):
         raise ValueError(

@@ -20,6 +20,7 @@ from merge_dataset.layout import (
     collections,
     configurations,
     format_in,
+    require_configurations,
     require_dataset,
     sources,
     split_files,
@@ -142,11 +143,7 @@ def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
         ValueError: the folder has no such configuration.
     """
     known = all_configurations(folder)
-    if unknown := [config for config in configs if config not in known]:
-        raise ValueError(
-            f"{folder}: expected configurations out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
+    require_configurations(folder, known, configs)
     return list(dict.fromkeys(configs))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,55 @@ def test_generate_as_json(tmp_path: Path) -> None:
     seeds, variants = made["classes"]["noun"]
     assert 0 < seeds <= 6
     assert variants >= 20 * seeds
+
+
+# --- For all commands ---
+
+
+def test_help_is_short_and_the_version_is_told() -> None:
+    """`-h` everywhere, also in groups."""
+    for arguments in (["-h"], ["generate", "-h"], ["publish", "dataset", "-h"], ["check", "-h"]):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, arguments
+        assert "Usage:" in result.stdout
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.stdout) == (0, f"merge-nli {version('merge-nli')}\n")
+
+
+def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And that the same command goes on; the exit code is that of shells."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("generation.pipeline.suggest", stop)
+    arguments = ["suggest", "--recipe", "demo", "--run", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 130
+    assert "what was finished is kept; the same command goes on from there" in result.stderr
+
+
+def test_outputs_are_looked_at_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder that holds something else is refused before anything is made."""
+    monkeypatch.setattr("generation.pipeline.generate", None)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.tex").touch()
+    arguments = ["generate", "--recipe", "demo", "--run", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "thesis")])
+    assert result.exit_code == 2
+    assert "holds ['chapter.tex']; name another folder" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_ids_of_variants_are_refused(tmp_path: Path) -> None:
+    """A problem whose id a variant of another could have, before the masked LMs run."""
+    row = {"premise": "A dog runs.", "hypothesis": "The dog runs.", "label": "neutral"}
+    rows = [{"id": each, **row} for each in ("1", "1/noun/dog/cat", "2/noun/dog/cat")]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+    arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--data", str(data)]
+    result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "got 'mine:1/noun/dog/cat' beside 'mine:1'; name problems otherwise" in result.stderr

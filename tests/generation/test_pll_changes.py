@@ -30,7 +30,7 @@ from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
-from merge_dataset.files import digest_of_file, read_json
+from merge_dataset.files import digest_of_file, read_json, read_record, write_record
 from merge_dataset.schema import SIGNALS
 
 SETTINGS: dict[str, Any] = {
@@ -165,10 +165,10 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
         f"min_pll_change; then: merge-nli signals --run {run.path} --of union --mlm …; then build "
     )
     with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
-        build(run.path, ablation="union", min_pll_change=-100.0)
+        build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
     # The build that was there still is.
     write_pll_changes(run.path, model, of="union")
-    again = build(run.path, ablation="union", min_pll_change=-100.0)
+    again = build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
     assert all(row[name] is not None for row in rows_in(again.replacements) for name in CHANGES)
     assert read_json(again.manifest)["signals"]["replacements"] > len(own)
 
@@ -249,7 +249,7 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
         assert row["zipf_frequency"] == np.float32(rarest)
     assert all(row["article_fits"] is not False for row in rows_in(repaired.replacements))
     limit = float(np.median([row[CHANGES[0]] for row in more]))
-    strict = build(run.path, into="repaired", **settings, min_pll_change=limit)
+    strict = build(run.path, into="repaired", **settings, min_pll_change=limit, overwrite=True)
     kept = rows_in(strict.replacements)
     assert any(" " in row["word"] for row in kept)
     assert all(min(row[name] for name in CHANGES) >= limit for row in kept)
@@ -313,6 +313,9 @@ def test_signals_of_other_problems(run: RunFolder) -> None:
     other = pa.array([f"{text} Indeed." for text in table["premise"].to_pylist()])
     with blocks_of(run) as writer:
         writer.write_table(table.set_column(place, "premise", other))
+    record = read_record(run.suggested)
+    record["files"]["problems.parquet"] = digest_of_file(run.problems)
+    write_record(run.suggested, record)
     with pytest.raises(ValueError, match="got those of others; run merge-nli signals again"):
         build(run.path)
 

@@ -364,3 +364,18 @@ def test_help() -> None:
     assert "merge-nli score predictions.parquet --dataset merge-nli" in text
     assert "pattern accuracy (PA) is now SV accuracy" in text
     assert "sample accuracy (SA) is variant accuracy" in text
+
+
+def test_several_files_are_for_compare(predictions: Path, folder: Path) -> None:
+    """`score` names the command that takes them."""
+    result = runner.invoke(app, ["score", str(predictions), "b.jsonl", "--dataset", str(folder)])
+    assert result.exit_code == 2
+    assert f"run: merge-nli compare {predictions} b.jsonl --dataset" in result.stderr
+
+
+def test_the_nearest_configuration_is_named(predictions: Path, folder: Path) -> None:
+    """Where one is misspelt."""
+    arguments = ["score", str(predictions), "--dataset", str(folder), "--config", "snli_noun"]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "got 'snli_noun'; did you mean snli_nouns?" in result.stderr

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -529,3 +530,46 @@ def test_no_dataset(tmp_path: Path) -> None:
     assert "expected a dataset folder, with <source>/provenance.json" in problem
     (problem,) = check_dataset(tmp_path / "nowhere")
     assert problem.endswith("nowhere: expected a dataset folder, found no folder there")
+
+
+# --- Damage, and rows that cannot be told apart ---
+
+
+def test_damaged_files_are_found(dataset: Path) -> None:
+    """Flipped bits and cut ends of any data file or description; never an exception."""
+    random = Random(17)
+    files = [*sorted(dataset.rglob("*.parquet")), dataset / "snli/provenance.json"]
+    for number in range(24):
+        file = files[number % len(files)]
+        sound = file.read_bytes()
+        place = random.randrange(len(sound))
+        damaged = bytearray(sound)
+        damaged[place] ^= 1 << random.randrange(8)
+        file.write_bytes(sound[:place] if number % 4 == 3 else damaged)
+        assert check_dataset(dataset), (file.name, place)
+        file.write_bytes(sound)
+    assert check_dataset(dataset) == []
+    (dataset / "README.md").write_bytes(b"\xff\xfe")
+    (found,) = check_dataset(dataset)
+    assert found.startswith("README.md: expected text in UTF-8; got ")
+
+
+def test_variants_that_cannot_be_told_from_other_rows(
+    dataset: Path, edit: Callable[..., None]
+) -> None:
+    """An id that is a seed's; texts of another seed, or of another variant."""
+    seeds = {row["seed_id"]: row for row in pq.read_table(dataset / SEEDS).to_pylist()}
+    first, *_ = pq.read_table(dataset / NOUNS).to_pylist()
+    other = next(seed for name, seed in seeds.items() if name != first["seed_id"])
+
+    def spoil(rows: Rows) -> None:
+        rows[0].update(premise=other["premise"], hypothesis=other["hypothesis"])
+        rows[1]["variant_id"] = other["seed_id"]
+        rows[2].update(premise=rows[1]["premise"], hypothesis=rows[1]["hypothesis"])
+
+    edit(dataset / NOUNS, spoil)
+    found = "\n".join(check_dataset(dataset))
+    texts = f"those of {other['seed_id']} ({first['variant_id']})"
+    assert f"expected other texts than those of another seed; got {texts}" in found
+    assert f"expected another id than any seed's; got '{other['seed_id']}'" in found
+    assert "expected texts that stand in one variant; got " in found
