@@ -118,10 +118,11 @@ def merge(
     """
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
-    config = PeftConfig.from_pretrained(str(config_folder))
-    config.auto_mapping = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on keys that are missing, which are counted below
+        # On settings of other versions, and on keys that are missing, which are counted below.
+        warnings.simplefilter("ignore")
+        config = PeftConfig.from_pretrained(str(config_folder))
+        config.auto_mapping = None
         model = PeftModel.from_pretrained(
             base, str(weights_folder), config=config, low_cpu_mem_usage=True
         )

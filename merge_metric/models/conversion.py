@@ -9,6 +9,7 @@ conversion, which asks a service on the Hub, plays no part.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -55,7 +56,7 @@ def find_converted(files: ModelFiles, weights: Weights) -> Path | None:
     """
     if all(files.files[name].sha256 or files.local(name) for name in weights.names):
         folder = _folder_of(files, weights)
-        return folder if (folder / _ORIGIN).is_file() else None
+        return folder if _is_whole(folder) else None
     return None
 
 
@@ -99,7 +100,7 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
             f"{error}; name another by the environment variable {CACHE_VARIABLE}"
         ) from error
     with working_in(target, wait=True):
-        if not (target / _ORIGIN).is_file():
+        if not _is_whole(target):
             size = sum(files.files[name].size for name in weights.names)
             log.info(
                 "%s: converting %s (%s) to safetensors, once: %s",
@@ -128,6 +129,15 @@ def _folder_of(files: ModelFiles, weights: Weights) -> Path:
     return cache_folder() / digest_of_files(files, weights.names)
 
 
+def _is_whole(folder: Path) -> bool:
+    """Tell whether a folder has all that was converted; if not, it is converted again."""
+    try:
+        sizes = json.loads((folder / _ORIGIN).read_bytes())["bytes"]
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _check_digest(files: ModelFiles, name: str, path: Path) -> None:
     """Compare a file's bytes with what its listing says.
 
@@ -145,6 +155,7 @@ def _write_all(files: ModelFiles, weights: Weights, folder: Path, target: Path, 
     from safetensors.torch import save_file
 
     table: dict[str, str] = {}
+    sizes: dict[str, int] = {}
     for number, name in enumerate(weights.names, 1):
         tensors = read_pickle(folder / name, files.where(name))
         kept = f"{stem}.safetensors"
@@ -153,12 +164,14 @@ def _write_all(files: ModelFiles, weights: Weights, folder: Path, target: Path, 
         with atomic(target / kept) as temporary:
             save_file(tensors, temporary, metadata={"format": "pt"})
         table |= dict.fromkeys(tensors, kept)
+        sizes[kept] = (target / kept).stat().st_size
     if len(weights.names) > 1:
         write_json(target / f"{stem}.safetensors.index.json", {"metadata": {}, "weight_map": table})
     origin = {
         "repository": files.source,
         "commit": files.commit,
         "sha256": {name: files.digest_of(name) for name in weights.names},
+        "bytes": sizes,
         "torch": version("torch"),
     }
     write_json(target / _ORIGIN, origin)

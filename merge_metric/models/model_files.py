@@ -288,7 +288,9 @@ def in_words(source: str, error: BaseException) -> str:
         RevisionNotFoundError,
     )
 
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    # Where a file is not in the cache either, the Hub's own answer is only the cause.
+    answers = (getattr(each, "response", None) for each in (error, error.__cause__))
+    status = next((a.status_code for a in answers if a is not None), None)
     if isinstance(error, GatedRepoError):
         return (
             f"the model is gated: ask for access at https://huggingface.co/{source}, then log in "

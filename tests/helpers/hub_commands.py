@@ -34,6 +34,8 @@ PATIENCE: Final = 120.0
 
 PROBLEMS: Final = many_problems(6, 2)
 
+_COMMAND = "from generation.cli import app; app(prog_name='merge-nli')"
+
 _SERVER = """
 import json, os, signal, sys, time, warnings
 import datasets, huggingface_hub, torch, transformers
@@ -163,7 +165,7 @@ class Console:
     def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
         """Begin to run a command in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "generation.cli", *map(str, arguments)],
+            [sys.executable, "-c", _COMMAND, *map(str, arguments)],
             cwd=self.folder,
             env=self._environment() | environment,
             stdout=subprocess.PIPE,

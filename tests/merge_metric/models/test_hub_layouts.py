@@ -28,8 +28,8 @@ from generation.cli import app
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)
-PROGRESS = re.compile(r"\d+%|^\s*$")
-"""Lines of progress bars."""
+PROGRESS = re.compile(r"\d+%|^\s*$|: converting \S+\.bin ")
+"""Lines that say how far a command has come."""
 Predict = Callable[..., tuple[Result, dict[str, list[float]]]]
 
 
@@ -316,7 +316,11 @@ def test_a_hub_that_fails(fresh: Console) -> None:
         done = fresh.predict(name, "--label-order", "e,n,c")
         fresh.hub.forgive()
         if done.code != 0:  # the route may not be asked at all
-            assert name in refused(done)
+            # Before it, the Hub's library says what it tries again.
+            message = done.err.splitlines()[-1]
+            assert done.code == 2
+            assert re.match(f"error: {name}: .*(the Hub|Hub cannot)", message), done.err
+            assert str(fault.get("status", "")) in message
         check_hub(fresh, name)
     # What is in the cache needs no Hub that works.
     for route in ("info", "tree", "resolve", "paths"):
@@ -345,6 +349,23 @@ def test_two_processes_that_convert_at_once(fresh: Console) -> None:
         if re.search("partial|tmp|incomplete", path.name)
     ]
     assert left == []
+
+
+@pytest.mark.slow
+def test_converted_weights_that_are_damaged(fresh: Console) -> None:
+    """Half a file, or a missing one, is made again; a cache that cannot be written is told."""
+    name = "pickle/sharded-old"
+    check_hub(fresh, name)
+    for damage in (lambda path: path.write_bytes(path.read_bytes()[:9000]), Path.unlink):
+        kept = sorted(fresh.home.rglob("converted/*/*.safetensors"))
+        assert len(kept) == 2
+        damage(kept[0])
+        assert "converting pytorch_model-00001-of-00002.bin" in check_hub(fresh, name)
+        assert "converting" not in check_hub(fresh, name, offline=True)
+    options = ("--label-order", "e,n,c")
+    message = refused(fresh.predict(name, *options, MERGE_NLI_CACHE="/proc/nowhere"))
+    assert "/proc/nowhere" in message
+    assert "MERGE_NLI_CACHE" in message
 
 
 @pytest.mark.slow
