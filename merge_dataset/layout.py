@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.files import target_of
+from merge_dataset.files import read_schema, target_of
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     PARAPHRASE,
@@ -93,12 +93,10 @@ def format_in(folder: Path, config: str) -> ProblemFormat:
         FileNotFoundError: it has no file.
         ValueError: what is recorded is no format.
     """
-    import pyarrow.parquet as pq
-
     files = split_files(folder, config)
     if not files["seeds"]:
         raise FileNotFoundError(f"{folder}: configuration {config!r} has no file of seeds")
-    return format_of(pq.read_schema(folder / files["seeds"][0]))
+    return format_of(read_schema(folder / files["seeds"][0]))
 
 
 def parquet_files(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -193,11 +194,13 @@ def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -
 
 
 @contextmanager
-def naming_files(paths: Iterable[Path]) -> Iterator[None]:
-    """Name the files in the message of a ValueError."""
+def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterator[None]:
+    """Name the files in the message of a ValueError, unless it is about the dataset `beside`."""
     try:
         yield
     except ValueError as error:
+        if beside is not None and str(error).startswith(f"{beside}{os.sep}"):
+            raise
         raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error
 
 
@@ -272,7 +275,7 @@ def runs_of(
     """
     joined = join(model.predictions, model.coverage, configs, by=by, allow_missing=allow_missing)
     origin = {"dataset": model.folder.resolve().name, "folder": model.folder}
-    with naming_files(model.paths):
+    with naming_files(model.paths, beside=model.folder):
         for part in joined:
             known = {"n_seeds_left_out": part.n_seeds_left_out, "texts": part.texts}
             yield make_run(model.name, part.config, part.columns, keep=keep, **known, **origin)
