@@ -261,8 +261,8 @@ def order_from_seeds(
         raise ValueError(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
             f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
-            f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order as "
-            f"--label-order, such as {such}"
+            f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
+            f"as --label-order, such as {such}"
         )
     return found
 
