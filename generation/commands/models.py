@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,8 +31,8 @@ def models_command(
     ] = None,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[
-        str | None,
-        option("Of the weights: float32, bfloat16, float16. Default: as the run has it."),
+        Literal["float32", "bfloat16", "float16"] | None,
+        option("Type of the weights. Default: as the run has it."),
     ] = None,
     output: Format = "text",
 ) -> None:
@@ -54,12 +54,14 @@ def models_command(
     \b
       merge-nli models --recipe paper-v2 --device cpu --format json
     """
+    from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.readiness import describe_full_disk, look_at, this_machine, wanted_of
 
     if not (models or preset or recipe):
         raise ValueError("expected ids or folders of models, --preset or --recipe, got none")
     if only is not None and preset is None:
         raise ValueError("--only: expected together with --preset, of whose models it names some")
+    check_order_asked(label_order)
     machine = this_machine(device)
     listed, left_out = _of_preset(preset, only, dtype, label_order) if preset else ([], [])
     given: dict[str, Any] = {"label_order": label_order} | ({"dtype": dtype} if dtype else {})

@@ -103,6 +103,20 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     return LabelOrder(found, "given", known)
 
 
+def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
+    """Check an order that a user gives, before any model is looked at.
+
+    Args:
+        text: As `parse_order` reads it, `seeds`, or nothing.
+        known: The labels of the problems.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text and text != SEEDS:
+        parse_order(text, known)
+
+
 def check_classes(
     id2label: Mapping[int, str], name: str, known: tuple[str, ...] = LABELS
 ) -> list[str]:

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS
+from merge_metric.models.label_order import (
+    ASKED_SEEDS,
+    ENOUGH_SEEDS,
+    SEEDS,
+    check_order_asked,
+)
 from merge_metric.models.opening import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, PairModel
 from merge_metric.models.presets import Preset
@@ -78,9 +83,10 @@ def look_at_preset(request: ModelRequest, entries: Sequence[Preset], problems: p
     Raises:
         ValueError: some cannot be used: all that is wrong, and how to run the others.
     """
+    labels = format_of_problems(problems).labels
+    check_order_asked(request.label_order, labels)
     machine = this_machine(request.device)
     more = {"dtype": request.dtype, "label_order": request.label_order}
-    labels = format_of_problems(problems).labels
     wanted = [wanted_of_preset(entry, labels=labels, **more) for entry in entries]
     looks = [_with_seeds(look, problems) for look in look_at(wanted, machine)]
     good = [look.wanted.short_name for look in looks if not look.problems]
