@@ -147,7 +147,13 @@ def draw(
             **counts,
         }
         population.append(whole | {"sampled": len(drawn)})
-        items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
+        try:
+            items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
+        except KeyError as error:
+            raise ValueError(
+                f"{variants}: expected a column {error.args[0]}, there and in {seeds.name}, found "
+                f"none; `merge-nli check {dataset}` says more"
+            ) from error
     return Sample(chosen, items, population)
 
 
