@@ -225,6 +225,12 @@ def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
             f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
             f"special tokens only: is it that of another model?"
         )
+    most = getattr(config.get_text_config(), "vocab_size", None) or tokenizer.vocab_size
+    if tokenizer.vocab_size > most:  # tokens that were added to it do not count
+        raise ValueError(
+            f"{where}: expected a tokenizer of at most {most:,} tokens, as {CONFIG} says, got "
+            f"{tokenizer.vocab_size:,}: is it that of another model?"
+        )
     return tokenizer
 
 

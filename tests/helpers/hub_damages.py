@@ -228,6 +228,10 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "tokenizer/pieces-garbled": Damage(
         lambda: {**_but("tokenizer.json")(), "spiece.model": b"\xff" * 64}, r"tokenizer|spiece"
     ),
+    "tokenizer/of-another-model": Damage(
+        lambda: {**_whole(), **of.whole_tokenizer(tiny_classifier("roberta"))},
+        r"tokenizer\.json: expected a tokenizer of at most \d+ tokens.* got \d+",
+    ),
     "tokenizer/custom": Damage(_custom_tokenizer, r"tokenizer|NliTokenizer"),
     # Weights in a format that is not read.
     "weights/none": Damage(_but("model.safetensors"), r"weights|safetensors"),
