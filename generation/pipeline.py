@@ -348,6 +348,7 @@ def _build(
     suggested = read_record(base.suggested)
     made_from = suggested.copy()
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
+    _require_fitting(base, config, suggested)
     if not overwrite:
         known = {key: suggested[key] for key in ("source_data", "mlms")}
         out.require_same_build(config.output_settings(), made_from=known)
@@ -559,14 +560,8 @@ def _used_mlms(
     return used
 
 
-def _stores(
-    base: RunFolder, config: Config, suggested: Mapping[str, Any]
-) -> dict[str, SuggestionStore]:
-    """The stores that `suggest` filled, by MLM.
-
-    Raises:
-        ValueError: the settings ask for other suggestions than there are.
-    """
+def _require_fitting(base: RunFolder, config: Config, suggested: Mapping[str, Any]) -> None:
+    """Raise ValueError where the settings ask for other suggestions than there are."""
     wanted = {
         "masking": config.masking,
         "suggestions_per_occurrence": config.suggestions_per_occurrence,
@@ -579,6 +574,12 @@ def _stores(
                 f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "
                 "merge-nli suggest with these settings"
             )
+
+
+def _stores(
+    base: RunFolder, config: Config, suggested: Mapping[str, Any]
+) -> dict[str, SuggestionStore]:
+    """Open the stores that `suggest` filled, by MLM."""
     root = store_root(base, config)
     return {
         record["name"]: SuggestionStore.open(root, record["store"]) for record in suggested["mlms"]

@@ -432,7 +432,7 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
     rows = bundled_path("demo/problems.jsonl").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "mine.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
     with pytest.raises(FileExistsError, match="the problems that were read: others there"):
-        suggest(demo_config(other.path, data=str(tmp_path / "mine.jsonl")))
+        suggest(demo_config(other.path, source="demo", data=str(tmp_path / "mine.jsonl")))
     assert bytes_made(other) == before
     assert read_json(other.manifest) == read_json(run.manifest)
     suggest(demo_config(other.path))

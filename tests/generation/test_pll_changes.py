@@ -120,7 +120,7 @@ def test_a_build_joins_them(run: RunFolder) -> None:
         key = tuple(row[{"word": "original"}.get(name, name)] for name in KEY)
         assert [row[name] for name in CHANGES] == of_key[key]
     after = read_json(built.manifest)
-    made = read_json(run.signals_made)
+    made = read_record(run.signals_made)
     assert after["signals"] == {name: made[name] for name in made if name != "problems"}
     assert "signals" not in before
     assert before["fingerprint"] != after["fingerprint"]
