@@ -24,7 +24,14 @@ from generation.run_summary import render_funnel
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
-from merge_dataset.files import digest_of_file, partial_path, read_json, write_json
+from merge_dataset.files import (
+    digest_of_file,
+    partial_path,
+    read_json,
+    read_record,
+    write_json,
+    write_record,
+)
 from merge_dataset.schema import SIGNALS
 
 LIMIT = 12
@@ -429,10 +436,12 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
     for command, differing in refused:
         with pytest.raises(FileExistsError, match=rf"{differing}.* or replace it with --overwrite"):
             command()
-    rows = bundled_path("demo/problems.jsonl").read_text("utf-8").splitlines(keepends=True)
-    (tmp_path / "mine.jsonl").write_text("".join(rows[1:]), encoding="utf-8")
+    record = read_record(other.suggested)
+    changed = {**record, "source_data": {**record["source_data"], "sha256": "0" * 64}}
+    write_record(other.suggested, changed)
     with pytest.raises(FileExistsError, match="the problems that were read: others there"):
-        suggest(demo_config(other.path, source="demo", data=str(tmp_path / "mine.jsonl")))
+        suggest(demo_config(other.path))
+    write_record(other.suggested, record)
     assert bytes_made(other) == before
     assert read_json(other.manifest) == read_json(run.manifest)
     suggest(demo_config(other.path))
