@@ -203,10 +203,11 @@ def test_gated_and_not_downloaded(shop: Console) -> None:
 
 @pytest.mark.slow
 def test_a_preset_is_looked_at_before_it_is_run(shop: Console) -> None:
-    """Nothing is predicted while one of the models needs a login."""
+    """Nothing is predicted while two of the models need a login, and two more seeds."""
     done = shop.run("predict", "--preset", "paper", "--dataset", "merge-nli", "--config", "snli")
     assert done.code == 2
-    assert "error: 2 of 18 models cannot be used as they are:" in done.err
+    assert "error: 4 of 18 models cannot be used as they are:" in done.err
+    assert done.err.count("expected at least 30 seeds to find it out from, got 6") == 2
     assert "to run the others: --only BART-B-S,BERT-B-S," in done.err
     assert not (shop.folder / "predictions").exists()
 
