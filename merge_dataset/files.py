@@ -450,11 +450,13 @@ def read_schema(path: Path) -> pa.Schema:
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
     """Turn what pyarrow says of a file that it cannot read into a message that names the file."""
+    import pyarrow as pa
+
     try:
         yield
     except FileNotFoundError:
         raise
-    except (ValueError, OSError) as error:  # pyarrow's own errors derive from these
+    except (ValueError, OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path}: expected a whole Parquet file, got a damaged one or another format: {reason}"
