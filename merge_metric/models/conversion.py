@@ -93,20 +93,20 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
         _check_digest(files, name, folder / name)
     target = _folder_of(files, weights)
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
-            f"{target}: expected a folder that can be made, to keep converted weights in: "
+            f"{target.parent}: expected a folder that can be made, to keep converted weights in: "
             f"{error}; name another by the environment variable {CACHE_VARIABLE}"
         ) from error
     with working_in(target, wait=True):
         if not _is_whole(target):
+            _write_all(files, weights, folder, target, stem)
             size = sum(files.files[name].size for name in weights.names)
             log.info(
-                "%s: converting %s (%s) to safetensors, once: %s",
+                "%s: converted %s (%s) to safetensors, once: %s",
                 files.source, described_names(weights), in_megabytes(size), target,
             )  # fmt: skip
-            _write_all(files, weights, folder, target, stem)
     return target
 
 

@@ -234,22 +234,21 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
         )
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.hf_api import RepoFile
 
     http_error: type[Exception] = HfHubHTTPError.__bases__[0]
-    api = HfApi()
     try:
-        info = api.model_info(checkpoint.source, revision=checkpoint.revision, timeout=30)
-        commit = str(info.sha)
-        entries = list(api.list_repo_tree(checkpoint.source, revision=commit))
+        info = HfApi().model_info(
+            checkpoint.source, revision=checkpoint.revision, files_metadata=True, timeout=30
+        )
     except (OSError, ValueError, http_error) as error:
         if _is_unreachable(error) and (cached := _list_cached(checkpoint)) is not None:
             return cached
         raise ValueError(_not_found(checkpoint, error)) from error
+    commit = str(info.sha)
     files = {
-        entry.path: StoredFile(entry.size, entry.lfs.sha256 if entry.lfs else None)
-        for entry in entries
-        if isinstance(entry, RepoFile)
+        each.rfilename: StoredFile(each.size or 0, each.lfs.sha256 if each.lfs else None)
+        for each in info.siblings or ()
+        if "/" not in each.rfilename
     }
     return ModelFiles(checkpoint.source, files, commit, checkpoint.revision or "main")
 
