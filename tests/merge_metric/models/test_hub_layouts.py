@@ -28,7 +28,7 @@ from generation.cli import app
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)
-PROGRESS = re.compile(r"\d+%|^\s*$|: converting \S+\.bin ")
+PROGRESS = re.compile(r"\d+%|^\s*$|: converted \S+\.bin ")
 """Lines that say how far a command has come."""
 Predict = Callable[..., tuple[Result, dict[str, list[float]]]]
 
@@ -356,8 +356,8 @@ def test_converted_weights_that_are_damaged(fresh: Console) -> None:
         kept = sorted(fresh.home.rglob("converted/*/*.safetensors"))
         assert len(kept) == 2
         damage(kept[0])
-        assert "converting pytorch_model-00001-of-00002.bin" in check_hub(fresh, name)
-        assert "converting" not in check_hub(fresh, name, offline=True)
+        assert "converted pytorch_model-00001-of-00002.bin" in check_hub(fresh, name)
+        assert "converted" not in check_hub(fresh, name, offline=True)
     options = ("--label-order", "e,n,c")
     message = refused(fresh.predict(name, *options, MERGE_NLI_CACHE="/proc/nowhere"))
     assert "/proc/nowhere" in message
