@@ -241,9 +241,14 @@ class World:
         """Write the problems, and run to the end of the budget."""
         data = data or write_problems(folder.with_suffix(".jsonl"), self.problems)
         budget = budget or Budget()
-        size = changes.pop("generator_batches", 4)
+        size, overwrite = changes.pop("generator_batches", 4), changes.pop("overwrite", False)
         generator = FakeGenerator(self.write, batch_size=size, budget=budget)
         judge = FakeJudge(self.verdict, budget=budget)
         config = settings(folder, data, **changes)
-        run = paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
+        run = paraphrase(
+            config,
+            generator=lambda: generator,
+            judge=lambda problems: judge,
+            overwrite=overwrite,
+        )
         return run, generator, judge

@@ -25,7 +25,6 @@ from merge_metric.models.label_order import (
     order_from_seeds,
     parse_order,
     read_order,
-    unknown_order,
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import as_pairs
@@ -246,10 +245,10 @@ def test_label_orders() -> None:
     gold = np.array([0, 1] * 20)
     check = check_order(1 - gold, gold, 2)
     assert (check.accuracy, check.best, check.best_accuracy) == (0, (1, 0), 1)
-    assert order_from_seeds(1 - gold, gold, unknown_order(known)).names == ["yes", "no"]
+    assert order_from_seeds(1 - gold, gold, known).names == ["yes", "no"]
     many = tuple("abcdefg")
     with pytest.raises(ValueError, match="expected at most 6 labels, got 7"):
-        order_from_seeds(gold, gold, unknown_order(many))
+        order_from_seeds(gold, gold, many)
 
 
 # --- Exports and the report ---

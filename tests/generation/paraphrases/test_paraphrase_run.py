@@ -250,7 +250,7 @@ def test_other_settings_ask_what_they_change(
         changes = {}
         data = write_problems(tmp_path / "copy.jsonl", world.problems)
     values = {"k": 1, "max_rounds": 2} | changes
-    again, generator, judge = world.run(tmp_path / "run", data, **values)
+    again, generator, judge = world.run(tmp_path / "run", data, overwrite=True, **values)
     assert bool(generator.batches) is rewrites
     if asks is not None:
         assert bool(judge.asked) is asks
@@ -262,7 +262,9 @@ def test_more_rounds_keep_the_first_ones(tmp_path: Path) -> None:
     """Only the new round is asked for."""
     world = World.of(2)
     world.run(tmp_path / "run", k=50, max_rounds=2)
-    _, generator, judge = world.run(tmp_path / "run", tmp_path / "run.jsonl", k=50, max_rounds=3)
+    _, generator, judge = world.run(
+        tmp_path / "run", tmp_path / "run.jsonl", k=50, max_rounds=3, overwrite=True
+    )
     whole, everything, all_pairs = world.run(tmp_path / "whole", k=50, max_rounds=3)
     last = [r for b in generator.batches for r in b]
     assert len(last) * 3 == sum(map(len, everything.batches))

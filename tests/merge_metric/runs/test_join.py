@@ -292,7 +292,7 @@ def test_labels_and_seeds_are_the_datasets(
             ["snli_adverbs", "x"],
             [],
             "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
-            "got 'snli_adverbs', 'x'",
+            "got 'snli_adverbs', 'x'; did you mean snli_verbs?",
         ),
         (
             [],
