@@ -30,7 +30,14 @@ from merge_dataset.files import (
     write_row_groups,
     write_text,
 )
-from merge_dataset.layout import CARD, PROVENANCE, collections, configurations, leftovers
+from merge_dataset.layout import (
+    CARD,
+    PROVENANCE,
+    collections,
+    configurations,
+    is_leftover,
+    leftovers,
+)
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -210,11 +217,13 @@ def _values(path: Path, column: str) -> set[Any]:
 def _require_ours_or_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
-    if not out.exists() or collections(out):
+    # Listed once, and first: another export may be at work there.
+    there = list(out.iterdir()) if out.exists() else []
+    if not there or collections(out):
         return
-    ours = {path.name for path in (*leftovers(out), *out.glob(f"{LOCK}*"))}
+    ours = {path.name for path in there if is_leftover(path) or path.name.startswith(LOCK)}
     ours |= {CARD} if ours else set()
-    if foreign := sorted({path.name for path in out.iterdir()} - ours):
+    if foreign := sorted({path.name for path in there} - ours):
         raise FileExistsError(
             f"{out}: expected a dataset folder, an empty one or none, got one that holds "
             f"{foreign[:5]}; name another folder"

@@ -107,8 +107,13 @@ def parquet_files(folder: Path) -> list[str]:
 
 def leftovers(folder: Path) -> list[Path]:
     """List leftovers of an interrupted export, sorted."""
-    targets = {path: target_of(path) for path in folder.iterdir()}
-    return sorted(p for p, t in targets.items() if t and (t.name == CARD or _is_collection(t.name)))
+    return sorted(path for path in folder.iterdir() if is_leftover(path))
+
+
+def is_leftover(path: Path) -> bool:
+    """Tell whether a path is something that an interrupted export left."""
+    target = target_of(path)
+    return target is not None and (target.name == CARD or _is_collection(target.name))
 
 
 def require_dataset(folder: Path) -> None:
