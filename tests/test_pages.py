@@ -140,6 +140,7 @@ def test_your_own_data(here: Path, tmp_path: Path) -> None:
     assert (check.exit_code, check.output) == (0, "merge-nli: good\n")
 
 
+@pytest.mark.slow
 def test_pairs_that_repeat_are_asked_about_once(here: Path, asked: Counter[str]) -> None:
     """As the page says: each is a seed, with a draw of its own."""
     row = '{"premise": "A sailor rests.", "hypothesis": "A sailor sleeps.", "label": "n"}\n'

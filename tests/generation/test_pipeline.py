@@ -307,6 +307,7 @@ def keys(rows: list[dict[str, object]]) -> set[tuple[object, ...]]:
     return {(row["seed_id"], row["word_class"], row["word"], row["replacement"]) for row in rows}
 
 
+@pytest.mark.slow
 def test_ablations_contain_each_other_as_they_must(run: RunFolder, tmp_path: Path) -> None:
     """D13: paper ⊆ union, pos, prob; pos and prob ⊆ none; no masked LM runs again."""
     paper = keys(pq.read_table(run.replacements).to_pylist())

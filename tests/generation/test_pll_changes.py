@@ -33,6 +33,8 @@ from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json, read_record, write_record
 from merge_dataset.schema import SIGNALS
 
+pytestmark = pytest.mark.slow
+
 SETTINGS: dict[str, Any] = {
     "limit": 5, "suggestions_per_occurrence": 40, "min_replacements": 2, "device": "cpu",
 }  # fmt: skip
@@ -79,8 +81,7 @@ def changed(text: str, row: Mapping[str, str]) -> str:
     return text
 
 
-@pytest.mark.parametrize("every", [25, pytest.param(10, marks=pytest.mark.slow)])
-def test_changes_of_both_texts(scored: RunFolder, model: str, every: int) -> None:
+def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
     """For every replacement: the likelihood of the text with it less that of the seed's."""
     rows, problems = rows_in(scored.signals), {r["seed_id"]: r for r in rows_in(scored.problems)}
     replacements = rows_in(scored.replacements)
@@ -88,7 +89,7 @@ def test_changes_of_both_texts(scored: RunFolder, model: str, every: int) -> Non
         [r[name] for name in KEY] for r in replacements
     ]
     mlm = MaskedLM.load(model, device="cpu")
-    for row in rows[::every]:
+    for row in rows[::10]:
         texts = [problems[row["seed_id"]][side] for side in ("premise", "hypothesis")]
         old, new = (
             pseudo_log_likelihoods(mlm, some).pll
@@ -127,7 +128,6 @@ def test_a_build_joins_them(run: RunFolder) -> None:
     assert before["variants"] == after["variants"]
 
 
-@pytest.mark.slow
 def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
     """Provenance and card have the model; the folder is sound."""
     build(run.path)
@@ -152,7 +152,6 @@ def test_filtering_by_them(run: RunFolder) -> None:
     assert any(row.get("less_likely_sentence") for row in read_json(built.manifest)["funnel"])
 
 
-@pytest.mark.slow
 def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     """An ablation has more replacements: of those the run knows nothing, until they are scored."""
     union = build(run.path, ablation="union")
@@ -181,7 +180,6 @@ def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
     }
 
 
-@pytest.mark.slow
 def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
     """Whether or not there are signals of the shuffled ones, which are of other texts."""
     limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
@@ -205,7 +203,6 @@ def two_problems(folder: Path) -> dict[str, Any]:
     return {"source": "two", "data": str(data), "min_replacements": 1}
 
 
-@pytest.mark.slow
 def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) -> None:
     """Articles and families make no difference; signals of shuffled ones are refused."""
     given = two_problems(tmp_path)
@@ -225,7 +222,6 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
         write_pll_changes(run.path, model, of="scrambled")
 
 
-@pytest.mark.slow
 def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     """Texts with articles repaired are scored as they stand; of other signals the rarest counts."""
     given = two_problems(tmp_path)
@@ -255,7 +251,6 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     assert all(min(row[name] for name in CHANGES) >= limit for row in kept)
 
 
-@pytest.mark.slow
 def test_nothing_is_scored_twice(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +277,6 @@ def test_nothing_is_scored_twice(
     assert run.signals.read_bytes() == signals
 
 
-@pytest.mark.slow
 def test_an_interruption_leaves_no_half_of_it(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +318,6 @@ def blocks_of(run: RunFolder) -> pq.ParquetWriter:
     return pq.ParquetWriter(run.problems, pq.read_schema(run.problems))
 
 
-@pytest.mark.slow
 def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
     """Where the settings name a store, likelihoods lie there too."""
     settings = run.config.read_text()
@@ -333,7 +326,6 @@ def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> Non
     assert list((tmp_path / "store/likelihoods").glob("roberta-*/parts/*.parquet"))
 
 
-@pytest.mark.slow
 def test_the_command(run: RunFolder, model: str) -> None:
     """Its output as text and as JSON."""
     arguments = ["signals", "--run", str(run.path), "--mlm", model, "--device", "cpu"]
@@ -361,7 +353,6 @@ def test_the_command(run: RunFolder, model: str) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written, one after the other."""
     monkeypatch.chdir(tmp_path)

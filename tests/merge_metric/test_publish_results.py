@@ -76,6 +76,7 @@ def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
     """Figures and where they would go; only reading requests."""

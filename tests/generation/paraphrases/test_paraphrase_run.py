@@ -65,6 +65,7 @@ def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
 # --- The same bytes ---
 
 
+@pytest.mark.slow
 def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems in another order, other batches, blocks and parts: the same tables."""
     world = World.of(3)
@@ -224,6 +225,7 @@ def test_the_judge_gets_the_problems(tmp_path: Path) -> None:
     assert seen == [(tmp_path / "run" / "problems.parquet", labelled)]
 
 
+@pytest.mark.slow(but=["{"k": 99}-True-None"])
 @pytest.mark.parametrize(
     ("changes", "rewrites", "asks"),
     [

@@ -466,6 +466,7 @@ def test_gguf_files(tmp_path: Path) -> None:
             assert_same(found, other, rel=SINGLE)
 
 
+@pytest.mark.slow
 def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     """Flan-T5's kind: the tokenizer of T5 that the file describes, and the same weights."""
     pytest.importorskip("gguf")

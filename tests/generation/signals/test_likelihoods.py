@@ -82,6 +82,7 @@ def slow_pll(kind: str, text: str) -> float:
     return total
 
 
+@pytest.mark.slow(but=["roberta"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_the_slow_way(kind: str) -> None:
     """Each kind of tokenizer, texts of all lengths at once."""

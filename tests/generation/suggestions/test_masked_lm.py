@@ -431,6 +431,7 @@ def test_a_model_without_the_head_is_refused(kind: str, auto: Any, tmp_path: Pat
         MaskedLM.load(folder)
 
 
+@pytest.mark.slow
 def test_a_slow_tokenizer_is_refused() -> None:
     """Without character offsets no token can be found (D3)."""
     model = tiny_mlm("bert-cased")._model

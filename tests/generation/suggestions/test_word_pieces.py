@@ -200,6 +200,7 @@ def test_joint_masking_hides_every_piece() -> None:
     assert not np.any(np.isin(single.logits, joint.logits))
 
 
+@pytest.mark.slow(but=["cat-bert-cased"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("word", ["cat", "snowman"])
 def test_joint_and_single_differ_where_a_word_stands_twice(kind: str, word: str) -> None:

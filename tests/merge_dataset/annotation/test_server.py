@@ -317,6 +317,7 @@ def test_annotators_can_work_at_the_same_time(session: Session) -> None:
         assert Client(two).ask("GET", "/session", token=one.partition("#")[2]).status == 403
 
 
+@pytest.mark.slow
 def test_open_connections_are_bounded(client: Client) -> None:
     """One too many is closed without an answer; where others have gone there is room again."""
     where = urlsplit(client.url)

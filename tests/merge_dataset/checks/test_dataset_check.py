@@ -186,6 +186,7 @@ def test_wrong_rows(
     assert problem in check_dataset(dataset)
 
 
+@pytest.mark.slow(but=["log_odds-0.5"])
 @pytest.mark.parametrize(
     ("column", "value"),
     [

@@ -189,6 +189,7 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_private(desk: Desk, small: Path) -> None:
     """Made private; strangers see no repository."""
     result = publish(desk, small, "--private")
@@ -228,6 +229,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert set(repo.at("script")) - set(repo.at()) == {"merge-nli.py", "schema.py"}
 
 
+@pytest.mark.slow
 def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
     """A collection added to the folder is a new version, with a task of its own."""
     publish(desk, small)
@@ -403,6 +405,7 @@ def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
 # --- What goes wrong on the way ---
 
 
+@pytest.mark.slow
 def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
     """Each kind of request fails once, with 429 or 5xx: all of it is done, each thing once."""
     for number, route in enumerate(("whoami", "info", "create", "tree", "commit", "tag", "branch")):
@@ -452,6 +455,7 @@ def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
     assert desk.written().count("commit") == (2 if cut == "after" else 3)
 
 
+@pytest.mark.slow
 def test_connection_cut_in_every_commit(desk: Desk, small: Path) -> None:
     """It is told, and main is as it was; run again, it completes."""
     desk.hub.fail("commit", cut="during", times=4)
@@ -473,6 +477,7 @@ def test_hub_gone_in_the_middle(desk: Desk, small: Path) -> None:
     assert "Whether main has changed could not be seen; the same command" in result.err
 
 
+@pytest.mark.slow
 def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
     """huggingface_hub sends it again by itself, and logs its address: without the signature."""
     desk.hub.fail("lfs-put", cut="during")

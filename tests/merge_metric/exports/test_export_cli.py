@@ -98,6 +98,7 @@ def test_summaries(arguments: list[str], out: str, shown: str, following: str) -
     assert len(value) == (4 if arguments[0] == "lighteval" else 3)
 
 
+@pytest.mark.slow(but=["lm-eval"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_is_overwritten_silently(command: str) -> None:
     """Exit code 2, and the way out."""

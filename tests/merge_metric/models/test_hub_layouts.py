@@ -172,6 +172,7 @@ def fresh(at: Console) -> Console:
     return at
 
 
+@pytest.mark.slow
 def test_a_pickle_from_the_hub_and_then_offline(fresh: Console) -> None:
     """Converted once, kept, and the same without the Hub; nobody else is asked for anything."""
     name = "pepa/roberta-base-snli"

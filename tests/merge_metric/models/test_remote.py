@@ -91,6 +91,7 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
 # --- Good servers ---
 
 
+@pytest.mark.slow(but=["4-True"])
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
@@ -211,6 +212,7 @@ def test_urls_that_are_none(url: str) -> None:
 # --- Servers in trouble ---
 
 
+@pytest.mark.slow(but=["2-500"])
 @pytest.mark.parametrize(
     "trouble",
     [

@@ -100,6 +100,7 @@ def test_a_file_per_source_by_default(predict: Run) -> None:
     assert again.stdout.count("inferred before") == 2
 
 
+@pytest.mark.slow
 def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> None:
     """So that a try does not replace the real thing."""
     for options in (("--config", "snli"), ("--limit-seeds", "5"), ("--config", "snli_verbs")):
@@ -113,6 +114,7 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
     }
 
 
+@pytest.mark.slow
 def test_a_sample_can_be_scored(predict: Run, run: Run) -> None:
     """Whole seeds, as the next command says."""
     done = predict("--model", MODEL, "--config", "snli", "--limit-seeds", "5", "--out", "a.parquet")
@@ -301,6 +303,7 @@ def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: lis
     assert predict("--preset", "mine", "--only", "First,Last", "--out", "all").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_preset_goes_on_past_what_fails(
     predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +334,7 @@ def test_a_preset_goes_on_past_what_fails(
     assert facts["predictions"][0]["metadata"]["short_name"] == "First"
 
 
+@pytest.mark.slow
 def test_some_of_a_preset(predict: Run, preset: list[Preset]) -> None:
     """By name or group."""
     done = predict("--preset", "mine", "--only", "last, first", "--config", "demo")
@@ -338,6 +342,7 @@ def test_some_of_a_preset(predict: Run, preset: list[Preset]) -> None:
     assert len(list(Path("predictions").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_models_whose_order_no_document_says(
     run: Run, turned: Path, preset: list[Preset], caplog: pytest.LogCaptureFixture
 ) -> None:
