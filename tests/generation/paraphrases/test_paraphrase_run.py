@@ -225,7 +225,7 @@ def test_the_judge_gets_the_problems(tmp_path: Path) -> None:
     assert seen == [(tmp_path / "run" / "problems.parquet", labelled)]
 
 
-@pytest.mark.slow(but=["{"k": 99}-True-None"])
+@pytest.mark.slow(but=["{'k': 99}-True-None"])
 @pytest.mark.parametrize(
     ("changes", "rewrites", "asks"),
     [
