@@ -194,7 +194,9 @@ def test_a_folder_is_held_by_one_thread(tmp_path: Path) -> None:
     assert isinstance(refused, BlockingIOError)
     assert "another command is at work in this folder" in str(refused)
     assert order == ["first", "second"]
-    assert names(tmp_path / "a") == []
+    with working_in(tmp_path / "alone"):
+        assert names(tmp_path / "alone") == [".lock", ".lock.holder"]
+    assert not (tmp_path / "alone").exists()
 
 
 # --- Records ---
