@@ -348,7 +348,8 @@ from merge_metric.commands import analyse as cli
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 import matplotlib
 before = matplotlib.rcParams.copy()  # without finding a backend, which imports pyplot
-table = tables.Table("t", "T", (tables.Column("s", "s", "threshold"),), ({"model": "a", "s": 5.0},))
+row = dict(model="a", s=5.0, s_low=5.0, s_high=5.0)
+table = tables.Table("t", "T", (tables.Column("s", "s", "threshold"),), (row,))
 figure = curves.plot_matching(table)
 drawing.save(figure, __import__("pathlib").Path(sys.argv[1]) / "a.svg")
 assert matplotlib.rcParams.copy() == before
