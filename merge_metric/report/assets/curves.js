@@ -2,7 +2,7 @@
 // The SV curves of the chosen configuration, drawn by uPlot, with a legend that is also a table.
 
 (() => {
-  const { data, element, number, shown: text, interval, fill, swatch } = Report;
+  const { data, element, number, shown: shownAs, interval, fill, swatch } = Report;
   const $ = (id) => document.getElementById(id);
   const THRESHOLDS = Array.from({ length: 100 }, (_, i) => i + 1);
   const MARKED = THRESHOLDS.filter((ct) => ct % 10 === 0);
@@ -161,7 +161,7 @@
       const row = element("tr", { "data-model": model }, [
         element("th", { scope: "row" }, [element("label", {}, [box, label])]),
         element("td"),
-        ...[S, MC].map((key) => element("td", { textContent: text(part.results[model]?.figures[key] ?? [null]) })),
+        ...[S, MC].map((key) => element("td", { textContent: shownAs(part.results[model]?.figures[key] ?? [null]) })),
       ]);
       box.addEventListener("change", () => toggle(model, box.checked));
       row.addEventListener("mouseenter", () => focus(shown[model] ? model : null));

@@ -20,9 +20,11 @@ const Report = (() => {
     return made;
   }
 
-  /** A figure as the tables show it. */
+  /** A figure as the tables show it. Of two as near, 51.2 and 51.3, Python takes the even one. */
   function number(value) {
-    return value == null ? "–" : value.toFixed(1).replace("100.0", "100");
+    if (value == null) return "–";
+    const isTie = Math.abs(value % 1) === 0.25;
+    return (isTie ? Math.trunc(value) + Math.sign(value) * 0.2 : value).toFixed(1).replace("100.0", "100");
   }
 
   /** A figure [value, low, high], or with a fourth entry that stands for an undetermined value. */
