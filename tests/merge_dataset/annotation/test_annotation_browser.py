@@ -516,7 +516,12 @@ def strange(session: Session) -> Session:
         "seed_spans": spans,
         "variant_spans": spans,
     }
+    row.pop("crc32", None)
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    described = session.folder / "session.json"
+    description = json.loads(described.read_text(encoding="utf-8"))
+    del description["sha256"], description["sample_sha256"]  # as in sessions of before
+    described.write_text(json.dumps(description), encoding="utf-8")
     return read_session(session.folder)
 
 
