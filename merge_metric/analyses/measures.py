@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, figure_column
 from merge_metric.tables.plots import distinct
@@ -30,8 +30,7 @@ _SCALARS: Final = (
     "seed_accuracy",
     "variant_accuracy",
     "matching_threshold",
-    "matching_threshold_low",
-    "matching_threshold_high",
+    *MATCHING_RANGE,
     "holding_threshold",
 )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from .figures import CATALOGUE, Figure, is_undetermined, span
+from .figures import CATALOGUE, MATCHING_RANGE, Figure, is_undetermined, span
 
 Result = dict[str, Any]
 
@@ -201,7 +201,7 @@ def _meaning(result: Result, figure: Figure) -> str:
     """Say what a figure means; of MC also whether other thresholds come as close."""
     if figure.key != "matching_threshold":
         return figure.explanation
-    low, high = result["matching_threshold_low"], result["matching_threshold_high"]
+    low, high = (result[key] for key in MATCHING_RANGE)
     tie = f"{span(low, high)} % come equally close" if low < high else "No other comes as close"
     if is_undetermined(low, high):
         tie = f"Undetermined: {tie}"

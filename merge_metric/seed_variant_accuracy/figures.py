@@ -322,8 +322,7 @@ def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
 
 _WHERE_CURVE_MEETS: Final = (
     "matching_threshold",
-    "matching_threshold_low",
-    "matching_threshold_high",
+    *MATCHING_RANGE,
     "matching_gap",
     "holding_threshold",
 )
