@@ -16,3 +16,9 @@ def _one_tagger() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tagger, "load", cache(Tagger.load))
         yield
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without --out find no dataset that `make demo` made in the checkout."""
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())

@@ -16,6 +16,8 @@ from generation.cli import app
 from generation.config import Config
 from generation.executors.plan import Resources
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the libraries of the extra the message says what to install, exit code 2."""

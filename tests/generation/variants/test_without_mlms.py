@@ -16,6 +16,8 @@ from generation.config import BUNDLED_MLM
 from generation.run_folder import RunFolder
 from merge_dataset.files import digest_of_file, read_json, read_record
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 MADE = ("replacements", "exclusions", "seeds", "variants")
 
 
