@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="MERGE: test NLI models on minimal variants of problems they know.",
-    epilog="Start with: merge-nli demo",
+    epilog="Start with: merge-nli demo. Then see: merge-nli COMMAND --help.",
 )
 
 
@@ -59,26 +59,28 @@ def _options_of_all(
     pass
 
 
-for command in (
-    check_command,
-    models_command,
-    predict_command,
-    score_command,
-    compare_command,
-    annotate_command,
-    analyse_command,
-    report_command,
-    agreement_command,
-    paraphrase_command,
-    register_command,
-    demo_command,
-    generate_command,
-    suggest_command,
-    build_command,
-    signals_command,
-    diff_command,
-):
-    app.command(command.__name__.removesuffix("_command"))(command)
-app.add_typer(baseline_app, name="baseline")
-app.add_typer(export_app, name="export")
-app.add_typer(publish_app, name="publish")
+# What help shows: the groups in this order, with their commands in this order.
+_MAKE, _RUN, _MEASURE = "Make a dataset", "Run models", "Measure"
+_JUDGE, _SHARE = "Judge and check", "Share"
+_COMMANDS = {
+    _MAKE: (
+        demo_command,
+        generate_command,
+        suggest_command,
+        build_command,
+        paraphrase_command,
+        signals_command,
+        diff_command,
+    ),
+    _RUN: (models_command, predict_command),
+    _MEASURE: (score_command, compare_command, analyse_command, report_command),
+    _JUDGE: (check_command, annotate_command, agreement_command),
+    _SHARE: (register_command,),
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        name = command.__name__.removesuffix("_command")
+        app.command(name, rich_help_panel=panel)(command)
+app.add_typer(baseline_app, name="baseline", rich_help_panel=_RUN)
+app.add_typer(export_app, name="export", rich_help_panel=_SHARE)
+app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,23 @@ from generation.config import Config
 from generation.executors.plan import Resources
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_help_groups_the_commands() -> None:
+    """Without arguments: five groups, each command in one of them, and where to start."""
+    shown = CliRunner().invoke(app, []).output
+    headings = ("Make a dataset", "Run models", "Measure", "Judge and check", "Share")
+    places = [shown.index(f"─ {heading} ─") for heading in headings]
+    assert places == sorted(places)
+    parts = [shown[a:b] for a, b in zip(places, [*places[1:], len(shown)], strict=True)]
+    named = [set(re.findall(r"^│ ([a-z]+) ", part, flags=re.MULTILINE)) for part in parts]
+    assert {"demo", "generate"} <= named[0]
+    assert {"models", "predict", "baseline"} == named[1]
+    assert {"score", "compare", "analyse", "report"} == named[2]
+    assert {"check", "annotate", "agreement"} == named[3]
+    assert {"register", "export", "publish"} == named[4]
+    assert "─ Commands ─" not in shown
+    assert "Start with: merge-nli demo" in shown
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
