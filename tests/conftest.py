@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from faults.attack import RESULTS, table_of
 from filelock import FileLock
 
 TESTS = Path(__file__).resolve().parent
@@ -62,6 +63,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how many tries of fault injection held, and keep the table."""
+    stats = terminalreporter.stats
+    if table := table_of([*stats.get("passed", ()), *stats.get("failed", ())]):
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(table, encoding="utf-8")
+        terminalreporter.write_line(f"\n{table}{RESULTS}")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
-"""Try deliberate faults: does a test catch each? `make test-faults`, or `run.py WORD…` for some.
+"""Try mutants, deliberate faults: does a test catch each? `make test-mutants`, or `run.py WORD…`.
 
-Each fault is made in a copy of the tree, where the tests that concern it run until one fails:
-first those of the fast tier, then the slow ones. What fails has to pass without the fault.
+Each mutant is made in a copy of the tree, where the tests that concern it run until one fails:
+first those of the fast tier, then the slow ones. What fails has to pass without the mutant.
 Libraries are imported once, and every run is a fork of this process. The exit status is 1 where
-a fault is not caught.
+a mutant is not caught.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-LIST: Final = ROOT / "tests" / "faults" / "faults.toml"
+LIST: Final = ROOT / "tests" / "mutants" / "mutants.toml"
 PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
 LIBRARIES: Final = (
     "hypothesis", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.stats", "torch",
@@ -47,11 +47,11 @@ TIERS: Final = {
     "slow": ["--hypothesis-profile", "full", "-m", f"(slow or hypothesis) and not ({ELSEWHERE})"],
 }
 LONGEST: Final = 900
-"""Seconds for a run of tests; a fault that makes them hang is caught too."""
+"""Seconds for a run of tests; a mutant that makes them hang is caught too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Mutant:
     """A small change that breaks something."""
 
     package: str
@@ -90,10 +90,10 @@ class Fault:
         return [str(module), *(str(path.relative_to(root)) for path in inside)]
 
 
-def read_faults() -> list[Fault]:
+def read_mutants() -> list[Mutant]:
     """The list."""
-    entries = tomllib.loads(LIST.read_text("utf-8"))["fault"]
-    return [Fault(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
+    entries = tomllib.loads(LIST.read_text("utf-8"))["mutant"]
+    return [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def copied_tree() -> Iterator[Path]:
     """A copy of what git knows, which processes that tests start import too."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder) / "tree"
         for name in filter(None, names.split("\0")):
             if (ROOT / name).is_file():
@@ -168,50 +168,50 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
     return said.getvalue()[-300:].strip() or f"(exit status {code})"
 
 
-def try_fault(fault: Fault) -> tuple[str, str] | None:
-    """Make a fault in a copy: the tier and the test that catches it, if any does.
+def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
+    """Make a mutant in a copy: the tier and the test that catches it, if any does.
 
     Raises:
-        RuntimeError: that test fails without the fault, too.
+        RuntimeError: that test fails without the mutant, too.
     """
     with copied_tree() as tree:
-        path, room, nearest = fault.place(tree), fault.room(tree), fault.nearest(tree)
+        path, room, nearest = mutant.place(tree), mutant.room(tree), mutant.nearest(tree)
         sound = path.read_text("utf-8")
         for tier, tests in (("fast", nearest), ("fast", room), ("slow", [*nearest, *room])):
             if not tests:
                 continue
             options = TIERS[tier]
-            path.write_text(sound.replace(fault.text, fault.becomes), "utf-8")
+            path.write_text(sound.replace(mutant.text, mutant.becomes), "utf-8")
             if caught := failing_test(tree, tests, options):
                 path.write_text(sound, "utf-8")
                 alone = [caught] if "::" in caught else tests
                 if failing_test(tree, alone, [*options, "-m", ""]):
-                    raise RuntimeError(f"{caught} fails without the fault, too")
+                    raise RuntimeError(f"{caught} fails without the mutant, too")
                 return tier, caught
     return None
 
 
-def _tried(fault: Fault) -> tuple[Fault, str, str]:
-    """The fault, `fast`, `slow`, `missed` or `error`, and the test or the error."""
+def _tried(mutant: Mutant) -> tuple[Mutant, str, str]:
+    """The mutant, `fast`, `slow`, `missed` or `error`, and the test or the error."""
     try:
-        return fault, *(try_fault(fault) or ("MISSED", ""))
+        return mutant, *(try_mutant(mutant) or ("MISSED", ""))
     except (RuntimeError, ValueError) as error:
-        return fault, "ERROR", str(error)
+        return mutant, "ERROR", str(error)
 
 
 def main(words: Sequence[str]) -> int:
-    """Try all faults, or those in whose lines one of the words stands."""
-    faults = [fault for fault in read_faults() if not words or any(w in repr(fault) for w in words)]
+    """Try all mutants, or those in whose lines one of the words stands."""
+    mutants = [each for each in read_mutants() if not words or any(w in repr(each) for w in words)]
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)
     counts: Counter[str] = Counter()
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        for fault, what, test in pool.imap_unordered(_tried, faults):
+        for mutant, what, test in pool.imap_unordered(_tried, mutants):
             counts[what] += 1
-            print(f"{what:<6} {fault.breaks}: {test}".rstrip(": "), flush=True)
-    print(f"{len(faults)} faults: {', '.join(f'{n} {what}' for what, n in counts.items())}")
+            print(f"{what:<6} {mutant.breaks}: {test}".rstrip(": "), flush=True)
+    print(f"{len(mutants)} mutants: {', '.join(f'{n} {what}' for what, n in counts.items())}")
     return 1 if set(counts) - {*TIERS} else 0
 
 

@@ -1,0 +1,132 @@
+"""Seeded tries of fault injection, counted by area, each of which can be repeated alone.
+
+A test asks its fixture `attack` for tries, and checks what it does to the project inside of each:
+
+    def test_flips(attack: Attack) -> None:
+        for each in attack.tries("bit flips", 500):
+            with each:
+                flip(each.random.randrange(1000))
+                assert ...
+
+All tries of a test are made, whatever fails; at its end it fails with the failures, each with the
+command that repeats it. Three environment variables: `FAULTS_SHARE`, the share of the tries that
+is made (0.1 of them, drawn at random; 1, all, by `make test-faults`; 3 is three times as many),
+`FAULTS_SEED` (0), and `FAULTS_ONLY`, the number of a try to be repeated alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Final, Self
+
+import pytest
+
+PROPERTY: Final = "fault injection"
+"""Property of a test's report: counts by area, as `Attack.counts` has them."""
+
+RESULTS: Final = Path(__file__).parents[2] / "build" / "faults" / "results.md"
+
+
+@dataclass
+class Try:
+    """One try; as a context manager it counts itself, and keeps what goes wrong."""
+
+    attack: Attack
+    area: str
+    number: int
+    random: Random
+    """Drawn from seed, area and number alone."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> bool:
+        held = error is None
+        if not held and not isinstance(error, Exception | pytest.fail.Exception):
+            return False
+        self.attack.counts[self.area, held] += 1
+        if not held:
+            said = "".join(traceback.format_exception(kind, error, tb, limit=-3)).strip()
+            self.attack.failures.append(
+                f"{self.area}, try {self.number}; again: FAULTS_SEED={self.attack.seed} "
+                f"FAULTS_SHARE={self.attack.share:g} FAULTS_ONLY={self.number} .venv/bin/pytest "
+                f"-m '' '{self.attack.test}'\n{said}"
+            )
+        return True
+
+
+@dataclass
+class Attack:
+    """The tries of one test."""
+
+    test: str
+    seed: int
+    share: float
+    only: int | None = None
+    counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """Number of tries by area and whether they held."""
+    failures: list[str] = field(default_factory=list)
+
+    def tries(self, area: str, whole: int) -> Iterator[Try]:
+        """Yield tries.
+
+        Args:
+            area: Name under which they are counted; several tests may share it.
+            whole: Their number where all are made.
+        """
+        numbers = range(math.ceil(whole * max(self.share, 1)))
+        if self.only is not None:
+            chosen = [self.only] if self.only in numbers else []
+        elif self.share < 1:
+            count = math.ceil(whole * self.share)
+            chosen = sorted(Random(f"{self.seed} {area}").sample(numbers, count))
+        else:
+            chosen = list(numbers)
+        for number in chosen:
+            yield Try(self, area, number, Random(f"{self.seed} {area} {number}"))
+
+    def finish(self) -> None:
+        """Fail if a try did."""
+        if self.failures:
+            shown = "\n\n".join(self.failures[:20])
+            pytest.fail(f"{len(self.failures)} failed tries\n\n{shown}", pytrace=False)
+
+
+def from_environment(test: str) -> Attack:
+    """Make the attack of a test."""
+    only = os.environ.get("FAULTS_ONLY")
+    return Attack(
+        test,
+        seed=int(os.environ.get("FAULTS_SEED") or 0),
+        share=float(os.environ.get("FAULTS_SHARE") or 0.1),
+        only=None if only is None else int(only),
+    )
+
+
+def table_of(reports: Iterable[pytest.TestReport]) -> str:
+    """Sum up the tries of all tests: a Markdown table, empty where there were none."""
+    totals: Counter[tuple[str, bool]] = Counter()
+    for report in reports:
+        for name, counts in getattr(report, "user_properties", ()):
+            if name == PROPERTY:
+                totals.update({(area, held): count for area, held, count in counts})
+    rows = [
+        f"| {area} | {totals[area, True] + totals[area, False]} | {totals[area, True]} "
+        f"| {totals[area, False]} |"
+        for area in sorted({area for area, _ in totals})
+    ]
+    head = ["| area | tried | held | failures |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *rows, ""]) if rows else ""
