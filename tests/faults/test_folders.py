@@ -1,4 +1,4 @@
-"""What is written whole or not at all, when the process ends in between."""
+"""Files are written whole or not at all, whenever the process ends."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_a_record_is_the_old_or_the_new_one(attack: Attack, tmp_path: Path) -> N
         with each:
             folder = tmp_path / str(each.number)
             write_record(folder / "record.json", {"version": 1})
-            ends_at(each.number, folder)  # its first change is the renaming
-            assert read_record(folder / "record.json") == {"version": 2 if each.number else 1}
+            ends_at(each.number, folder)  # of its changes the second is the renaming
+            assert read_record(folder / "record.json") == {"version": 1 if each.number < 2 else 2}
