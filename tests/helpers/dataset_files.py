@@ -1,8 +1,12 @@
-"""Files of datasets and predictions from rows: the one builder of all tests' folders."""
+"""Files of runs, datasets and predictions, and their rows: the one builder of all tests' folders.
+
+Rows are dictionaries by column. What a row lacks is empty in the files, as in a seed's row.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +14,121 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.schema import PARAPHRASE, arrow_schema, config_files, config_name
+from merge_dataset.schema import (
+    NLI,
+    PARAPHRASE,
+    ProblemFormat,
+    arrow_schema,
+    config_files,
+    config_name,
+    variant_id,
+)
 
 Row = Mapping[str, Any]
 
 
-def write_rows(path: Path, rows: Iterable[Row], schema: pa.Schema | None = None) -> Path:
-    """Write rows in the columns of the dataset, those that a row lacks null; makes the folder."""
+def empty_row(problem_format: ProblemFormat = NLI) -> dict[str, Any]:
+    """A row with nothing in it: lists without elements, nulls elsewhere."""
+    return {
+        field.name: [] if pa.types.is_list(field.type) else None
+        for field in arrow_schema(problem_format)
+    }
+
+
+def seed_row(
+    seed_id: str,
+    texts: Iterable[str],
+    label: int,
+    votes: Sequence[int] = (),
+    problem_format: ProblemFormat = NLI,
+) -> dict[str, Any]:
+    """A row of the split `seeds`, with every column; `votes` are the annotators' labels."""
+    return empty_row(problem_format) | {
+        "variant_id": seed_id,
+        "seed_id": seed_id,
+        "source": seed_id.partition(":")[0],
+        **dict(zip(problem_format.fields, texts, strict=True)),
+        "label": label,
+        "annotator_labels": list(votes),
+    }
+
+
+def variant_row(
+    seed: Row,
+    word_class: str,
+    word: str,
+    replacement: str,
+    validated: Mapping[str, Sequence[str]],
+    **columns: Any,
+) -> dict[str, Any]:
+    """A row of the split `variants`: a word is replaced wherever it stands in some of the texts.
+
+    Args:
+        seed: Its row.
+        word_class: Of the word.
+        word: As it stands in the texts.
+        replacement: Put in its place.
+        validated: Name of a text in which it is replaced → masked LMs that validate that.
+        **columns: Further columns.
+    """
+    row = dict(seed) | {
+        "variant_id": variant_id(seed["seed_id"], word_class, word, replacement),
+        "word_class": word_class,
+        "original": word,
+        "replacement": replacement,
+        "mlms": sorted({mlm for mlms in validated.values() for mlm in mlms}),
+    }
+    for field, mlms in validated.items():
+        row[f"{field}_mlms"] = list(mlms)
+        starts = [found.start() for found in re.finditer(rf"\b{word}\b", seed[field])]
+        shift = len(replacement) - len(word)
+        row[field] = re.sub(rf"\b{word}\b", replacement, seed[field])
+        row[f"{field}_spans"] = [
+            [start + shift * n, start + shift * n + len(replacement)]
+            for n, start in enumerate(starts)
+        ]
+    return row | columns
+
+
+def run_manifest(source: str, **changes: Any) -> dict[str, Any]:
+    """A manifest with the keys that a dataset is made from; `changes` are further or others."""
+    return {
+        "source": source,
+        "config": {"recipe": "paper-v2", "masking": "single", "subsamples": 3},
+        "mlms": [],
+        "tagger": "en_core_web_sm 3.8.0",
+        "packages": {},
+        "fingerprint": "f00d",
+        "problems": {"read": 20, "unlabelled": 0, "kept": 20},
+        "source_data": {"description": "made up", "sha256": None},
+        "funnel": [],
+        "eligible": {"noun": 8, "verb": 4},
+        "ablation": None,
+        **changes,
+    }
+
+
+def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = NLI) -> Path:
+    """Write rows in the columns of the dataset; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema or arrow_schema())
-    pq.write_table(table, path)
+    empty = empty_row(problem_format)
+    table = [{**empty, **row} for row in rows]
+    pq.write_table(pa.Table.from_pylist(table, schema=arrow_schema(problem_format)), path)
     return path
+
+
+def write_run(
+    folder: Path,
+    seeds: Iterable[Row],
+    variants: Iterable[Row],
+    manifest: Row,
+    problem_format: ProblemFormat = NLI,
+) -> Path:
+    """Write a run folder: what an export reads of it, rows in the order given."""
+    write_rows(folder / "seeds.parquet", seeds, problem_format)
+    write_rows(folder / "variants.parquet", variants, problem_format)
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return folder
 
 
 def write_source(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
-from helpers.dataset_files import write_rows
-from merge_dataset.schema import ProblemFormat, arrow_schema, variant_id
+from helpers.dataset_files import run_manifest, seed_row, variant_row, write_run
+from merge_dataset.schema import ProblemFormat
 
 PAIRS: Final = ProblemFormat(("first", "second"), ("other", "same"))
 READING: Final = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
@@ -28,59 +25,25 @@ _SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {
 
 def rows_of(problem_format: ProblemFormat, source: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The seed and its variant."""
-    texts = dict(zip(problem_format.fields, _TEXTS[problem_format], strict=True))
-    empty = {
-        field.name: [] if pa.types.is_list(field.type) else None
-        for field in arrow_schema(problem_format)
-    }
-    seed_id = f"{source}:1"
-    seed = empty | texts | {
-        "variant_id": seed_id, "seed_id": seed_id, "source": source, "label": 1
-    }  # fmt: skip
-    changed = [field for field, text in texts.items() if "dog" in text]
-    variant = seed | {
-        "variant_id": variant_id(seed_id, "noun", "dog", "cat"),
-        **{field: text.replace("dog", "cat") for field, text in texts.items()},
-        "word_class": "noun",
-        "original": "dog",
-        "replacement": "cat",
-        **{f"{field}_spans": [_span(texts[field])] for field in changed},
-        "mlms": ["a"],
-        **{f"{field}_mlms": ["a"] for field in changed},
-        "log_odds": 0.5,
-        "mlm_count": 1,
-        "subsamples": [0],
-    }
-    return seed, variant
+    texts = _TEXTS[problem_format]
+    seed = seed_row(f"{source}:1", texts, 1, problem_format=problem_format)
+    changed = [
+        field for field, text in zip(problem_format.fields, texts, strict=True) if "dog" in text
+    ]
+    validated = {field: ["a"] for field in changed}
+    columns: dict[str, Any] = {"log_odds": 0.5, "mlm_count": 1, "subsamples": [0]}
+    return seed, variant_row(seed, "noun", "dog", "cat", validated, **columns)
 
 
-def write_run(run: Path, problem_format: ProblemFormat, *, source: str = "") -> Path:
-    """A run folder with just what an export reads."""
+def write_format_run(run: Path, problem_format: ProblemFormat, *, source: str = "") -> Path:
+    """Write the run folder of one of these formats."""
     source = source or ("pairs" if problem_format == PAIRS else "reading")
-    for split, row in zip(("seeds", "variants"), rows_of(problem_format, source), strict=True):
-        write_rows(run / f"{split}.parquet", [row], arrow_schema(problem_format))
+    seed, variant = rows_of(problem_format, source)
     config: dict[str, Any] = {
         "fields": problem_format.fields, "labels": problem_format.labels, "subsamples": 1
     }  # fmt: skip
     if shared := _SHARED[problem_format]:
         config["shared_fields"] = shared
-    manifest = {
-        "source": source,
-        "config": config,
-        "mlms": [],
-        "tagger": "en_core_web_sm",
-        "packages": {},
-        "fingerprint": "0",
-        "problems": {"read": 1, "unlabelled": 0, "kept": 1},
-        "source_data": {"description": "by hand", "sha256": "0"},
-        "funnel": [],
-        "eligible": {"noun": 1},
-        "ablation": None,
-    }
-    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return run
-
-
-def _span(text: str) -> list[int]:
-    start = text.index("dog")
-    return [start, start + len("dog")]
+    counts = {"read": 1, "unlabelled": 0, "kept": 1}
+    manifest = run_manifest(source, config=config, problems=counts, eligible={"noun": 1})
+    return write_run(run, [seed], [variant], manifest, problem_format)

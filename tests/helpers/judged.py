@@ -10,10 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from helpers.dataset_files import write_source
+from helpers.dataset_files import Row, seed_row, variant_row, write_source
 from merge_dataset.annotation.answers import Answer, answers_path, append
 from merge_dataset.annotation.session import Session, open_session
-from merge_dataset.schema import arrow_schema, variant_id
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
@@ -25,7 +24,7 @@ MLMS: Final = (
 SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
 """Class → seeds, each with twelve variants."""
 
-_TEXTS: Final = ("premise", "hypothesis")
+_TEXTS: Final = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
 
 
 def write_dataset(folder: Path, **config: Any) -> Path:
@@ -38,12 +37,10 @@ def write_dataset(folder: Path, **config: Any) -> Path:
     rng = random.Random(1)
     seeds, variants = [], []
     for word_class, n in SEEDS.items():
-        own = [_row(f"snli:{word_class}{number}") for number in range(n)]
+        own = [seed_row(f"snli:{word_class}{i}", _TEXTS.values(), 0) for i in range(n)]
         seeds += own
         variants += [
-            _variant(seed["seed_id"], word_class, letter, rng)
-            for seed in own
-            for letter in "abcdefghijkl"
+            _variant(seed, word_class, letter, rng) for seed in own for letter in "abcdefghijkl"
         ]
     return write_source(folder, seeds, variants, provenance={"config": config})
 
@@ -81,28 +78,9 @@ def run_with(folder: Path, rows: Iterable[tuple[str, list[str], list[str]]]) -> 
     return folder
 
 
-def _row(seed_id: str) -> dict[str, Any]:
-    empty = {field.name: [] for field in arrow_schema() if pa.types.is_list(field.type)}
-    texts = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
-    ids = {"variant_id": seed_id, "seed_id": seed_id, "source": "snli"}
-    return {**empty, **ids, "label": 0, **texts}
-
-
-def _variant(seed_id: str, word_class: str, word: str, rng: random.Random) -> dict[str, Any]:
-    validated = [sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for _ in _TEXTS]
-    row = _row(seed_id) | {
-        "variant_id": variant_id(seed_id, word_class, "girl", word),
-        "word_class": word_class,
-        "original": "girl",
-        "replacement": word,
-        "mlms": sorted({mlm for mlms in validated for mlm in mlms}),
-        "subsamples": [0],
-    }
-    for text, mlms in zip(_TEXTS, validated, strict=True):
-        row[text] = row[text].replace("girl", word)
-        row[f"{text}_spans"] = [[2, 2 + len(word)]]
-        row[f"{text}_mlms"] = mlms
-    return row
+def _variant(seed: Row, word_class: str, word: str, rng: random.Random) -> Row:
+    validated = {text: sorted(rng.sample(MLMS, rng.choice([1, 1, 2]))) for text in _TEXTS}
+    return variant_row(seed, word_class, "girl", word, validated, subsamples=[0])
 
 
 def _noisy(score: int, rng: random.Random) -> int:

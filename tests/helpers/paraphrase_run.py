@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.dataset_files import write_rows
-from merge_dataset.schema import LABELS, PARAPHRASE, SIGNALS, variant_id
+from helpers.dataset_files import seed_row, write_run
+from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
 
 Row = dict[str, Any]
 
@@ -54,25 +53,13 @@ def paraphrase_id(seed_id: str, text: str) -> str:
     return variant_id(seed_id, PARAPHRASE, "", text)
 
 
-def seed_row(source: str, name: str, problem: Problem) -> Row:
-    """A row of the split `seeds`: the columns of a replacement are empty."""
+def problem_row(seed_id: str, problem: Problem) -> Row:
+    """A row of the split `seeds`."""
     premise, hypothesis, label, votes, _ = problem
-    seed_id = f"{source}:{name}"
-    return {
-        "variant_id": seed_id,
-        "seed_id": seed_id,
-        "source": source,
-        "premise": premise,
-        "hypothesis": hypothesis,
-        "label": LABELS.index(label),
-        "annotator_labels": list(votes),
-        **dict.fromkeys(("word_class", "original", "replacement", "log_odds", *SIGNALS)),
-        **{f"{side}_spans": [] for side in ("premise", "hypothesis")},
-        **{name: [] for name in ("mlms", "premise_mlms", "hypothesis_mlms", "subsamples")},
-    }
+    return seed_row(seed_id, (premise, hypothesis), LABELS.index(label), votes)
 
 
-def variant_row(seed: Row, text: str) -> Row:
+def paraphrased_row(seed: Row, text: str) -> Row:
     """A row of the split `variants`: the whole hypothesis is another."""
     return seed | {
         "variant_id": paraphrase_id(seed["seed_id"], text),
@@ -89,9 +76,9 @@ def rows_of(
     source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS
 ) -> tuple[list[Row], list[Row]]:
     """Seeds, by id, and variants, by seed and id."""
-    seeds = [seed_row(source, name, problem) for name, problem in sorted(problems.items())]
+    seeds = [problem_row(f"{source}:{name}", problem) for name, problem in sorted(problems.items())]
     variants = [
-        variant_row(seed, text)
+        paraphrased_row(seed, text)
         for seed in seeds
         for text in problems[seed["seed_id"].removeprefix(f"{source}:")][4]
     ]
@@ -167,7 +154,4 @@ def write_paraphrase_run(
         **changes: Other values of the manifest, such as `nli_model`.
     """
     seeds, variants = rows_of(source, problems)
-    write_rows(folder / "seeds.parquet", seeds)
-    write_rows(folder / "variants.parquet", variants)
-    (folder / "manifest.json").write_text(json.dumps(manifest(source, problems, **changes)))
-    return folder
+    return write_run(folder, seeds, variants, manifest(source, problems, **changes))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from helpers.dataset_files import write_source
-from helpers.paraphrase_run import manifest, variant_row
+from helpers.dataset_files import run_manifest, seed_row, write_source
+from helpers.paraphrase_run import manifest, paraphrased_row
 from merge_dataset.provenance import describe
-from merge_dataset.schema import arrow_schema, variant_id
+from merge_dataset.schema import variant_id
 
 Row = dict[str, Any]
 
@@ -21,26 +21,12 @@ VERBS = ("runs", "sleeps", "waits", "sings", "reads")
 EVIL = "</script><img src=x onerror=\"document.title='owned'\">"
 """Markup that must never become part of the page."""
 
-PROVENANCE = {
-    "source": "snli",
-    "config": {"recipe": "paper-v2", "subsamples": 3, "masking": "single", "limit": None},
-    "mlms": [
-        {
-            "name": "some/mlm",
-            "revision": "0123456789abcdef",
-            "architecture": "BertForMaskedLM",
-            "dtype": "float32",
-            "device": "cpu",
-        }
-    ],
-    "tagger": "en_core_web_sm 3.8.0",
-    "packages": {"numpy": "2"},
-    "fingerprint": "f00d",
-    "problems": {"read": 1200, "unlabelled": 0, "kept": 1100},
-    "source_data": {"description": "snli_test.jsonl", "sha256": "beef"},
-    "funnel": [],
-    "eligible": {"noun": 20},
-    "ablation": None,
+_MLM = {
+    "name": "some/mlm",
+    "revision": "0123456789abcdef",
+    "architecture": "BertForMaskedLM",
+    "dtype": "float32",
+    "device": "cpu",
 }
 
 
@@ -72,41 +58,50 @@ class Problems:
             words: (class, word) → what replaces it.
             votes: Of annotators.
         """
-        seed_id = f"{self.source}:{name}"
-        shared = {"seed_id": seed_id, "source": self.source, "label": label}
-        shared["annotator_labels"] = list(votes)
         original = {word: word for _, word in words}
         texts = [_fill(text, original)[0] for text in (premise, hypothesis)]
-        self.seeds.append(_row(shared, seed_id, *texts))
+        seed = seed_row(f"{self.source}:{name}", texts, label, votes)
+        self.seeds.append(seed)
         for (word_class, word), replacements in words.items():
             for number, new in enumerate(replacements):
                 filled = [_fill(text, original | {word: new}) for text in (premise, hypothesis)]
-                row = _row(
-                    shared, variant_id(seed_id, word_class, word, new), *(t for t, _ in filled)
-                )
-                row |= {"word_class": word_class, "original": word, "replacement": new}
-                row |= {"premise_spans": filled[0][1][word], "mlms": ["some/mlm"]}
-                row |= {"hypothesis_spans": filled[1][1][word]}
-                row |= {"subsamples": sorted({number % 3, (number + 1) % 3})}
-                self.variants.append(row)
+                row = {
+                    "variant_id": variant_id(seed["seed_id"], word_class, word, new),
+                    "premise": filled[0][0],
+                    "hypothesis": filled[1][0],
+                    "word_class": word_class,
+                    "original": word,
+                    "replacement": new,
+                    "premise_spans": filled[0][1][word],
+                    "hypothesis_spans": filled[1][1][word],
+                    "mlms": ["some/mlm"],
+                    "subsamples": sorted({number % 3, (number + 1) % 3}),
+                }
+                self.variants.append(seed | row)
 
     def paraphrase(self, name: str, *texts: str) -> None:
         """Paraphrases of a seed's hypothesis."""
         (seed,) = (row for row in self.seeds if row["seed_id"] == f"{self.source}:{name}")
-        empty = dict.fromkeys(arrow_schema().names)
-        self.variants += [variant_row({**empty, "premise_spans": [], **seed}, t) for t in texts]
+        self.variants += [paraphrased_row(seed, text) for text in texts]
 
-    def write(self, folder: Path, provenance: Mapping[str, Any] = PROVENANCE) -> Path:
+    def write(self, folder: Path, provenance: Mapping[str, Any] | None = None) -> Path:
         """Write the source into a dataset folder: replacements, paraphrases or both."""
         seeds, variants = (
             sorted(rows, key=lambda row: str(row["variant_id"]))
             for rows in (self.seeds, self.variants)
         )
+        if provenance is None:
+            provenance = run_manifest(
+                self.source,
+                mlms=[_MLM],
+                problems={"read": 1200, "unlabelled": 0, "kept": 1100},
+                source_data={"description": "snli_test.jsonl", "sha256": "beef"},
+            )
         return write_source(
             folder,
             seeds,
             variants,
-            provenance={**provenance, "source": self.source},
+            provenance=provenance,
             paraphrase_provenance=describe(manifest(self.source)),
         )
 
@@ -157,10 +152,6 @@ def paraphrased(made: Problems) -> Problems:
                 texts[0] = f"{said}, {', '.join(['which is long and 😀 winding'] * 12)}{EVIL}."
             made.paraphrase(seed["seed_id"].removeprefix(f"{made.source}:"), *texts)
     return made
-
-
-def _row(shared: Row, variant_id: str, premise: str, hypothesis: str) -> Row:
-    return {**shared, "variant_id": variant_id, "premise": premise, "hypothesis": hypothesis}
 
 
 def _fill(text: str, words: Mapping[str, str]) -> tuple[str, dict[str, list[list[int]]]]:

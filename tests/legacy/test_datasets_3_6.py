@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.format_run import READING, write_run
+from helpers.format_run import READING, write_format_run
 from helpers.paraphrase_run import write_paraphrase_run
 
 from generation import Config, generate
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = generate(Config.from_recipe("demo", run=str(base / "run"), limit=24))
     export_dataset(run.path, base / "merge-nli")
     export_dataset(write_paraphrase_run(base / "paraphrases", "anli-r1"), base / "merge-nli")
-    export_dataset(write_run(base / "reading", READING, source="snli"), base / "merge-nli")
+    export_dataset(write_format_run(base / "reading", READING, source="snli"), base / "merge-nli")
     return base / "merge-nli"
 
 

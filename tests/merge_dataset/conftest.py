@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,12 +13,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import write_rows
+from helpers.dataset_files import run_manifest, seed_row, variant_row, write_rows, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
 from merge_dataset.card.render import render
 from merge_dataset.export import export_dataset
-from merge_dataset.schema import LABELS, SIGNALS, variant_id
+from merge_dataset.schema import LABELS
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,62 +42,37 @@ REPLACEMENTS = {
 DRAWS = ([0, 1], [1, 2], [0])
 """Subsamples of a word's first, second and third replacement."""
 
-EMPTY = {
-    "word_class": None,
-    "original": None,
-    "replacement": None,
-    "premise_spans": [],
-    "hypothesis_spans": [],
-    "mlms": [],
-    "premise_mlms": [],
-    "hypothesis_mlms": [],
-    "log_odds": None,
-    **dict.fromkeys(SIGNALS),
-    "subsamples": [],
-}
-"""The replacement columns of a seed."""
 
-
-def seed_row(source: str, pair: str) -> dict[str, Any]:
+def pair_row(source: str, pair: str) -> dict[str, Any]:
     """One row of the split `seeds`."""
     premise, hypothesis, label, votes = PROBLEMS[pair]
-    identity = {"variant_id": f"{source}:{pair}", "seed_id": f"{source}:{pair}", "source": source}
-    text = {"premise": premise, "hypothesis": hypothesis, "label": LABELS.index(label)}
-    return {**identity, **text, **EMPTY, "annotator_labels": ["enc".index(v) for v in votes]}
+    numbers = ["enc".index(vote) for vote in votes]
+    return seed_row(f"{source}:{pair}", (premise, hypothesis), LABELS.index(label), numbers)
 
 
-def variant_row(source: str, pair: str, word_class: str, word: str, number: int) -> dict[str, Any]:
+def replaced_row(source: str, pair: str, word_class: str, word: str, number: int) -> dict[str, Any]:
     """One row of the split `variants`: the word's replacement of this number."""
-    replacement = REPLACEMENTS[pair, word_class, word][number]
-    row = seed_row(source, pair)
-    row |= {
-        "variant_id": variant_id(row["seed_id"], word_class, word, replacement),
-        "word_class": word_class,
-        "original": word,
-        "replacement": replacement,
-        "mlms": ["a/bert", "b/roberta"],
-        "premise_mlms": ["b/roberta"],
-        "hypothesis_mlms": ["a/bert", "b/roberta"],
-        "log_odds": 0.25 * (number + 1),
-        "mlm_count": 2,
-        "premise_pll_change": -0.5 * number,
-        "hypothesis_pll_change": 0.25,
-        "zipf_frequency": 5.5,
-        "number_changed": False if word_class == "noun" else None,
-        "subsamples": DRAWS[number],
-    }
-    for side in ("premise", "hypothesis"):
-        row[side] = re.sub(rf"\b{word}\b", replacement, row[side])
-        places = re.finditer(rf"\b{replacement}\b", row[side])
-        row[f"{side}_spans"] = [list(place.span()) for place in places]
-    return row
+    return variant_row(
+        pair_row(source, pair),
+        word_class,
+        word,
+        REPLACEMENTS[pair, word_class, word][number],
+        {"premise": ["b/roberta"], "hypothesis": ["a/bert", "b/roberta"]},
+        log_odds=0.25 * (number + 1),
+        mlm_count=2,
+        premise_pll_change=-0.5 * number,
+        hypothesis_pll_change=0.25,
+        zipf_frequency=5.5,
+        number_changed=False if word_class == "noun" else None,
+        subsamples=DRAWS[number],
+    )
 
 
 def manifest(source: str) -> dict[str, Any]:
     """A run's manifest, with things in it that a dataset must not repeat."""
-    return {
-        "source": source,
-        "config": {
+    return run_manifest(
+        source,
+        config={
             "recipe": "paper-v2",
             "data": "/home/somebody/snli/test.jsonl",
             "mlms": ["/opt/models/bert", "b/roberta"],
@@ -112,43 +86,37 @@ def manifest(source: str) -> dict[str, Any]:
             "run": "runs/some run",
             "workers": 2,
         },
-        "mlms": [
+        mlms=[
             {"name": "a/bert", "revision": "cd5ef92a", "architecture": "BertForMaskedLM",
              "dtype": "float32", "device": "cpu"},
             {"name": "b/roberta", "revision": "e2da8e2f", "architecture": "RobertaForMaskedLM",
              "dtype": "float32", "device": "cpu"},
         ],
-        "tagger": "en_core_web_sm 3.8.0",
-        "packages": {"spacy": "3.8.18", "transformers": "5.23.0"},
-        "fingerprint": "0123456789abcdef",
-        "problems": {"read": 1000, "unlabelled": 20, "kept": 980},
-        "source_data": {"description": "file /home/somebody/test.jsonl", "sha256": "ab12"},
-        "funnel": [
+        packages={"spacy": "3.8.18", "transformers": "5.23.0"},
+        fingerprint="0123456789abcdef",
+        problems={"read": 1000, "unlabelled": 20, "kept": 980},
+        source_data={"description": "file /home/somebody/test.jsonl", "sha256": "ab12"},
+        funnel=[
             {"mlm": "a/bert", "word_class": "noun", "suggestions": 1200, "less_probable": 1000,
              "other_class": 33, "in_problem": 7, "kept": 160, "replacements": 6},
             {"mlm": "b/roberta", "word_class": "verb", "suggestions": 400, "less_probable": 300,
              "other_class": 0, "in_problem": 7, "kept": 93, "replacements": 3},
         ],
-        "eligible": {"noun": 2, "verb": 2, "adjective": 1},
-        "ablation": None,
-        "started": "2025-10-28T10:58:59Z",
-    }  # fmt: skip
+        eligible={"noun": 2, "verb": 2, "adjective": 1},
+        started="2025-10-28T10:58:59Z",
+    )  # fmt: skip
 
 
-def write_run(folder: Path, source: str = "snli", pairs: str = "123") -> Path:
+def write_pairs(folder: Path, source: str = "snli", pairs: str = "123") -> Path:
     """Write a run folder as the generation does, with only these pairs."""
     variants = [
-        variant_row(source, pair, word_class, word, number)
+        replaced_row(source, pair, word_class, word, number)
         for (pair, word_class, word), words in REPLACEMENTS.items()
         for number in range(len(words))
         if pair in pairs
     ]
-    write_rows(folder / "seeds.parquet", [seed_row(source, pair) for pair in pairs])
-    write_rows(
-        folder / "variants.parquet", sorted(variants, key=lambda row: str(row["variant_id"]))
-    )
-    (folder / "manifest.json").write_text(json.dumps(manifest(source)))
-    return folder
+    variants.sort(key=lambda row: str(row["variant_id"]))
+    return write_run(folder, [pair_row(source, p) for p in pairs], variants, manifest(source))
 
 
 @pytest.fixture
@@ -156,7 +124,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
     """Writes a run folder: `make_run(name, source, pairs)`."""
 
     def make(name: str = "run", source: str = "snli", pairs: str = "123") -> Path:
-        return write_run(tmp_path / name, source, pairs)
+        return write_pairs(tmp_path / name, source, pairs)
 
     return make
 
@@ -166,7 +134,7 @@ def dataset_beside_run() -> Callable[[Path], Path]:
     """Writes a run and a dataset folder of the source `snli` side by side."""
 
     def write(place: Path) -> Path:
-        export_dataset(write_run(place / "run"), place / "merge-nli")
+        export_dataset(write_pairs(place / "run"), place / "merge-nli")
         return place / "merge-nli"
 
     return write

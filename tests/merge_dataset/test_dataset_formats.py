@@ -12,7 +12,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.format_run import PAIRS, READING, write_run
+from helpers.format_run import PAIRS, READING, write_format_run
 
 from merge_dataset.card import render as card
 from merge_dataset.card import text as card_text
@@ -39,8 +39,8 @@ def made(dataset_beside_run: Callable[[Path], Path], tmp_path_factory: Any) -> P
     """NLI, pairs with two labels, and problems of three texts in one folder, beside their runs."""
     place = tmp_path_factory.mktemp("formats")
     out = dataset_beside_run(place)
-    export_dataset(write_run(place / "pairs", PAIRS), out)
-    export_dataset(write_run(place / "reading", READING), out)
+    export_dataset(write_format_run(place / "pairs", PAIRS), out)
+    export_dataset(write_format_run(place / "reading", READING), out)
     return out
 
 
@@ -88,7 +88,7 @@ def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
     stream = datasets.load_dataset(str(folder), "pairs", split="seeds", streaming=True)
     assert next(iter(stream))["second"] == "The dog sleeps."
     demo = folder.with_name("demo")
-    export_dataset(write_run(folder.with_name("demo-run"), PAIRS, source="demo"), demo)
+    export_dataset(write_format_run(folder.with_name("demo-run"), PAIRS, source="demo"), demo)
     data = MergeNli(config_name="demo", data_dir=str(demo), cache_dir=str(tmp_path / "cache"))
     data.download_and_prepare()
     assert data.as_dataset(split="variants").features == features(PAIRS)
@@ -124,7 +124,7 @@ def test_the_card(folder: Path) -> None:
 
 def test_the_card_without_nli(tmp_path: Path) -> None:
     """It is no natural language inference then."""
-    export_dataset(write_run(tmp_path / "run", PAIRS), tmp_path / "out")
+    export_dataset(write_format_run(tmp_path / "run", PAIRS), tmp_path / "out")
     header = card.read_front_matter((tmp_path / "out/README.md").read_text(encoding="utf-8"))
     assert header["task_ids"] == ["multi-input-text-classification"]
     assert "nli" not in header["tags"]
@@ -203,7 +203,7 @@ def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
 
 def test_a_run_of_two_formats(tmp_path: Path) -> None:
     """Seeds and variants that disagree are not exported."""
-    run = write_run(tmp_path / "run", PAIRS)
+    run = write_format_run(tmp_path / "run", PAIRS)
     other = ProblemFormat(PAIRS.fields, ("no", "yes"))
     table = pq.ParquetFile(run / "variants.parquet").read()
     pq.write_table(table.cast(arrow_schema(other)), run / "variants.parquet")

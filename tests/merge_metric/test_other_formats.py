@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.format_run import PAIRS, READING, write_run
+from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
 from typer.testing import CliRunner
 
@@ -38,8 +38,8 @@ from merge_metric.score import ALL_ROWS, score_file
 def folder(tmp_path: Path) -> Path:
     """Pairs, and problems of three texts, in one folder."""
     out = tmp_path / "merge-nli"
-    export_dataset(write_run(tmp_path / "pairs-run", PAIRS), out)
-    export_dataset(write_run(tmp_path / "reading-run", READING), out)
+    export_dataset(write_format_run(tmp_path / "pairs-run", PAIRS), out)
+    export_dataset(write_format_run(tmp_path / "reading-run", READING), out)
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.paraphrase_run import seed_row, variant_row
+from helpers.paraphrase_run import paraphrased_row, problem_row
 
 from generation.paraphrases.outcome import (
     PARAPHRASES,
@@ -49,8 +49,8 @@ def test_variants_are_as_a_dataset_has_them() -> None:
     for name, label, votes, number in (("a", "neutral", (), 1), ("b", "neutral", (1, 2), 0),
                                        ("c", "contradiction", (), 2)):  # fmt: skip
         hypothesis = seeds[number].hypothesis
-        row = seed_row("snli", name, (f"Premise {name}.", hypothesis, label, votes, ()))
-        rows = [variant_row(row, text) for text in texts[hypothesis]]
+        row = problem_row(f"snli:{name}", (f"Premise {name}.", hypothesis, label, votes, ()))
+        rows = [paraphrased_row(row, text) for text in texts[hypothesis]]
         expected += sorted(rows, key=lambda each: each["variant_id"])
     assert table.to_pylist() == expected
     assert table.schema == arrow_schema()
