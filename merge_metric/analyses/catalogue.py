@@ -265,3 +265,43 @@ def kinds(
         rng_seed=rng_seed,
     )
     return kinds(request.runs(), how), plot_contrasts
+
+
+# --- Of the dataset itself ---
+
+
+@analysis(
+    "how far S, SV accuracy and shares of labels move on random draws of seeds, and how many seeds "
+    "an interval of --width takes; labels without predictions too (appendix A.4.1)",
+    needs_predictions=False,
+)
+def stability(
+    request: Request,
+    *,
+    draws: int = 100,
+    seeds: int = 500,
+    width: float = 5.0,
+    correctness_threshold: int = 90,
+    rng_seed: int = 0,
+) -> Made:
+    """Figures on random draws of seeds."""
+    from merge_metric.analyses.stability import (
+        Draws,
+        plot_stability,
+        read_seeds,
+        seeds_of,
+        stability,
+    )
+
+    how = Draws(
+        draws=draws,
+        seeds=seeds,
+        width=width,
+        correctness_threshold=correctness_threshold,
+        rng_seed=rng_seed,
+    )
+    if request.sources:
+        everything = [seeds_of(run) for run in request.runs()]
+    else:
+        everything = [read_seeds(request.dataset, name) for name in request.chosen_configs()]
+    return stability(everything, how), plot_stability

@@ -91,6 +91,11 @@ class AnalysisOptions:
         metavar="PATH",
     )
     bins: int | None = _analysis_option(None, "bins", "bins of a signal; else 5.", minimum=2)
+    draws: int | None = _analysis_option(None, "draws", "draws of seeds; else 100.", minimum=2)
+    seeds: int | None = _analysis_option(None, "seeds", "seeds of a draw; else 500.", minimum=1)
+    width: float | None = _analysis_option(
+        None, "width", "wanted width of an interval; else 5.", metavar="POINTS"
+    )
 
 
 @with_settings

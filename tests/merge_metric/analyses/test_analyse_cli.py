@@ -67,6 +67,7 @@ EXTRA: dict[str, list[str]] = {
     "hardest": ["--top", "5"],
     "classes": ["--n-bootstrap", "20"],
     "curves": ["--n-bootstrap", "20", "--rng-seed", "3"],
+    "stability": ["--seeds", "30", "--draws", "5"],
 }
 
 

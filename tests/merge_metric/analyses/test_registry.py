@@ -22,12 +22,12 @@ from merge_metric.analyses.measures import RUN_COLUMNS, measure_columns, measure
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels
 
-def seed_table(runs, top):
+def asked_table(runs, top):
     rows = [{"config": r.config, "model": r.model} | measures(r.counts) for r in runs]
     columns = (*RUN_COLUMNS, Column("n_seeds", "seeds", "count"), *measure_columns((90,)))
-    return Table("seeds", "Seeds of each model", columns, tuple(rows[:top]))
+    return Table("asked", "Seeds of each model", columns, tuple(rows[:top]))
 
-def plot_seeds(table):
+def plot_asked(table):
     return bar_panels(table, {"seeds": "seed_accuracy"}, "accuracy, %")
 """
 
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dataset(folder / "merge-nli", rows)
     for name in ("a", "b"):
         write_answers(folder / f"{name}.parquet", rows)
-    (folder / "my_seeds.py").write_text(MODULE)
+    (folder / "my_asked.py").write_text(MODULE)
     return folder
 
 
@@ -62,14 +62,14 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     """In the help, with its options; as text, JSON and a drawing; other options are refused."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(@analysis.*?)```", page, flags=re.DOTALL)
-    example = example.replace("merge_metric.analyses.seeds", "my_seeds")
+    example = example.replace("merge_metric.analyses.asked", "my_asked")
     imports = "from merge_metric.analyses import Request, analysis\nMade = tuple\n"
     files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
     commands = [
         ["analyse", "--help"],
-        ["analyse", "seeds", *files],
-        ["analyse", "seeds", *files, "--format", "json", "--top", "1", "--out", "seeds.svg"],
-        ["analyse", "seeds", *files, "--matched"],
+        ["analyse", "asked", *files],
+        ["analyse", "asked", *files, "--format", "json", "--top", "1", "--out", "seeds.svg"],
+        ["analyse", "asked", *files, "--matched"],
     ]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(example=imports + example)],
@@ -83,20 +83,20 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     shown, text, as_json, refused = json.loads(done.stdout.splitlines()[-1])
-    assert "seeds how many seeds a model was asked about (figure 0)" in " ".join(shown[1].split())
-    assert "hardest, seeds: so many seeds." in " ".join(shown[1].replace("│", " ").split())
+    assert "asked how many seeds a model was asked about (figure 0)" in " ".join(shown[1].split())
+    assert "hardest, asked: so many seeds." in " ".join(shown[1].replace("│", " ").split())
     assert text[:2] == [0, text[1]], text[2]
     assert text[1].splitlines()[2].split() == ["source", "model", "seeds", "S", "var.acc", "SV@90"]
     assert [row["model"] for row in json.loads(as_json[1])["rows"]] == ["a"]
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
-    assert "seeds: expected options out of top, got matched" in refused[2]
+    assert "asked: expected options out of top, got matched" in refused[2]
 
 
 def test_an_unknown_analysis_is_refused(folder: Path) -> None:
     """With the names of all."""
-    with pytest.raises(ValueError, match=r"out of accuracy, curves, .*, kinds, got 'seeds'"):
-        analyse("seeds", [str(folder / "a.parquet")], folder / "merge-nli")
+    with pytest.raises(ValueError, match=r"out of accuracy, curves, .*, stability, got 'other'"):
+        analyse("other", [str(folder / "a.parquet")], folder / "merge-nli")
 
 
 def test_every_analysis_says_what_papers_or_we_show() -> None:

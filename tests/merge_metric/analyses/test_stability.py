@@ -1,0 +1,146 @@
+"""Draws of seeds: against draws taken one by one, worked examples, and simulated intervals."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.analyses.stability import (
+    Draws,
+    influence_of,
+    needed,
+    plot_stability,
+    seeds_of,
+    stability,
+)
+from merge_metric.seed_variant_accuracy.resampling import bootstrap, interval
+
+
+def some_rows(seeds: int, *, skill: float = 0.6, number: int = 3) -> list[oracle.Row]:
+    """Random problems and answers to them."""
+    rng = random.Random(number)
+    return answered(random_dataset(rng, seeds=seeds), rng, skill)
+
+
+def test_figures_of_draws_are_those_of_their_seeds() -> None:
+    """Each draw by itself, with the slow oracle: exact fractions of the drawn rows."""
+    rows = some_rows(30)
+    how = Draws(draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
+    table = stability([seeds_of(run(rows))], how)
+    ids = sorted({row.seed_id for row in rows})
+    found = {row["figure"]: row for row in table.rows}
+    assert list(found) == ["entailment", "neutral", "contradiction", "S", "SV@60"]
+    for number, drawn in enumerate(how.weights(len(ids), "")):
+        mine = {seed for seed, times in zip(ids, drawn, strict=True) if times}
+        assert len(mine) == 12
+        part = [row for row in rows if row.seed_id in mine]
+        exact = oracle.averaged(part)
+        golds = [next(row.gold for row in part if row.seed_id == seed) for seed in sorted(mine)]
+        expected = {
+            "S": exact["seed_accuracy"],
+            "SV@60": exact["curve"][59],
+            **{label: Fraction(golds.count(label), 12) for label in list(found)[:3]},
+        }
+        for figure, value in expected.items():
+            assert found[figure]["draws"][number] == pytest.approx(float(value), abs=1e-12)
+    whole = oracle.averaged(rows)
+    assert found["SV@60"]["value"] == pytest.approx(float(whole["curve"][59]), abs=1e-12)
+    for row in found.values():
+        off = [abs(value - row["value"]) for value in row["draws"]]
+        assert row["mean_off"] == pytest.approx(fmean(off))
+        assert row["largest_off"] == max(off)
+        assert (row["n_seeds"], row["n_drawn"]) == (30, 12)
+
+
+def test_models_see_the_same_draws_and_labels_are_told_once() -> None:
+    """Unless a model was asked about other seeds, whose labels are told apart."""
+    rows = some_rows(30)
+    others = [row for row in rows if row.seed_id != "s:3"]
+    runs = [run(rows, "a"), run(answered(rows, random.Random(1), 0.6), "b"), run(others, "c")]
+    table = stability(map(seeds_of, runs), Draws(seeds=10))
+    told = [(row["model"], row["figure"]) for row in table.rows]
+    labels = ["entailment", "neutral", "contradiction"]
+    expected = [(None, label) for label in labels] + [(m, f) for m in "ab" for f in ("S", "SV@90")]
+    assert told == [*expected, *(("c", label) for label in labels), ("c", "S"), ("c", "SV@90")]
+    alone = stability([seeds_of(runs[1])], Draws(seeds=10))
+    assert alone.rows[3]["draws"] == table.rows[5]["draws"]
+    plot_stability(table)
+
+
+def test_seeds_that_some_subsamples_lack_count_as_in_the_metric() -> None:
+    """Three seeds; the last is in the first of two subsamples only.
+
+    Solved are the first in both, the third where it is: (2/3 + 1/2) / 2 = 7/12.
+    """
+    holds = np.array([[True, True], [False, False], [True, False]])
+    present = np.array([[True, True], [True, True], [True, False]])
+    assert influence_of(holds, present).mean() == pytest.approx(7 / 12)
+    everywhere = influence_of(holds, np.ones((3, 2), bool))
+    assert everywhere.tolist() == pytest.approx([1.0, 0.0, 0.5])
+
+
+def test_seeds_that_an_interval_takes() -> None:
+    """The formula for a share by hand, 4 z² p (1 − p) / w², and the metric's own bootstrap."""
+    ninety = np.repeat([0.0, 1.0], [10, 90])
+    assert needed(ninety, 0.05) == 554  # 4 * 3.8415 * 0.09 / 0.0025 = 553.2
+    assert needed(np.ones(40), 0.05) is None
+    counts = run(some_rows(1500, number=9)).counts
+    replicates, _ = bootstrap(counts, n_bootstrap=2000, rng_seed=0)
+    for key, holds in (
+        ("seed_accuracy", counts.right[:, None]),
+        ("seed_variant_accuracy", counts.level >= 90),
+    ):
+        low, high = interval(replicates[key])
+        # So wide an interval takes the seeds that made it, but for the bootstrap's noise.
+        assert needed(influence_of(holds, counts.present), high - low) == pytest.approx(
+            1500, rel=0.1
+        )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of sixty seeds and a model's answers."""
+    folder = tmp_path_factory.mktemp("stability")
+    rows = some_rows(60)
+    write_dataset(folder / "merge-nli", rows)
+    write_answers(folder / "a.parquet", rows)
+    return folder
+
+
+def analyse(folder: Path, *more: str) -> Result:
+    """Run the command on that dataset."""
+    arguments = ["analyse", "stability", *more, "--dataset", str(folder / "merge-nli")]
+    return CliRunner().invoke(app, arguments)
+
+
+def test_labels_need_no_predictions(folder: Path) -> None:
+    """Rows are those with predictions, of the configurations asked for."""
+    options = ("--seeds", "20", "--draws", "7", "--format", "json")
+    alone = json.loads(analyse(folder, *options).stdout)["rows"]
+    answers = analyse(folder, str(folder / "a.parquet"), *options)
+    assert alone == json.loads(answers.stdout)["rows"][:3]
+    nouns = json.loads(analyse(folder, *options, "--config", "s_nouns").stdout)["rows"]
+    assert [row["config"] for row in nouns] == ["s_nouns"] * 3
+    assert nouns[0]["n_seeds"] < 60
+
+
+def test_wrong_numbers_are_refused(folder: Path) -> None:
+    """Too few seeds, and widths that none has."""
+    result = analyse(folder)
+    assert result.exit_code == 2
+    assert "s: expected more seeds than are drawn, got 60, of which 500" in result.stderr
+    assert "draw fewer with --seeds" in result.stderr
+    for width in ("0", "100", "-1"):
+        result = analyse(folder, "--seeds", "20", "--width", width)
+        assert result.exit_code == 2
+        assert "width: expected percentage points between 0 and 100" in result.stderr
