@@ -99,6 +99,23 @@ class LazyModel(Generic[Model]):
             return {}
         return there
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Description with format and digest of the weights, where these are known.
+
+        They are no part of the description, as they follow from it: it decides which answers of
+        earlier runs are taken, of earlier releases too.
+        """
+        description, there = self.description, self._recorded()
+        if "weights" not in there:
+            log.warning(
+                "%s: an earlier release wrote it, without the digest of the model's weights: the "
+                "manifest has none",
+                self._record,
+            )
+        weights = there.get("weights")
+        return {**description, **({"weights": weights} if weights else {})}
+
     def __call__(self) -> Model:
         """Open the model, unless it is open.
 
@@ -109,7 +126,11 @@ class LazyModel(Generic[Model]):
             self._model = self._open()
             before = self._description
             self._description = json.loads(json.dumps(self._describe(self._model)))
-            write_json(self._record, {"asked": self._asked, "description": self._description})
+            write_json(self._record, {
+                "asked": self._asked,
+                "description": self._description,
+                "weights": getattr(self._model, "weights", None),
+            })  # fmt: skip
             if before not in (None, self._description):
                 log.info("%s: another model than in the run so far", self._record.stem)
                 raise ModelChangedError(self._record.stem)

@@ -353,6 +353,8 @@ class _Work:
             "source": config.source,
             "fingerprint": digest_of(made_from),
             **made_from,
+            "generator": self.generator.provenance,
+            "nli_model": self.judge.provenance,
             "prompt": config.prompt,
             "packages": versions(*_PACKAGES),
             "problems": {**problems.counts, "answered_right": len(answers.right)},

@@ -8,7 +8,7 @@ or a text's encoding, are copied to the rows that go on from it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -54,6 +54,7 @@ class Generator:
         decoding: Decoding,
         prompt: str = INSTRUCTION,
         batch_size: int | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> None:
         """Wrap a live model; `load` is the usual way in.
 
@@ -69,6 +70,7 @@ class Generator:
             decoding: How to search.
             prompt: What it is asked, with `{hypothesis}` in it.
             batch_size: Requests at a time; by default what suits the device.
+            weights: Provenance of the weights: their format and digest.
 
         Raises:
             ValueError: a model or a prompt that cannot be used; the message says why.
@@ -80,7 +82,7 @@ class Generator:
             )
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1 or nothing, got {batch_size}")
-        self.name, self.revision = name, revision
+        self.name, self.revision, self.weights = name, revision, weights
         self._model: Any = model.eval()
         self._tokenizer, self._decoding = tokenizer, decoding
         self._prompt = check_prompt(prompt)
@@ -136,6 +138,7 @@ class Generator:
             decoding=decoding,
             prompt=prompt,
             batch_size=batch_size,
+            weights=loaded.weights,
         )
 
     def describe(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Classifier:
             batch_tokens: Most tokens in a forward pass.
             weights: Provenance of the weights: their format and digest.
         """
-        self._weights = weights
+        self.weights = weights
         self.name, self.revision, self.label_order = name, revision, label_order
         self._model: Any = model.eval()
         self._tokenizer = tokenizer
@@ -149,7 +149,7 @@ class Classifier:
         return {
             "parameters": self._model.num_parameters(),
             "truncated": self._n_truncated(pairs),
-            **({"weights": dict(self._weights)} if self._weights else {}),
+            **({"weights": dict(self.weights)} if self.weights else {}),
             **(
                 {"label_order_evidence": dict(evidence)}
                 if (evidence := self.label_order.evidence)

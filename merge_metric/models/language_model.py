@@ -71,7 +71,7 @@ class LanguageModel:
         Raises:
             ValueError: see `PromptTokens`.
         """
-        self._weights = weights
+        self.weights = weights
         self.name, self.revision, self.prompt = name, revision, prompt
         self._model: Any = model.eval()
         self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
@@ -162,7 +162,7 @@ class LanguageModel:
             "parameters": self._model.num_parameters(),
             "letter_mass": self.letter_mass if self._n_seen else None,
             "prefix_cached_tokens": self._cache.length if self._cache else 0,
-            **({"weights": dict(self._weights)} if self._weights else {}),
+            **({"weights": dict(self.weights)} if self.weights else {}),
         }
 
     def probabilities(

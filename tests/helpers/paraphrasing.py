@@ -46,6 +46,7 @@ class FakeGenerator:
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)
     batches: list[list[Request]] = field(default_factory=list)
+    weights: dict[str, str] | None = None
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "revision": self.revision, "architecture": "Fake",
@@ -69,6 +70,7 @@ class FakeJudge:
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    weights: dict[str, str] | None = None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "classifier", "name": self.name, "revision": self.revision}

@@ -322,6 +322,13 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
     assert made["configs"] == ["anli-r1_paraphrases"]
     assert made["funnel"][0]["generated"] == 6 * made["hypotheses"]
     assert made["generator"]["architecture"] == "LlamaForCausalLM"
+    assert made["generator"]["weights"] == {
+        "format": "safetensors",
+        "sha256": digest_of_file(real_run["folder"] / "tiny-llama" / "model.safetensors"),
+    }
+    assert made["nli_model"]["weights"]["sha256"] == digest_of_file(
+        real_run["classifier"] / "model.safetensors"
+    )
     rows = pq.ParquetFile(run / "paraphrases.parquet").read().to_pylist()
     judged = [row for row in rows if row["entailed"] is not None]
     assert len(judged) > 10

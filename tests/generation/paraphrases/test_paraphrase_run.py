@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from functools import partial
@@ -208,6 +209,42 @@ def test_a_run_that_is_done_opens_no_model(tmp_path: Path) -> None:
     before = outcome(run)
     config = ParaphraseConfig.read(run.config)
     assert outcome(paraphrase(config, generator=never, judge=never)) == before
+
+
+def test_records_without_weights_are_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Digests of weights go into the manifest; an older release's record says none, and aloud."""
+    world = World.of(1)
+    plain, *_ = world.run(tmp_path / "plain")
+    data = tmp_path / "plain.jsonl"
+    config = settings(tmp_path / "run", data)
+    told = [{"format": "safetensors", "sha256": letter * 64} for letter in "ab"]
+    generator = FakeGenerator(world.write, weights=told[0])
+    judge = FakeJudge(world.verdict, weights=told[1])
+    run = paraphrase(config, generator=lambda: generator, judge=lambda _: judge)
+    made, before = manifest(run), manifest(plain)
+    assert [made[name]["weights"] for name in ("generator", "nli_model")] == told
+    assert "weights" not in before["generator"]
+    assert made["fingerprint"] == before["fingerprint"]
+    assert manifest(paraphrase(config, generator=never, judge=never)) == made
+    assert not [message for message in caplog.messages if "weights" in message]
+    for record in (run.path / "generator.json", run.path / "nli_model.json"):
+        there = json.loads(record.read_text())
+        del there["weights"]
+        record.write_text(json.dumps(there))
+    older = manifest(paraphrase(config, generator=never, judge=never))
+    names = ("generator", "nli_model")
+    assert older == made | {name: before[name] for name in names} | {"digest": older["digest"]}
+    said = [message.partition(": ") for message in caplog.messages if "weights" in message]
+    assert [(Path(path).name, text) for path, _, text in said] == [
+        (
+            f"{name}.json",
+            "an earlier release wrote it, without the digest of the model's weights: the manifest "
+            "has none",
+        )
+        for name in names
+    ]
 
 
 def test_the_judge_gets_the_problems(tmp_path: Path) -> None:
