@@ -21,6 +21,7 @@ from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part, joined
+from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
 from merge_metric.report.sections import FEW, SHIFT
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
@@ -33,7 +34,6 @@ from merge_metric.report.wording import (
     cell,
     dataset_facts,
     definitions,
-    findings,
     interval,
     lede,
     model_text,
@@ -116,7 +116,12 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             model_text=lambda model: model_text(model.description),
             signed=lambda configuration, signature: _signed(evidence, configuration, signature),
             is_best=is_best,
-            findings=findings,
+            findings={c.name: findings(evidence, c) for c in evidence.configurations},
+            overall=overall_findings(evidence),
+            examples={
+                c.name: flipped_example(evidence, c, sources) for c in evidence.configurations
+            },
+            example_texts=example_texts,
             lines=panel_lines,
             style_of=style,
             comparison_rows=comparison_rows,
@@ -278,6 +283,22 @@ def _signed(evidence: Evidence, configuration: Configuration, signature: str) ->
             if result and result["signature"] == signature
         ]
     )
+
+
+def example_texts(example: Example) -> list[tuple[str, Markup, Markup]]:
+    """List name, seed and variant of each text of an example, its replaced words marked."""
+    seeds = map(_marked, example.seed, example.seed_marks)
+    variants = map(_marked, example.variant, example.variant_marks)
+    return list(zip(example.texts, seeds, variants, strict=True))
+
+
+def _marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
+    """Escape a text and mark parts of it."""
+    pieces, done = Markup(), 0
+    for start, end in spans:
+        pieces += escape(text[done:start]) + Markup("<mark>{}</mark>").format(text[start:end])
+        done = end
+    return pieces + escape(text[done:])
 
 
 # --- Data for the scripts ---

@@ -11,6 +11,7 @@ from merge_dataset.files import to_json, write_text
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Configuration, Evidence, Part
+from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
 from merge_metric.report.sections import matching, tables
 from merge_metric.report.seeds import (
     SourceSeeds,
@@ -19,7 +20,7 @@ from merge_metric.report.seeds import (
     read_seeds,
     seed_rows,
 )
-from merge_metric.report.wording import dataset_facts, definitions, findings, model_text
+from merge_metric.report.wording import dataset_facts, definitions, model_text
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.signature import VERSION
 from merge_metric.tables import PACKAGES, Table
@@ -118,7 +119,7 @@ def render_html(
 
 def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Render tables, findings and how it was measured, in GitHub's Markdown."""
-    parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence)]
+    parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence, sources)]
     parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
     terms = definitions(
         replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
@@ -156,9 +157,11 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             {"name": model.name, "files": list(model.files), "description": dict(model.description)}
             for model in evidence.models
         ],
+        "findings": overall_findings(evidence),
         "configurations": [
             {
                 "name": c.name,
+                "findings": findings(evidence, c),
                 "results": _by_model(evidence, c),
                 "comparison": c.comparison and c.comparison.as_dict(),
             }
@@ -176,11 +179,26 @@ def _by_model(evidence: Evidence, configuration: Configuration) -> dict[str, Map
     return {name: result for name, result in pairs if result}
 
 
-def _markdown_findings(evidence: Evidence) -> Iterator[str]:
+def _markdown_findings(evidence: Evidence, sources: Sequence[SourceSeeds]) -> Iterator[str]:
     for configuration in evidence.configurations:
         yield f"## {configuration.name}"
-        sentences = findings(evidence.names, configuration.results)
-        yield "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
+        yield "\n".join(f"- {_plain(text)}" for text in findings(evidence, configuration))
+        if example := flipped_example(evidence, configuration, sources):
+            yield _markdown_example(example)
+    if overall := overall_findings(evidence):
+        yield "## Side by side"
+        yield "\n".join(f"- {_plain(text)}" for text in overall)
+
+
+def _markdown_example(example: Example) -> str:
+    rows = [
+        ("", "a seed that it solves", "a variant that it does not"),
+        *zip(example.texts, example.seed, example.variant, strict=True),
+        ("gold label", example.gold, example.gold),
+        (example.model, example.gold, example.answer),
+    ]
+    head, *body = [f"| {' | '.join(map(_plain, row))} |" for row in rows]
+    return "\n".join([head, "| --- | --- | --- |", *body])
 
 
 def _list(pairs: Sequence[tuple[str, str]]) -> str:

@@ -23,7 +23,6 @@ from merge_metric.report.wording import (
     MATCHING,
     RELAXED,
     cell,
-    findings,
     interval,
     shown,
 )
@@ -209,43 +208,14 @@ def test_heat_steps() -> None:
     assert heat_step(None, 30, 80) == "none"
 
 
-def test_findings_by_hand() -> None:
-    """Differences of the figures, in sentences."""
-
-    def result(s: float, variants: float, sv90: float, mc: float, rate: float | None) -> Any:
-        return {
-            "seed_accuracy": s,
-            "variant_accuracy": variants,
-            **threshold(mc),
-            "relaxed_fooling_rate": rate,
-            "sv_curve": {"accuracy": [1.0] * 89 + [sv90] * 11},
-        }
-
-    both = [result(0.8, 0.79, 0.7, 52.0, 0.3), result(0.9, 0.91, 0.6, 61.0, 0.1), None]
-    assert findings(["a", "b", "c"], both) == [
-        "Single variants are about as hard as their seeds: variant accuracy is within 1.0 points "
-        "of S for every model.",
-        "Right on 90 % of a seed’s variants is harder: SV@90 is 10.0 to 30.0 points below S.",
-        "SV accuracy matches S at thresholds from 52.0 (a) to 61.0 (b).",
-        "Of the seeds answered right, 10.0 to 30.0 % have a variant that changes the answer.",
-    ]
-    assert findings(["a"], [result(0.5, 0.3, 0.6, 100.0, None)]) == [
-        "Variant accuracy differs from S by up to −20.0 points.",
-        "SV accuracy matches S at the threshold 100.",
-    ]
-
-
-def test_undetermined_thresholds_are_no_finding() -> None:
-    """They are shown as a range; of others the lowest and highest are told."""
+def test_undetermined_thresholds_are_ranges() -> None:
+    """Wide ones are shown as a range and have no value; narrow ones as their lower end."""
     result = {"seed_accuracy": 1.0, "variant_accuracy": 1.0, "relaxed_fooling_rate": 0.0}
     result |= {"sv_curve": {"accuracy": [1.0] * 100}}
     perfect, other = result | threshold(1.0, 100.0), result | threshold(86.0, 90.0)
     assert shown(perfect, MATCHING) == "1–100"
     assert cell(perfect, MATCHING) == (None, None, None)
-    assert not any("matches S" in sentence for sentence in findings(["a"], [perfect]))
-    assert "SV accuracy matches S at the threshold 86.0 (b)." in findings(
-        ["a", "b"], [perfect, other]
-    )
+    assert shown(other, MATCHING) == "86.0"
 
 
 def test_paths_are_the_curves() -> None:

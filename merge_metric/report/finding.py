@@ -1,0 +1,415 @@
+"""The finding of a report: what its figures say, in sentences that their intervals support.
+
+A sentence that compares is written only where an interval or a corrected test supports it, and
+none from fewer than `FEWEST` seeds. What is not said is not shown to be absent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+
+from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
+from merge_metric.compare import ALPHA, Comparison
+from merge_metric.report.classes import Classes, Result
+from merge_metric.report.evidence import Configuration, Evidence, joined
+from merge_metric.report.seeds import MISSING, Ints, SourceSeeds, spans_in_seed
+from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Estimate, sv_at
+from merge_metric.seed_variant_accuracy.options import check_opposites
+
+FEWEST: Final = 30
+"""Seeds that a claim needs."""
+
+_EACH: Final = 3
+"""Models up to which a sentence names each."""
+
+_COUNTED: Final = 0.4
+"""Rates up to this are told as one in a number of seeds, higher ones in percent."""
+
+_SV: Final = sv_at(90)
+_FALL: Final = CATALOGUE["qt_gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A seed that a model solves, and a variant of it that gets another answer."""
+
+    config: str
+    model: str
+    seed_id: str
+    gold: str
+    texts: tuple[str, str]
+    """Names of the two texts."""
+    seed: tuple[str, str]
+    variant: tuple[str, str]
+    seed_marks: tuple[list[list[int]], list[list[int]]]
+    """Where the replaced words stand in each text of the seed."""
+    variant_marks: tuple[list[list[int]], list[list[int]]]
+    answer: str
+    """To the variant; the seed is answered with `gold`."""
+    others: tuple[str, ...]
+    """Models that answer both right."""
+
+
+# --- Sentences about one configuration ---
+
+
+def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
+    """Say what the models' figures on a configuration show."""
+    scored = {
+        name: result
+        for name, result in zip(evidence.names, configuration.results, strict=True)
+        if result
+    }
+    n_seeds = min(int(result["n_seeds"]) for result in scored.values())
+    if n_seeds < FEWEST:
+        return [
+            f"{n_seeds} seed{'' if n_seeds == 1 else 's'}: too few for a finding, which takes "
+            f"{FEWEST}. The figures below have wide intervals."
+        ]
+    comparison = configuration.comparison
+    sentences = [
+        _solving(scored, comparison, n_seeds),
+        _changing(scored, comparison),
+        *_falling(scored),
+        *_reordered(scored, comparison),
+        *_hardest_class(configuration, evidence.names),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _solving(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
+    """Say how many seeds the models solve, and who most where that is certain."""
+    values = {name: cell(result, SEED) for name, result in scored.items()}
+    texts = {name: number(value.value) for name, value in values.items()}
+    if len(scored) == 1:
+        ((name, value),) = values.items()
+        bounds = f" (95 % interval {interval(value)})" if value.has_interval else ""
+        return f"{name} solves {texts[name]} % of the {n_seeds:,} seeds{bounds}."
+    who = "Both models" if len(scored) == 2 else f"All {len(scored)} models"
+    if len(set(texts.values())) == 1:
+        return f"{who} solve {next(iter(texts.values()))} % of the seeds."
+    most, least = _extremes(values)
+    pair = _pair(comparison, most, least)
+    if pair and pair[0]["mcnemar_p_value_holm"] <= ALPHA:
+        if len(scored) == 2:
+            return f"{most} solves {texts[most]} % of the seeds, {least} {texts[least]} %."
+        return (
+            f"Of {len(scored)} models {most} solves the most seeds, {texts[most]} %, and {least} "
+            f"the fewest, {texts[least]} %."
+        )
+    shares = f"{texts[least]} to {texts[most]} %"
+    if pair:
+        return f"{who} solve about as many of the seeds: {shares}."
+    return f"The models solve {shares} of the seeds."
+
+
+def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
+    """Say on how many of the seeds that it solved a model changes its answer."""
+    rates = {
+        name: cell(result, RELAXED)
+        for name, result in scored.items()
+        if result["seed_accuracy"] * result["n_seeds"] >= FEWEST
+    }
+    if not rates:
+        return ""
+    most, least = _extremes(rates)
+    if len(rates) == 1:
+        rate = rates[most]
+        bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
+        return f"{most} changes its answer on some variant of {_of_solved(rate)}{bounds}."
+    if not _is_apart(comparison, most, least, RELAXED.key):
+        shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
+        return (
+            f"On some variant they change their answer to about {' to '.join(shares)} of the "
+            "seeds that they solved."
+        )
+    if len(rates) > _EACH:
+        return (
+            f"{least} is the steadiest: it changes its answer on some variant of "
+            f"{_of_solved(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
+        )
+    first, *rest = sorted(rates, key=lambda name: -(rates[name].value or 0.0))
+    more = joined([f"{name} on {_share(rates[name])}" for name in rest])
+    return f"{first} changes its answer on some variant of {_of_solved(rates[first])}, {more}."
+
+
+def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
+    """Say how far accuracy falls where 90 % of a seed's variants must be right too."""
+    falls = {name: _fall(result) for name, result in scored.items()}
+    sure = {name: fall for name, fall in falls.items() if fall.low is not None and fall.low > 0}
+    if not sure:
+        return
+    most, least = _extremes(sure)
+    if len(sure) == 1:
+        bounds = f" (95 % interval {interval(sure[most])})"
+        how_far = f"{number(sure[most].value)} points{bounds}"
+        if len(scored) > 1:
+            how_far = f"{how_far} for {most}"
+    else:
+        low, high = number(sure[least].value), number(sure[most].value)
+        how_far = f"{low} points ({least}) to {high} ({most})" if low != high else f"{low} points"
+    rest = len(scored) - len(sure)
+    but = f"; of {_models(rest)} more the fall may be chance" if rest else ""
+    yield (
+        f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
+        f"{how_far}{but}."
+    )
+
+
+def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> Iterator[str]:
+    """Name models that seeds cannot tell apart and variants can."""
+    if not comparison:
+        return
+    found = [
+        pair
+        for pair in comparison.pairs.rows
+        if not pair["tie"] and pair["mcnemar_p_value_holm"] > ALPHA
+    ]
+    if not found:
+        return
+    pair = max(found, key=lambda row: row["seed_variant_accuracy"])
+    a, b = pair["a"], pair["b"]
+    shares = [number(cell(scored[name], _SV).value) for name in (a, b)]
+    more = f" So it is for {len(found)} pairs of models." if len(found) > 1 else ""
+    yield (
+        f"Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {shares[0]} % against "
+        f"{shares[1]} %.{more}"
+    )
+
+
+def _hardest_class(configuration: Configuration, names: Sequence[str]) -> Iterator[str]:
+    """Name word classes whose SV@90 is lower than another's, for every model, intervals apart."""
+    parts = {part.title: part.results for part in configuration.parts_by("word_class")}
+    models = [i for i, _ in enumerate(names) if configuration.results[i]]
+    if not all(_has_enough(results[i]) for results in parts.values() for i in models):
+        return
+    found = []
+    for a, b in combinations(parts, 2):
+        pairs = [(cell(parts[a][i] or {}, _SV), cell(parts[b][i] or {}, _SV)) for i in models]
+        for low, high, bounds in ((a, b, pairs), (b, a, [(y, x) for x, y in pairs])):
+            if all(_is_below(x, y) for x, y in bounds):
+                gaps = [(y.value or 0.0) - (x.value or 0.0) for x, y in bounds]
+                found.append((min(gaps), low, high, gaps))
+    if found:
+        _, low, high, gaps = max(found)
+        text = number(min(gaps))
+        text += f" to {number(max(gaps))}" if number(max(gaps)) != text else ""
+        yield (
+            f"Seeds with replaced {_plural(low)} are harder than those with replaced "
+            f"{_plural(high)}: SV@90 is lower by {text} points."
+        )
+
+
+# --- Sentences about several configurations ---
+
+
+def overall_findings(evidence: Evidence) -> list[str]:
+    """Say what sources, and replacements and paraphrases, show beside one another."""
+    return [*_sources(evidence), *_paraphrases(evidence.classes)]
+
+
+def _sources(evidence: Evidence) -> Iterator[str]:
+    """Name sources on which every model's SV@90 is lower than on another, intervals apart."""
+    kinds: dict[str | None, list[Configuration]] = {}
+    for each in evidence.configurations:
+        kinds.setdefault(parse_config_name(each.name)[1], []).append(each)
+    for configurations in kinds.values():
+        found = []
+        for a, b in combinations(configurations, 2):
+            pairs = [
+                (cell(x, _SV), cell(y, _SV))
+                for x, y in zip(a.results, b.results, strict=True)
+                if x and y and _has_enough(x) and _has_enough(y)
+            ]
+            for low, high, bounds in ((a, b, pairs), (b, a, [(y, x) for x, y in pairs])):
+                if bounds and all(_is_below(x, y) for x, y in bounds):
+                    gap = min((y.value or 0.0) - (x.value or 0.0) for x, y in bounds)
+                    found.append((gap, low.name, high.name, len(bounds)))
+        if found:
+            gap, harder, easier, n = max(found)
+            every = "the model" if n == 1 else f"each of {n} models"
+            yield (
+                f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
+                f"{number(gap)} points{'' if n == 1 else ' or more'}."
+            )
+
+
+def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:
+    """Say for which models paraphrases are harder than replacements, or easier."""
+    for table in (table for each in classes for table in each.contrasts):
+        rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEWEST]
+        for word, sign in (("lower", -1), ("higher", 1)):
+            sure = [r for r in rows if min(sign * bound for bound in r["difference_ci"]) > 0]
+            if sure:
+                points = [100 * abs(r["difference"]) for r in sure]
+                low, high = number(min(points)), number(max(points))
+                yield (
+                    f"On the seeds that have both, SV@90 is {word} with paraphrases than with "
+                    f"replaced words by {low if low == high else f'{low} to {high}'} points "
+                    f"({joined([r['model'] for r in sure])}; {table.rows[0]['config']})."
+                )
+
+
+# --- The example ---
+
+
+def flipped_example(
+    evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
+) -> Example | None:
+    """Choose a seed that the least steady model solves and a variant on which it does not.
+
+    Among variants that are shown: first those answered with the opposite of the gold label, then
+    those that most other models answer right, then those whose replacement is the commonest, as
+    rare ones are odd more often, then short ones. None where no such variant is shown.
+    """
+    (source,) = (each for each in sources if each.source == configuration.source)
+    rates = {
+        i: cell(result, RELAXED).value or 0.0
+        for i, result in enumerate(configuration.results)
+        if result
+    }
+    variants = _rows_of(configuration, source)
+    for model in sorted(rates, key=lambda i: (-rates[i], i)):
+        gold = source.gold[source.seed[variants]]
+        answer = source.answers[model, variants]
+        solved = source.own[model, source.seed[variants]] == gold
+        chosen = variants[solved & (answer != gold) & (answer != MISSING)]
+        if len(chosen):
+            common = Counter(source.variants["replacement"].take(variants).to_pylist())
+            ranks = (_rank(source, model, v, evidence.labels, common) for v in chosen.tolist())
+            best = int(chosen[min(enumerate(ranks), key=itemgetter(1))[0]])
+            return _example(evidence, configuration, source, model, best)
+    return None
+
+
+def _rows_of(configuration: Configuration, source: SourceSeeds) -> Ints:
+    """Find the shown variants that belong to a configuration."""
+    wanted = parse_config_name(configuration.name)[1]
+    classes = source.variants["word_class"].to_pylist()
+    if wanted is None:
+        kept = [name != PARAPHRASE for name in classes]
+    else:
+        kept = [name == wanted for name in classes]
+    rows: Ints = np.flatnonzero(np.array(kept, bool))
+    return rows
+
+
+def _rank(
+    source: SourceSeeds,
+    model: int,
+    variant: int,
+    labels: Sequence[str],
+    common: Mapping[str | None, int],
+) -> tuple[bool, int, int, int, str]:
+    seed = int(source.seed[variant])
+    gold, answer = int(source.gold[seed]), int(source.answers[model, variant])
+    pairs = [set(pair) for pair in check_opposites(None, tuple(labels))]
+    is_opposite = {labels[gold], labels[answer]} in pairs
+    others = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
+    row = source.variants.slice(variant, 1).to_pylist()[0]
+    return (
+        not is_opposite,
+        -int(others.sum()),
+        -common[row["replacement"]],
+        len(row["premise"]) + len(row["hypothesis"]),
+        row["variant_id"],
+    )
+
+
+def _example(
+    evidence: Evidence, configuration: Configuration, source: SourceSeeds, model: int, variant: int
+) -> Example:
+    seed = int(source.seed[variant])
+    gold = int(source.gold[seed])
+    row: dict[str, Any] = source.variants.slice(variant, 1).to_pylist()[0]
+    own: dict[str, Any] = source.seeds.slice(seed, 1).to_pylist()[0]
+    marks = (row["premise_spans"] or [], row["hypothesis_spans"] or [])
+    length = len(row["original"] or "")
+    is_word = row["word_class"] in WORD_CLASSES and " " not in (row["replacement"] or " ")
+    before = tuple(spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks)
+    both_right = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
+    return Example(
+        config=configuration.name,
+        model=evidence.names[model],
+        seed_id=own["seed_id"],
+        gold=evidence.labels[gold],
+        texts=source.texts,
+        seed=(own["premise"], own["hypothesis"]),
+        variant=(row["premise"], row["hypothesis"]),
+        seed_marks=(before[0], before[1]),
+        variant_marks=marks,
+        answer=evidence.labels[int(source.answers[model, variant])],
+        others=tuple(evidence.names[i] for i in np.flatnonzero(both_right)),
+    )
+
+
+# --- Support and wording ---
+
+
+def _extremes(values: Mapping[str, Estimate]) -> tuple[str, str]:
+    """Find who has the highest value and who the lowest; the first of equals."""
+    by_value = {name: value.value or 0.0 for name, value in values.items()}
+    return max(by_value, key=by_value.__getitem__), min(by_value, key=by_value.__getitem__)
+
+
+def _pair(comparison: Comparison | None, a: str, b: str) -> list[Mapping[str, Any]]:
+    """Find the row that compares two models: one, or none."""
+    rows = comparison.pairs.rows if comparison else ()
+    return [row for row in rows if {row["a"], row["b"]} == {a, b}]
+
+
+def _is_apart(comparison: Comparison | None, a: str, b: str, key: str) -> bool:
+    """Tell whether the interval of a difference of two models leaves zero out."""
+    bounds = [row[f"{key}_ci"] for row in _pair(comparison, a, b)]
+    return any(both and (both[0] > 0 or both[1] < 0) for both in bounds)
+
+
+def _is_below(a: Estimate, b: Estimate) -> bool:
+    """Tell whether the whole interval of one figure lies below that of another."""
+    return a.high is not None and b.low is not None and a.high < b.low
+
+
+def _has_enough(result: Result | None) -> bool:
+    return bool(result) and int((result or {})["n_seeds"]) >= FEWEST
+
+
+def _fall(result: Result) -> Estimate:
+    return cell(result, _FALL)
+
+
+def _share(rate: Estimate) -> str:
+    """Say a rate as one in a number, where that is close enough.
+
+    >>> [_share(Estimate(x)) for x in (0.0, 6.7, 33.0, 54.21)]
+    ['none', '1 in 15', '1 in 3', '54.2 %']
+    """
+    value = rate.value or 0.0
+    if not value:
+        return "none"
+    return f"1 in {round(100 / value)}" if value <= 100 * _COUNTED else f"{number(value)} %"
+
+
+def _of_solved(rate: Estimate) -> str:
+    """Say of which seeds a rate is.
+
+    >>> [_of_solved(Estimate(x)) for x in (0.0, 33.0)]
+    ['none of the seeds that it solved', '1 in 3 seeds that it solved']
+    """
+    share = _share(rate)
+    return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it solved"
+
+
+def _models(n: int) -> str:
+    return "1 model" if n == 1 else f"{n} models"
+
+
+def _plural(word_class: str) -> str:
+    return f"{word_class}s"

@@ -1,0 +1,270 @@
+"""The finding of a report: sentences by hand, what they need, and the example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.dataset_files import write_predictions
+from helpers.report_data import paraphrased, problems
+
+from merge_metric.compare import Comparison
+from merge_metric.report.classes import Classes
+from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
+from merge_metric.report.finding import FEWEST, findings, flipped_example, overall_findings
+from merge_metric.report.seeds import read_seeds
+from merge_metric.tables import Table
+
+Result = Mapping[str, Any]
+
+
+def result(
+    s: float = 0.8,
+    sv: tuple[float, float, float] = (0.7, 0.65, 0.75),
+    *,
+    changes: float = 0.25,
+    fall: tuple[float, float, float] = (0.1, 0.05, 0.15),
+    n: int = 100,
+) -> dict[str, Any]:
+    """A model's figures; `sv` is SV@90 with its bounds, `fall` the same of S less SV@90."""
+    names = ("accuracy", "low", "high")
+    return {
+        "n_seeds": n,
+        "seed_accuracy": s,
+        "seed_accuracy_ci": [s - 0.05, s + 0.05],
+        "relaxed_fooling_rate": changes,
+        "relaxed_fooling_rate_ci": [changes - 0.1, changes + 0.1],
+        "qt_gap": fall[0],
+        "qt_gap_ci": list(fall[1:]),
+        "sv_curve": {name: [bound] * 100 for name, bound in zip(names, sv, strict=True)},
+        "by_label": {},
+    }
+
+
+def pair(a: str, b: str, **more: Any) -> dict[str, Any]:
+    """A row of the comparison, by default of models that differ in everything."""
+    significant = {"mcnemar_p_value_holm": 0.01, "tie": False, "seed_variant_accuracy": 0.2}
+    return {"a": a, "b": b, **significant, "relaxed_fooling_rate_ci": [-0.3, -0.1], **more}
+
+
+def say(models: Mapping[str, Result], *pairs: Mapping[str, Any]) -> list[str]:
+    """Findings on one configuration."""
+    table = Table("pairs", "", (), pairs)
+    comparison = Comparison("snli", Table("models", "", (), ()), table, "") if pairs else None
+    return findings(*_evidence(tuple(models), [tuple(models.values())], comparison=comparison))
+
+
+def _evidence(
+    names: Sequence[str],
+    results: Sequence[tuple[Result | None, ...]],
+    configs: Sequence[str] = ("snli",),
+    *,
+    comparison: Comparison | None = None,
+    classes: tuple[Classes, ...] = (),
+) -> tuple[Evidence, Configuration]:
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    made = tuple(
+        Configuration(config, each, comparison)
+        for config, each in zip(configs, results, strict=True)
+    )
+    models: Any = tuple(map(Model, names))
+    return Evidence("", Path(), models, made, classes, {}, 1000), made[0]
+
+
+def test_one_model() -> None:
+    """Its share of seeds, how often it changes its answer, how far accuracy falls."""
+    assert say({"tiny": result(0.677, changes=0.34)}) == [
+        "tiny solves 67.7 % of the 100 seeds (95 % interval 62.7–72.7).",
+        "tiny changes its answer on some variant of 1 in 3 seeds that it solved (95 % interval "
+        "24.0–44.0 %).",
+        "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
+        "10.0 points (95 % interval 5.0–15.0).",
+    ]
+    assert "of none of the seeds that it solved" in say({"m": result(changes=0.0)})[1]
+    assert "of 54.0 % of the seeds that it solved" in say({"m": result(changes=0.54)})[1]
+
+
+def test_two_models_apart() -> None:
+    """Each with its share, where tests and intervals tell them apart."""
+    models = {
+        "tiny": result(0.7, changes=0.33, fall=(0.058, 0.01, 0.1)),
+        "large": result(0.845, changes=0.067, fall=(0.088, 0.05, 0.1)),
+    }
+    assert say(models, pair("large", "tiny")) == [
+        "large solves 84.5 % of the seeds, tiny 70.0 %.",
+        "tiny changes its answer on some variant of 1 in 3 seeds that it solved, large on 1 in 15.",
+        "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 5.8 "
+        "points (tiny) to 8.8 (large).",
+    ]
+
+
+def test_two_models_that_nothing_tells_apart() -> None:
+    """No one is called better."""
+    models = {"a": result(0.66, changes=0.2), "b": result(0.68, changes=0.25)}
+    tied = pair("b", "a", mcnemar_p_value_holm=0.4, tie=True, relaxed_fooling_rate_ci=[-0.1, 0.2])
+    assert say(models, tied)[:2] == [
+        "Both models solve about as many of the seeds: 66.0 to 68.0 %.",
+        "On some variant they change their answer to about 1 in 5 to 1 in 4 of the seeds that "
+        "they solved.",
+    ]
+    models["b"] = result(0.66, changes=0.2)
+    assert say(models, tied)[:2] == [
+        "Both models solve 66.0 % of the seeds.",
+        "On some variant they change their answer to about 1 in 5 of the seeds that they solved.",
+    ]
+    assert say({"a": result(0.66), "b": result(0.7)})[0] == (
+        "The models solve 66.0 to 70.0 % of the seeds."  # without a bootstrap
+    )
+
+
+def test_many_models() -> None:
+    """The best and the worst, and those that only variants tell apart."""
+    models = {f"m{i}": result(0.6 + i / 20, changes=0.4 - i / 20) for i in range(5)}
+    pairs = [pair("m4", "m0"), pair("m3", "m0", mcnemar_p_value_holm=0.2)]
+    assert say(models, *pairs) == [
+        "Of 5 models m4 solves the most seeds, 80.0 %, and m0 the fewest, 60.0 %.",
+        "m4 is the steadiest: it changes its answer on some variant of 1 in 5 seeds that it "
+        "solved; m0, the least steady, on 1 in 2.",
+        "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 10.0 "
+        "points.",
+        "Seeds alone do not tell m3 and m0 apart, variants do: SV@90 is 70.0 % against 70.0 %.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("models", "unsaid"),
+    [
+        ({"m": result(n=FEWEST - 1)}, "solves"),
+        ({"m": result(0.5, n=50)}, "changes"),  # 25 seeds solved
+        ({"m": result(fall=(0.05, -0.01, 0.1))}, "is lower by"),
+        ({"m": result(fall=(-0.1, -0.2, -0.05))}, "is lower by"),
+    ],
+)
+def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
+    """Neither from few seeds nor where an interval has zero in it."""
+    assert not any(unsaid in sentence for sentence in say(models))
+    enough = {"m": result(n=FEWEST + 20)}
+    assert any(unsaid in sentence for sentence in say(enough))
+
+
+def test_few_seeds_are_said() -> None:
+    """The only sentence is that there is none."""
+    assert say({"m": result(n=9)}) == [
+        "9 seeds: too few for a finding, which takes 30. The figures below have wide intervals."
+    ]
+
+
+def test_a_fall_that_is_sure_for_some() -> None:
+    """The others are counted."""
+    models = {"a": result(), "b": result(fall=(0.01, -0.05, 0.05))}
+    assert (
+        "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; of 1 model more the "
+        "fall may be chance." in say(models)[2]
+    )
+
+
+def test_word_classes_and_sources() -> None:
+    """Named where the intervals of all models are apart, and there are seeds enough."""
+    low, high = result(sv=(0.5, 0.45, 0.55)), result(sv=(0.7, 0.66, 0.75))
+    whole = result() | {"by_group": {"word_class": {"noun": high, "verb": low}}}
+    sentence = "Seeds with replaced verbs are harder than those with replaced nouns: SV@90 is "
+    assert f"{sentence}lower by 20.0 points." in say({"a": whole})
+    assert f"{sentence}lower by 20.0 points." in say({"a": whole, "b": whole})
+    mixed = whole | {"by_group": {"word_class": {"noun": low, "verb": high}}}
+    assert not any("harder" in each for each in say({"a": whole, "b": mixed}))
+    few = whole | {"by_group": {"word_class": {"noun": high, "verb": low | {"n_seeds": 12}}}}
+    assert not any("harder" in each for each in say({"a": few}))
+
+    configs = ("snli_nouns", "mnli-m_nouns", "mnli-m_verbs")
+    evidence, _ = _evidence(["a", "b"], [(high, high), (low, low), (low, None)], configs)
+    assert overall_findings(evidence) == [
+        "mnli-m_nouns is harder than snli_nouns: SV@90 of each of 2 models is lower by 20.0 "
+        "points or more."
+    ]
+    evidence, _ = _evidence(["a", "b"], [(high, low), (low, high)], configs[:2])
+    assert overall_findings(evidence) == []
+
+
+def test_replacements_and_paraphrases() -> None:
+    """Named with the models for which the paired interval leaves zero out."""
+    base = {"config": "snli_nouns", "n_seeds": 80}
+    rows = (
+        {**base, "model": "a"},
+        {**base, "model": "a", "difference": -0.12, "difference_ci": [-0.2, -0.04]},
+        {**base, "model": "b", "difference": -0.02, "difference_ci": [-0.1, 0.06]},
+        {**base, "model": "c", "difference": 0.08, "difference_ci": [0.01, 0.1], "n_seeds": 29},
+    )
+    classes = Classes("snli", Table("", "", (), ()), (Table("shared", "", (), rows),))
+    evidence, _ = _evidence(["a"], [(result(),)], classes=(classes,))
+    assert overall_findings(evidence) == [
+        "On the seeds that have both, SV@90 is lower with paraphrases than with replaced words by "
+        "12.0 points (a; snli_nouns)."
+    ]
+
+
+@pytest.fixture(scope="module")
+def flips(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Two models on 40 seeds with replacements and paraphrases: one wrong on two variants."""
+    place = tmp_path_factory.mktemp("flips")
+    made = paraphrased(problems(40))
+    folder = made.write(place / "merge-nli")
+    rows = made.predictions(2.0, "all right")
+    files = [write_predictions(place / "good.parquet", rows, {"name": "good"})]
+    wrong = {row["variant_id"] for row in made.variants if _is_flipped(row)}
+    assert len(wrong) == 2
+    for row in rows:
+        if row["variant_id"] in wrong:
+            row["prediction"] = 2 - row["label"]
+            row["probabilities"] = [0.8 if i == row["prediction"] else 0.1 for i in range(3)]
+    files.append(write_predictions(place / "bad.parquet", rows, {"name": "bad"}))
+    return gather_evidence([str(file) for file in files], folder, n_bootstrap=20)
+
+
+def _is_flipped(row: Mapping[str, Any]) -> bool:
+    changed = (row["seed_id"], row["replacement"])
+    return changed in (("snli:p002", "dog"), ("snli:p005", "waits"))
+
+
+def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
+    """Texts, marks and answers of a seed that it solves and a variant that it does not."""
+    sources = read_seeds(flips)
+    configuration = next(each for each in flips.configurations if each.name == "snli")
+    example = flipped_example(flips, configuration, sources)
+    assert example is not None
+    assert (example.model, example.others) == ("bad", ("good",))
+    row = next(
+        row
+        for row in sources[0].variants.to_pylist()
+        if _is_flipped(row) and row["seed_id"] == example.seed_id
+    )
+    assert example.variant == (row["premise"], row["hypothesis"])
+    assert example.gold != example.answer
+    for text, marks in zip(example.seed, example.seed_marks, strict=True):
+        assert {text[slice(*span)] for span in marks} == {row["original"]}
+    for text, marks in zip(example.variant, example.variant_marks, strict=True):
+        assert {text[slice(*span)] for span in marks} == {row["replacement"]}
+
+
+def test_no_example_without_a_flip(flips: Evidence) -> None:
+    """A model that never changes its answer has none."""
+    sources = read_seeds(flips)
+    good = replace(
+        flips.configurations[0],
+        results=(flips.configurations[0].results[0], None),
+    )
+    assert flipped_example(flips, good, sources) is None
+
+
+def test_sentences_are_plain(flips: Evidence) -> None:
+    """No number has more than one decimal, and every sentence ends."""
+    for configuration in flips.configurations:
+        for sentence in findings(flips, configuration):
+            assert sentence.endswith(".")
+            assert not re.search(r"\d\.\d\d", sentence)
