@@ -116,12 +116,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             model_text=lambda model: model_text(model.description),
             signed=lambda configuration, signature: _signed(evidence, configuration, signature),
             is_best=is_best,
-            findings={c.name: findings(evidence, c) for c in evidence.configurations},
-            overall=overall_findings(evidence),
-            examples={
-                c.name: flipped_example(evidence, c, sources) for c in evidence.configurations
-            },
-            example_texts=example_texts,
+            **_finding(evidence, sources),
             lines=panel_lines,
             style_of=style,
             comparison_rows=comparison_rows,
@@ -283,6 +278,16 @@ def _signed(evidence: Evidence, configuration: Configuration, signature: str) ->
             if result and result["signature"] == signature
         ]
     )
+
+
+def _finding(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
+    configurations = evidence.configurations
+    return {
+        "findings": {c.name: findings(evidence, c) for c in configurations},
+        "overall": overall_findings(evidence),
+        "examples": {c.name: flipped_example(evidence, c, sources) for c in configurations},
+        "example_texts": example_texts,
+    }
 
 
 def example_texts(example: Example) -> list[tuple[str, Markup, Markup]]:
