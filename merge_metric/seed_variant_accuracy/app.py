@@ -15,10 +15,19 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import gradio as gr
-import pandas as pd  # type: ignore[import-untyped]
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+try:
+    import gradio as gr
+    import pandas as pd  # type: ignore[import-untyped]
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+except ModuleNotFoundError as error:
+    if __name__ != "__main__":
+        raise
+    sys.stderr.write(
+        f"error: this page needs {error.name}; run: pip install 'merge-nli[app]', or without "
+        f"merge-nli: pip install -r {Path(__file__).with_name('requirements.txt')}\n"
+    )
+    sys.exit(2)
 
 
 def _as_package(folder: Path, name: str = "seed_variant_accuracy") -> str:

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -478,6 +479,22 @@ def test_page_uses_nothing_deprecated(app: Any) -> None:
         return bool(app.build().analytics_enabled)
 
     assert asyncio.run(build()) is False
+
+
+def test_without_gradio_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a script one line and exit code 2; whoever imports it gets the error itself."""
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    script = str(FOLDER / "app.py")
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(script, run_name="__main__")
+    assert capsys.readouterr().err == (
+        "error: this page needs gradio; run: pip install 'merge-nli[app]', or without merge-nli: "
+        f"pip install -r {FOLDER / 'requirements.txt'}\n"
+    )
+    with pytest.raises(ModuleNotFoundError, match="gradio"):
+        runpy.run_path(script, run_name="app")
 
 
 # --- The whole, in a browser ---
