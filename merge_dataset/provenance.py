@@ -130,6 +130,25 @@ def words_at_once(folder: Path, source: str, word_class: str | None = None) -> i
     return int(made.get("config", {}).get("words_at_once", 1))
 
 
+def n_problems(folder: Path, source: str, variant_class: str | None = None) -> int | None:
+    """Read how many labelled problems a collection was made from; None where nothing says so.
+
+    Args:
+        folder: A dataset folder.
+        source: A source in it.
+        variant_class: Matters only where it is `PARAPHRASE`.
+
+    Raises:
+        ValueError: its provenance is no JSON object.
+    """
+    path = folder / collection_name(source, variant_class) / PROVENANCE
+    if not path.is_file():
+        return None
+    problems = _read_object(path).get("problems")
+    kept = problems.get("kept") if isinstance(problems, dict) else None
+    return kept if isinstance(kept, int) else None
+
+
 def kind_of(made: dict[str, Any]) -> Any:
     """Tell the kind that a manifest or provenance describes; by default `REPLACEMENTS`."""
     return made.get("kind", REPLACEMENTS)

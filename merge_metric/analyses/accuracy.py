@@ -20,7 +20,7 @@ from merge_metric.runs.join import preview
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, parse_source
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels, distinct
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHOWN: Final = (CATALOGUE["variant_accuracy"], sv_at(50), sv_at(100))
-"""Figures of variants by whether their seeds are answered right."""
+_SOLVED: Final = ("any", "half", "all")
+"""How many of a seed's variants are right, at least."""
 
 Right = Mapping[str, bool]
 """Id of a test problem → whether a model answers it right."""
@@ -185,7 +185,12 @@ def plot_accuracy(table: Table) -> Figure:
 
 
 def first_answers(runs: Iterable[Run]) -> Table:
-    """Make a row per model and configuration; None where no seed is right, or none wrong."""
+    """Make a row per model and configuration; None where no seed is right, or none wrong.
+
+    Beside shares, rows have numbers of seeds: those answered right or wrong of which at least
+    one variant, at least half, or every one is answered right. Section 5.4 has numbers of seeds
+    answered wrong of which variants are right, and does not say how many of them.
+    """
     rows = [
         {"config": run.config, "model": run.model}
         | _part("right", run.counts.take(run.counts.right))
@@ -201,35 +206,55 @@ def first_answers(runs: Iterable[Run]) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Numbers of seeds; of their variants, in percent, averaged over subsamples.",
+            "Numbers of seeds answered right, and wrong; accuracy over their variants, in percent; "
+            "any, half, all: numbers of these seeds of which at least one variant, at least half, "
+            "all are answered right. Averaged over subsamples.",
             *_mean_accuracies(rows),
         ),
     )
 
 
 def _part_columns(which: str) -> list[Column]:
-    shown = [Column(f"{figure.key}_{which}", figure.heading, "share") for figure in _SHOWN]
-    return [Column(f"n_{which}", which, "count"), *shown]
+    figure = CATALOGUE["variant_accuracy"]
+    return [
+        Column(f"n_{which}", which, "count"),
+        Column(f"{figure.key}_{which}", figure.heading, "share"),
+        *(Column(f"n_{key}_{which}", key, "threshold") for key in _SOLVED),
+    ]
 
 
 def _part(which: str, counts: SeedCounts) -> Row:
-    keys = [figure.key for figure in _SHOWN]
+    keys = ("variant_accuracy", "sv_at_50", "sv_at_100")
     found = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
-    return {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": found[key] for key in keys}
+    row = {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": found[key] for key in keys}
+    n_right, n = counts.n_correct, counts.n_variants
+    solved = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
+    for key in _SOLVED:  # in numbers of seeds, averaged over subsamples
+        row[f"n_{key}_{which}"] = float((solved[key] & counts.present).sum() / n.shape[1])
+    return row
 
 
 def _mean_accuracies(rows: list[Row]) -> list[str]:
-    """Say the two accuracies averaged over models, of sources with several."""
+    """Say accuracies and numbers of seeds averaged over models, of sources with several."""
     notes = []
     for config in distinct(rows, "config"):
+        mine = [row for row in rows if row["config"] == config]
         shown = []
         for which in ("right", "wrong"):
-            values = [row[f"variant_accuracy_{which}"] for row in rows if row["config"] == config]
+            values = [row[f"variant_accuracy_{which}"] for row in mine]
             known = [value for value in values if value is not None]
             if len(known) > 1:
                 shown.append(f"{100 * float(np.mean(known)):.1f} where {which}")
         if shown:
-            notes.append(f"{config}: variant accuracy over models on average {', '.join(shown)}.")
+            numbers = ", ".join(
+                f"{key} in {float(np.mean([row[f'n_{key}_wrong'] for row in mine])):.1f}"
+                for key in _SOLVED
+            )
+            wrong = float(np.mean([row["n_wrong"] for row in mine]))
+            notes.append(
+                f"{config}: variant accuracy over models on average {', '.join(shown)}; of "
+                f"{wrong:.1f} seeds answered wrong variants are right: {numbers}."
+            )
     return notes
 
 

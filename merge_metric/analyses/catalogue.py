@@ -13,6 +13,7 @@ from merge_metric.analyses.registry import Request, analysis
 
 if TYPE_CHECKING:
     from merge_metric.analyses.registry import Made
+    from merge_metric.analyses.selection import Choice
 
 _PROBABILITIES: Final = ("probabilities", "seed_probabilities")
 
@@ -25,28 +26,63 @@ _PROBABILITIES: Final = ("probabilities", "seed_probabilities")
     "are easier than the seeds (figures 3, 16)",
     names_datasets=True,
 )
-def accuracy(request: Request, *, tests: Sequence[str] = (), rng_seed: int = 0) -> Made:
+def accuracy(
+    request: Request,
+    *,
+    tests: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
+    rng_seed: int = 0,
+) -> Made:
     """Accuracy on test problems, given as FILE or NAME=FILE, on seeds and on variants."""
-    from merge_metric.analyses.accuracy import accuracy, plot_accuracy, read_tests
+    from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 
-    answers = read_tests(tests, [source.model for source in request.sources])
-    return accuracy(request.runs(), answers, rng_seed=rng_seed), plot_accuracy
+    chosen = _choice(request, tests, groups, best_and_worst)
+    return chosen.of(accuracy(request.runs(), chosen.tests, rng_seed=rng_seed)), plot_accuracy
 
 
 @analysis("SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)")
-def curves(request: Request, *, n_bootstrap: int = 0, rng_seed: int = 0) -> Made:
+def curves(
+    request: Request,
+    *,
+    tests: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
+    n_bootstrap: int = 0,
+    rng_seed: int = 0,
+) -> Made:
     """SV curves of models."""
     from merge_metric.analyses.curves import curves, plot_curves
 
-    return curves(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed), plot_curves
+    chosen = _choice(request, tests, groups, best_and_worst)
+    table = curves(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    return chosen.of(table), plot_curves
 
 
 @analysis("MC of models on sources, a heat map (figures 5, 17)")
-def matching(request: Request) -> Made:
+def matching(
+    request: Request,
+    *,
+    tests: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
+) -> Made:
     """Thresholds at which SV accuracy matches S."""
     from merge_metric.analyses.curves import matching, plot_matching
 
-    return matching(request.runs()), plot_matching
+    chosen = _choice(request, tests, groups, best_and_worst)
+    return chosen.of(matching(request.runs())), plot_matching
+
+
+def _choice(
+    request: Request, tests: Sequence[str], groups: Sequence[str], best_and_worst: bool
+) -> Choice:
+    """Read training groups and test predictions, before anything is computed."""
+    from merge_metric.analyses.accuracy import read_tests
+    from merge_metric.analyses.selection import Choice, read_groups
+
+    answers = read_tests(tests, [source.model for source in request.sources])
+    return Choice(read_groups(request.sources, groups), answers, only_chosen=best_and_worst)
 
 
 @analysis("nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)")
@@ -110,15 +146,26 @@ def ablations(request: Request) -> Made:
 
 
 @analysis(
-    "seeds that every model answers wrong, or the --top hardest, with votes and texts (table 11)"
+    "seeds that every model answers wrong, or the --top hardest, or those --below a share, with "
+    "votes, labels that annotators --corrected, and texts (table 11)"
 )
-def hardest(request: Request, *, top: int | None = None) -> Made:
-    """Seeds that models fail on."""
-    from merge_metric.analyses.hardest import hardest, plot_hardest, read_seeds
+def hardest(
+    request: Request,
+    *,
+    top: int | None = None,
+    below: float | None = None,
+    corrected: Sequence[str] = (),
+) -> Made:
+    """Seeds that models fail on; `below` is in percent."""
+    from merge_metric.analyses.hardest import hardest, plot_hardest, read_corrections, read_seeds
 
+    if top is not None and below is not None:
+        raise ValueError("expected --top or --below, got both")
+    corrections = read_corrections(map(Path, corrected))
     runs = list(request.runs())
     seeds = read_seeds(request.dataset, [run.config for run in runs])
-    return hardest(runs, seeds, top=top), plot_hardest
+    share = None if below is None else below / 100
+    return hardest(runs, seeds, top=top, below=share, corrections=corrections), plot_hardest
 
 
 @analysis("variants of seeds answered right and of seeds answered wrong (section 5.4)")
@@ -137,11 +184,19 @@ def first_answers(request: Request) -> Made:
     "tables 2, 3)",
     names_datasets=True,
 )
-def fooling(request: Request, *, n_bootstrap: int = 1000, rng_seed: int = 0) -> Made:
-    """Fooling rates."""
+def fooling(
+    request: Request,
+    *,
+    in_domain: Sequence[str] = (),
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Fooling rates; `in_domain` are the sources that models were trained on."""
     from merge_metric.analyses.fooling import fooling_rates, plot_fooling
 
-    table = fooling_rates(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    table = fooling_rates(
+        request.runs(), in_domain=in_domain, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+    )
     return table, plot_fooling
 
 

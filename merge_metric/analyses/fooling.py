@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from merge_dataset.provenance import n_problems
+from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
     FOOLING,
     FOOLING_NOTE,
@@ -50,23 +52,37 @@ STRICT, RELAXED = FOOLING
 _COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
 
-def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int = 0) -> Table:
+def fooling_rates(
+    runs: Iterable[Run],
+    *,
+    in_domain: Sequence[str] = (),
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Table:
     """Make a row per model and configuration, and averages.
 
-    Averages over models weigh them alike (as in table 3); averages over configurations of a
-    class of variants weigh them by their seeds answered right.
+    Averages over models weigh them alike (as in table 3). Averages over configurations of a
+    class of variants weigh them by their seeds answered right and, in another row, by their
+    numbers of problems, as the paper does, where the dataset says how many there were.
 
     Args:
         runs: Models on configurations.
+        in_domain: Sources that models were trained on: averages are also made of the others.
         n_bootstrap: Replicates for 95 % intervals; 0 for none.
         rng_seed: Of the bootstrap.
+
+    Raises:
+        ValueError: a source in the domain that no run is of.
     """
     runs = list(runs)
     labels = common_labels(runs)
+    _check_domain(in_domain, runs)
     rows = [_row(run, n_bootstrap, rng_seed) for run in runs]
     weights = {f"{key}{part}": f"n_right{part}" for part in _parts(labels) for key in FOOLING}
-    model_means = over_models(rows, list(weights), list(dict.fromkeys(weights.values())))
-    config_means = over_configs([*rows, *model_means], weights)
+    means = [*weights, "n_problems"]
+    model_means = over_models(rows, means, list(dict.fromkeys(weights.values())))
+    config_means = _over_domains([*rows, *model_means], weights, in_domain)
+    by_problems = any(row["weighted_by"] == _BY_PROBLEMS for row in config_means)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
     rates = FOOLING_NOTE.format(right=" (right: how many)")
     no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
@@ -75,11 +91,19 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
         notes.append("(mean): over models, which weigh the same; their seeds are added up.")
     if config_means:
         notes.append("(all): over the sources, weighted by the seeds answered right.")
+    if by_problems:
+        notes.append(
+            "Weighted by problems: by the numbers of test problems of the sources, as the paper "
+            "does, which are in the datasets' provenance."
+        )
+    if in_domain:
+        notes.append(f"(out of domain): without {', '.join(in_domain)}.")
     return Table(
         name="fooling",
         title="Fooling rates: seeds answered right with a variant that changes the prediction",
         columns=(
             *RUN_COLUMNS,
+            *([Column("weighted_by", "weighted by")] if by_problems else []),
             Column("n_right", "right", "count"),
             *fooling_columns(),
             *(
@@ -93,9 +117,48 @@ def fooling_rates(runs: Iterable[Run], *, n_bootstrap: int = 1000, rng_seed: int
     )
 
 
+_BY_RIGHT: Final = "right"
+_BY_PROBLEMS: Final = "problems"
+
+
+def _over_domains(
+    rows: Sequence[Row], weights: Mapping[str, str], in_domain: Sequence[str]
+) -> list[Row]:
+    """Average over all sources and, where some are in the domain, over the others."""
+    outside = [row for row in rows if parse_config_name(row["config"])[0] not in in_domain]
+    domains = {"all": rows} | ({"out of domain": outside} if in_domain else {})
+    found: list[Row] = []
+    for name, part in domains.items():
+        means = over_configs(part, weights, name=name)
+        found += [row | {"weighted_by": _BY_RIGHT} for row in means]
+        if all(row["n_problems"] is not None for row in part):
+            by_problems = over_configs(part, dict.fromkeys(FOOLING, "n_problems"), name=name)
+            found += [
+                # Of the problems with each gold label nothing is known.
+                dict.fromkeys(weights) | row | {"weighted_by": _BY_PROBLEMS}
+                for row in by_problems
+            ]
+    n_right = {
+        (row["config"], row["model"]): {key: row[key] for key in weights.values()}
+        for row in found
+        if row["weighted_by"] == _BY_RIGHT
+    }
+    return [n_right[row["config"], row["model"]] | row for row in found]
+
+
+def _check_domain(in_domain: Sequence[str], runs: Sequence[Run]) -> None:
+    sources = {parse_config_name(run.config)[0] for run in runs}
+    if unknown := [name for name in in_domain if name not in sources]:
+        raise ValueError(
+            f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
+            f"{', '.join(unknown)}"
+        )
+
+
 def _row(run: Run, n_bootstrap: int, rng_seed: int) -> Row:
     counts = run.counts
     row: Row = {"config": run.config, "model": run.model, "averaged": None}
+    row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
     by_label = (counts.take(counts.gold == code) for code in range(len(counts.labels)))
     for part, each in zip(_parts(counts.labels), (counts, *by_label), strict=True):
         found = fooling(each, n_bootstrap=n_bootstrap, rng_seed=rng_seed)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merge_dataset.csv_tables import read_rows
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.measures import Row
@@ -34,6 +35,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _SHOWN_OF_SEEDS: Final = ("seed_id", "label", "annotator_labels")
+_NO_LABEL: Final = "–"
 _SHOWN: Final = 40
 """Seeds in a plot."""
 
@@ -88,7 +90,14 @@ def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
     }
 
 
-def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | None = None) -> Table:
+def hardest(
+    runs: Iterable[Run],
+    seeds: Mapping[str, pa.Table],
+    *,
+    top: int | None = None,
+    below: float | None = None,
+    corrections: Mapping[str, Mapping[str, str]] | None = None,
+) -> Table:
     """Make a row per seed, the hardest first.
 
     Args:
@@ -96,17 +105,32 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
         seeds: Configuration → its split `seeds`, as `read_seeds` reads it.
         top: How many seeds of each configuration; by default those that every model
             answers wrong.
+        below: Instead those of whose variants less than this share, in 0–1, is answered right.
+        corrections: Seed → annotator → the label that is right, as `read_corrections` reads it.
+
+    Raises:
+        ValueError: corrections have other labels, or are of other seeds.
     """
     rows: list[Row] = []
     notes = []
     runs = list(runs)
     labels, fields = common_labels(runs), _fields(seeds)
+    corrected = _checked(corrections or {}, labels, seeds)
+    share = FEW if below is None else below
     for config, group in by_config(runs).items():
-        found = _seeds(config, group, seeds[config])
+        found = [
+            row | _correction(corrected.get(row["seed_id"], {}), row["gold"])
+            for row in _seeds(config, group, seeds[config])
+        ]
         wrong = [row for row in found if not row["n_right"]]
-        rows += wrong if top is None else found[:top]
+        few = [row for row in found if round(row["variants_right"], _DECIMALS) < share]
+        chosen = wrong if top is None else found[:top]
+        rows += chosen if below is None else few
         notes.append(_summary(config, len(group), wrong, len(found)))
+        notes.append(_few_note(config, few, share))
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
+    if below is not None:
+        what = f"Seeds of whose variants models answer less than {100 * below:g} % right"
     return Table(
         name="hardest",
         title=f"{what}, by the share of variants that models answer right",
@@ -114,6 +138,7 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
             Column("seed_id", "seed"),
             Column("gold", "gold"),
             Column("votes", "votes"),
+            Column(CORRECTED, "corrected"),
             Column("variants_right", "variants right", "share"),
             Column("answers", "answers"),
             *(
@@ -129,6 +154,91 @@ def hardest(runs: Iterable[Run], seeds: Mapping[str, pa.Table], *, top: int | No
             *notes,
         ),
     )
+
+
+FEW: Final = 0.05
+"""Share of variants answered right below which the paper looks at seeds again (table 11)."""
+
+CORRECTED: Final = "corrected_label"
+"""Column of the label that an annotator thinks is right."""
+
+
+def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
+    """Read the labels that annotators think are right.
+
+    Args:
+        paths: CSV tables with the columns `seed_id` and `corrected_label` and, where several
+            annotators gave labels, `annotator`; such as `analyse hardest --format csv` writes.
+            Rows without a label are not answered.
+
+    Returns:
+        Seed → annotator → label.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no such table, or an annotator gave a seed two labels.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
+        for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), ended=True):
+            label, name = row[CORRECTED].strip(), row.get("annotator", "").strip()
+            if not label or label == _NO_LABEL:
+                continue
+            if found.setdefault(row["seed_id"], {}).setdefault(name, label) != label:
+                who = name or "an annotator without a name"
+                raise ValueError(
+                    f"{path}: line {line}: expected one label of {who} for {row['seed_id']!r}, "
+                    f"got two"
+                )
+    return found
+
+
+def _checked(
+    corrections: Mapping[str, Mapping[str, str]],
+    labels: Sequence[str],
+    seeds: Mapping[str, pa.Table],
+) -> dict[str, dict[str, str]]:
+    """Spell labels out, which may be given by their letters; raise where one is none."""
+    spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
+    known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
+    if unknown := [seed for seed in corrections if seed not in known]:
+        raise ValueError(
+            f"--corrected: expected labels of seeds of {', '.join(seeds)}, got {len(unknown):,} of "
+            f"others, such as {unknown[0]!r}"
+        )
+    checked: dict[str, dict[str, str]] = {}
+    for seed, given in corrections.items():
+        for name, label in given.items():
+            if label not in spelled:
+                raise ValueError(
+                    f"--corrected: expected labels out of {', '.join(labels)}, got {label!r} for "
+                    f"{seed!r}"
+                )
+            checked.setdefault(seed, {})[name] = spelled[label]
+    return checked
+
+
+def _correction(given: Mapping[str, str], gold: str) -> Row:
+    """Show what annotators think is right: one label, or each with who gave it."""
+    labels = set(given.values())
+    shown = "; ".join(f"{name}: {label}" if name else label for name, label in given.items())
+    return {
+        CORRECTED: next(iter(labels)) if len(labels) == 1 else shown or None,
+        "gold_holds": labels == {gold} if labels else None,
+    }
+
+
+def _few_note(config: str, few: Sequence[Row], below: float) -> str:
+    """Say of how many seeds few variants are right, and how many of their gold labels hold."""
+    seeds = f"{len(few):,} seed{'s' * (len(few) != 1)}"
+    note = f"{config}: of {seeds} less than {100 * below:g} % of the variants are right"
+    judged = [row for row in few if row["gold_holds"] is not None]
+    if judged:
+        holds = sum(row["gold_holds"] for row in judged)
+        note += f"; of {len(judged):,} with a corrected label the gold label is right in {holds:,}"
+    return f"{note}."
 
 
 def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[Row]:

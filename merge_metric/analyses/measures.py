@@ -179,12 +179,15 @@ def per_config(
     ]
 
 
-def over_configs(rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str]) -> list[Row]:
+def over_configs(
+    rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str], *, name: str = "all"
+) -> list[Row]:
     """Make a row per model (or `MEAN`) that has several configurations of a class of variants.
 
     Args:
         rows: Of models on configurations, and their averages over models.
         weights: Key that is averaged → key of what it is weighted by, which is summed up.
+        name: Of these configurations together.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -193,7 +196,7 @@ def over_configs(rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str]) 
     for (suffix, model), group in groups.items():
         if len(group) < 2:
             continue
-        row = {"config": f"({f'all {suffix}'.strip()})", "model": model, "averaged": CONFIGS}
+        row = {"config": f"({f'{name} {suffix}'.strip()})", "model": model, "averaged": CONFIGS}
         for key, weight in weights.items():
             row[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
         found.append(row | {key: sum(r[key] for r in group) for key in weights.values()})

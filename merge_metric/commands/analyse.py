@@ -51,6 +51,21 @@ class AnalysisOptions:
     tests: tuple[str, ...] = _analysis_option(
         (), "tests", "predictions for all test problems; may be repeated.", option="--test"
     )
+    groups: tuple[str, ...] = _analysis_option(
+        (),
+        "groups",
+        "what a model was trained on, such as bert=S; may be repeated. Predictions of a preset "
+        "say it.",
+        option="--group",
+        metavar="NAME=GROUP",
+    )
+    best_and_worst: bool = _analysis_option(
+        False,
+        "best_and_worst",
+        "only the two best models and the worst of each group, by S on all test problems "
+        "(figures 3 to 5).",
+        option="--best-and-worst",
+    )
     mlm_map: Path | None = _analysis_option(  # noqa: RUF009 - a field
         None, "mlm_map", "a TOML file of models and MLMs; else the paper's."
     )
@@ -58,6 +73,19 @@ class AnalysisOptions:
         False, "matched", "equally many variants of each group.", option="--matched"
     )
     top: int | None = _analysis_option(None, "top", "so many seeds.", minimum=1)
+    below: float | None = _analysis_option(
+        None,
+        "below",
+        "seeds with a smaller share of variants right; the paper looks at 5.",
+        metavar="PERCENT",
+    )
+    corrected: tuple[str, ...] = _analysis_option(
+        (),
+        "corrected",
+        "a table of labels that annotators think are right: that of --format csv, with "
+        "corrected_label filled in; may be repeated.",
+        metavar="FILE",
+    )
     correctness_threshold: float | None = _analysis_option(
         None,
         "correctness_threshold",
@@ -70,6 +98,13 @@ class AnalysisOptions:
     )
     rng_seed: int | None = _analysis_option(
         None, "rng_seed", "Of whatever is random; else 0.", minimum=0
+    )
+    in_domain: tuple[str, ...] = _analysis_option(
+        (),
+        "in_domain",
+        "a source that the models were trained on; may be repeated. Averages are also made "
+        "without them.",
+        metavar="SOURCE",
     )
     sizes: tuple[str, ...] = _analysis_option(
         (),

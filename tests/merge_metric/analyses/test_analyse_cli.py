@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,25 @@ def test_texts_and_test_problems_are_read(folder: Path) -> None:
     assert [row["higher_share"] for row in rows] == [1.0, 1.0]  # forty more, all right
 
 
+def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
+    """Groups are columns; with three models one is the worst, and one in between is left out."""
+    for copy, name in (("c", "a"), ("d", "b")):
+        shutil.copy(folder / f"{name}.parquet", folder / f"{copy}.parquet")
+    more = ["{}/c.parquet", "{}/d.parquet", "--test", "c={}/a-test.parquet"]
+    more += ["--test", "d={}/b-test.parquet", *EXTRA["accuracy"]]
+    grouped = [*more, *(word for name in "abcd" for word in ("--group", f"{name}=S"))]
+    rows = rows_of(analyse(folder, "accuracy", *grouped, "--format", "json"))
+    assert {row["model"]: row["place"] for row in rows} == {
+        "a": None, "b": "best", "c": "worst", "d": "best"
+    }  # fmt: skip
+    for name in ("accuracy", "curves", "matching"):
+        found = rows_of(analyse(folder, name, *grouped, "--best-and-worst", "--format", "json"))
+        assert [(row["model"], row["group"]) for row in found] == [
+            ("b", "S"), ("d", "S"), ("c", "S")
+        ]  # fmt: skip
+    assert "place" not in rows_of(analyse(folder, "curves", *more, "--format", "json"))[0]
+
+
 def test_the_help_lists_the_analyses() -> None:
     """Each by its name, with what it is."""
     shown = CliRunner().invoke(app, ["analyse", "--help"], env={"COLUMNS": "100"}).stdout
@@ -141,9 +161,25 @@ def test_the_help_lists_the_analyses() -> None:
         (
             "curves",
             ["--top", "3"],
-            "expected options out of n_bootstrap, rng_seed, got top",
+            "options out of best_and_worst, groups, n_bootstrap, rng_seed, tests, got top",
         ),
-        ("matching", ["--matched"], "matching: expected options out of none, got matched"),
+        ("matching", ["--matched"], "options out of best_and_worst, groups, tests, got matched"),
+        ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
+        ("curves", ["--group", "c=S"], "groups of models with predictions, a, b, got one of 'c'"),
+        ("curves", ["--group", "a"], "the training group of a model as NAME=GROUP"),
+        (
+            "matching",
+            [
+                "--best-and-worst",
+                "--group",
+                "a=S",
+                "--group",
+                "b=S",
+                "--test",
+                "a={}/a-test.parquet",
+            ],
+            "predictions for all test problems, got none of b; add --test b=FILE",
+        ),
         ("classes", ["--ct", "0.9"], "did you mean 90"),
         ("classes", ["--config", "s_nouns"], "expected a configuration of several word classes"),
         ("curves", ["--out", "plot.jpg"], "expected a plot's file to end in .png, .svg, .pdf"),

@@ -199,6 +199,18 @@ def test_right_answers_of_a_predictions_table() -> None:
 # --- Section 5.4 ---
 
 
+def right_of(rows: Sequence[Row]) -> Fraction:
+    """The share of a seed's variants that is answered right."""
+    return Fraction(sum(row.prediction == row.gold for row in rows), len(rows))
+
+
+ENOUGH = {
+    "any": lambda rows: right_of(rows) > 0,
+    "half": lambda rows: right_of(rows) >= Fraction(1, 2),
+    "all": lambda rows: right_of(rows) == 1,
+}
+
+
 def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run]) -> None:
     """Each half of the seeds as if it were the data."""
     table = first_answers(runs)
@@ -211,11 +223,31 @@ def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run])
             assert close(row[f"variant_accuracy_{which}"], exact["variant_accuracy"])
             assert close(row[f"sv_at_50_{which}"], exact["curve"][49])
             assert close(row[f"sv_at_100_{which}"], exact["curve"][99])
+            for key, enough in ENOUGH.items():
+                parts = [oracle.by_seed(part).values() for part in oracle.parts(half)]
+                solved = [sum(map(enough, seeds)) for seeds in parts]
+                assert close(row[f"n_{key}_{which}"], Fraction(sum(solved), 3))
     mean = np.mean([row["variant_accuracy_right"] for row in table.rows if row["config"] == "snli"])
     assert (
         f"snli: variant accuracy over models on average {100 * mean:.1f} where right"
         in (table.notes[1])
     )
+
+
+def test_numbers_of_seeds_by_hand() -> None:
+    """Four seeds are wrong: of three a variant is right, of two half or more, of one all."""
+    rows = problems("E N NNNN", "E N NNNE", "E N NNEE", "E N EEEE", "C C CCCN")
+    two = first_answers([run(rows, name, subsamples=False) for name in ("a", "b")])
+    row = two.rows[0]
+    assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [3, 2, 1]
+    assert [row[f"n_{key}_right"] for key in ("any", "half", "all")] == [1, 1, 0]
+    assert (
+        "of 4.0 seeds answered wrong variants are right: any in 3.0, half in 2.0, all in 1.0"
+        in (two.notes[1])
+    )
+    # However many variants there are: one of 201 is less than one percent.
+    (row,) = first_answers([run(problems("E N E" + "N" * 200), subsamples=False)]).rows
+    assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [1, 0, 0]
 
 
 def test_without_wrong_seeds_there_is_nothing_to_say() -> None:

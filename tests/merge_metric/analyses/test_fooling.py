@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,38 @@ def test_averages_are_those_published() -> None:
     (average,) = over_configs(outside, {"strict": "n", "relaxed": "n"})
     assert average["relaxed"] == pytest.approx(23.71, abs=0.01)
     assert average["strict"] == pytest.approx(14.86, abs=0.01)
+
+
+def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
+    """Beside those by seeds answered right: of all sources, and without the domain's."""
+    lines = {
+        "snli": ("E E C", "E E E", "E E E", "E E E"),  # 1/4, of 100 problems
+        "mnli-m": ("E E C", "C N C"),  # 1/1, of 300
+        "anli-r1": ("N N E", "N N N"),  # 1/2, of 50
+    }
+    runs = []
+    for source, n in (("snli", 100), ("mnli-m", 300), ("anli-r1", 50)):
+        (tmp_path / source).mkdir()
+        (tmp_path / source / "provenance.json").write_text(f'{{"problems": {{"kept": {n}}}}}')
+        for model in "ab":
+            runs.append(replace(line_run(model, source, *lines[source]), folder=tmp_path))
+    table = fooling_rates(runs, in_domain=["mnli-m"], n_bootstrap=0)
+    found = {
+        (row["config"], row["model"], row["weighted_by"]): (row[RELAXED], row["n_right"])
+        for row in table.rows
+        if row["averaged"] == "configurations"
+    }
+    for model, times in (("a", 1), ("b", 1), ("(mean)", 2)):
+        assert found["(all)", model, "right"] == (pytest.approx(3 / 7), 7 * times)
+        assert found["(all)", model, "problems"] == (pytest.approx(350 / 450), 7 * times)
+        assert found["(out of domain)", model, "right"] == (pytest.approx(2 / 6), 6 * times)
+        assert found["(out of domain)", model, "problems"] == (pytest.approx(50 / 150), 6 * times)
+    assert len(found) == 12
+    with pytest.raises(ValueError, match="predictions, anli-r1, mnli-m, snli, got mnli-mm"):
+        fooling_rates(runs, in_domain=["mnli-mm"])
+    (tmp_path / "snli" / "provenance.json").unlink()
+    table = fooling_rates(runs, n_bootstrap=0)
+    assert not any(row.get("weighted_by") == "problems" for row in table.rows)
 
 
 def test_weighted_mean() -> None:

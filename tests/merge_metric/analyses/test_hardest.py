@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run, seeds_table, text_of
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.hardest import hardest
+from merge_metric.analyses.hardest import hardest, read_corrections
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,7 @@ def test_votes_are_summed_up() -> None:
         "snli: 2 of 3 seeds (66.67 %) are answered wrong by the 1 model; annotators disagree "
         "on 1 of 1 with several votes."
     )
+    assert table.notes[2] == "snli: of 1 seed less than 5 % of the variants are right."
     text = table.to_text()
     assert "  P: The s:10 & its premise." in text.splitlines()
     assert r"The s:10 \& its premise." in table.to_latex()
@@ -98,3 +101,63 @@ def test_nothing_is_hard_for_a_perfect_model() -> None:
     table = hardest([run(rows)], {"snli": seeds_table(rows)})
     assert table.rows == ()
     assert "0 of 2 seeds (0.00 %)" in table.to_text()
+
+
+HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C" * 19)
+"""No variant of 20 is right of the first and the third seed, one, 5 %, of the second."""
+
+
+def test_below_a_share() -> None:
+    """Strictly below, whether models answer the seed itself right or wrong."""
+    rows = problems(*HARD)
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
+    for below, expected in ((0.05, ["s:0", "s:2"]), (0.06, ["s:0", "s:2", "s:1"]), (0.0, [])):
+        table = hardest(runs, seeds, below=below)
+        assert [row["seed_id"] for row in table.rows] == expected
+        assert table.notes[2].startswith(
+            f"snli: of {len(expected)} seeds less than {100 * below:g} %"
+        )
+    assert table.title.startswith("Seeds of whose variants models answer less than 0 % right")
+    assert hardest(runs, seeds).notes[2].startswith("snli: of 2 seeds less than 5 %")
+
+
+def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
+    """The CSV, filled in, is read; letters are labels; who disagrees is shown."""
+    rows = problems(*HARD)
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
+    lines = list(csv.DictReader(hardest(runs, seeds, below=0.06).to_csv().splitlines()))
+    assert [line["corrected_label"] for line in lines] == [""] * 3
+    for line, label in zip(lines, ("N", "neutral", ""), strict=True):
+        line["corrected_label"] = label
+    file = tmp_path / "filled.csv"
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(lines[0]))
+        writer.writeheader()
+        writer.writerows(lines)
+    given = read_corrections([file])
+    table = hardest(runs, seeds, below=0.06, corrections=given)
+    assert [row["corrected_label"] for row in table.rows] == ["neutral", "neutral", None]
+    assert [row["gold_holds"] for row in table.rows] == [False, True, None]
+    assert "of 2 with a corrected label the gold label is right in 1." in table.notes[2]
+    assert "corrected" in table.to_text()
+    more = tmp_path / "bo.csv"
+    more.write_text("annotator,seed_id,corrected_label\nbo,s:0,C\nbo,s:2,N\n")
+    table = hardest(runs, seeds, corrections=read_corrections([file, more]), top=4)
+    found = {row["seed_id"]: row["corrected_label"] for row in table.rows}
+    assert found == {
+        "s:0": "neutral; bo: contradiction", "s:2": "neutral", "s:1": None, "s:3": None
+    }  # fmt: skip
+
+
+def test_wrong_corrections_are_told(tmp_path: Path) -> None:
+    """Two labels of one, a label that is none, a seed that is not there."""
+    file = tmp_path / "labels.csv"
+    file.write_text("seed_id,corrected_label\ns:0,E\ns:0,N\n")
+    with pytest.raises(ValueError, match=r"labels.csv: line 3: expected one label of an annotator"):
+        read_corrections([file])
+    rows = problems(*HARD)
+    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
+    with pytest.raises(ValueError, match=r"out of entailment, .*, got 'maybe' for 's:0'"):
+        hardest(runs, seeds, corrections={"s:0": {"": "maybe"}})
+    with pytest.raises(ValueError, match="got 1 of others, such as 's:9'"):
+        hardest(runs, seeds, corrections={"s:9": {"": "E"}})
