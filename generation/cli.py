@@ -18,6 +18,7 @@ from generation.commands.models import models_command
 from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
+from merge_dataset.commands.show import show_command
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
 from merge_metric.commands.export import export_app
@@ -74,7 +75,7 @@ _COMMANDS = {
     ),
     _RUN: (models_command, predict_command),
     _MEASURE: (score_command, compare_command, analyse_command, report_command),
-    _JUDGE: (check_command, annotate_command, agreement_command),
+    _JUDGE: (show_command, check_command, annotate_command, agreement_command),
     _SHARE: (register_command,),
 }
 for panel, commands in _COMMANDS.items():

@@ -15,24 +15,27 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.reasons import KEPT
+from generation.reasons import KEPT, Reason
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, SIGNAL_REASONS, SUGGESTION_REASONS
 from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
+from merge_dataset.show import Shown, choose_problems, line_of, marked
 
 _SEED: Final = ("seed_id", "word_class")
 _KEY: Final = list(REPLACEMENT_KEY)
 _SPANS: Final = "_spans"
 _EXAMPLE: Final = ("variant_id", *_SEED, "original", "replacement", "log_odds")
 """Columns of an example, before its texts."""
+_EXAMPLES: Final = 3
+"""Variants that a summary shows."""
 
 
 def summarise(
     run: Path, out: Path, configs: Sequence[str], *, registered: bool = False, as_json: bool = False
 ) -> str:
-    """Show the funnel, eligible seeds and variants per class, and how to load the dataset.
+    """Show the funnel, eligible seeds and variants per class, three of these, and how to load them.
 
     Args:
         run: A run folder after `build`.
@@ -43,14 +46,13 @@ def summarise(
     """
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
-    classes = _seeds_and_variants(folder)
+    classes, fates = _seeds_and_variants(folder), problem_fates(folder, manifest)
+    examples = choose_problems(out, configs[:1], n=_EXAMPLES, variants=1)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
-        made = {key: manifest[key] for key in keys}
-        return json.dumps(
-            {**made, "classes": classes, "run": str(run), "out": str(out), "configs": configs},
-            indent=2,
-        )
+        made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}
+        made |= {"examples": [row["variant_id"] for each in examples for row in each.variants]}
+        return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
     example = configs[min(1, len(configs) - 1)]
     lines = [
         source_line(manifest),
@@ -62,6 +64,11 @@ def summarise(
             f"{name:<12}{seeds:>16,}{variants:>18,}{variants / seeds:>10.1f}"
             for name, (seeds, variants) in classes.items()
         ),
+        "",
+        fates_line(fates, manifest),
+        "",
+        f"Variants to read, more by merge-nli show {out}:",
+        *_lines_to_read(examples),
         "",
         f"Run folder:     {run}  (settings, suggestions, replacements, exclusions, manifest)",
         f"Dataset folder: {out}  (configurations {', '.join(configs)})",
@@ -83,6 +90,57 @@ def summarise(
             "HF_EVALUATE_OFFLINE=1.",
         ]
     return "\n".join(lines)
+
+
+def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Count a run's problems: all, those that are eligible, and why the others are not.
+
+    Args:
+        folder: After `build`.
+        manifest: Its manifest.
+    """
+    kept = int(manifest["problems"]["kept"])
+    eligible = sum(len(table) for table in read_row_groups(folder.seeds, ["seed_id"]))
+    no_shared_word = sum(
+        pc.sum(pc.equal(table["reason"], Reason.NO_SHARED_WORD.value)).as_py() or 0
+        for table in read_row_groups(folder.exclusions, ["reason"])
+    )
+    return {
+        "problems": kept,
+        "eligible": eligible,
+        Reason.NO_SHARED_WORD.value: no_shared_word,
+        Reason.TOO_FEW.value: kept - eligible - no_shared_word,
+    }
+
+
+def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
+    """Say what became of a run's problems.
+
+    >>> settings = {"min_replacements": 20, "min_replacements_scope": "class"}
+    >>> fates = {"problems": 9, "eligible": 2, "no_shared_word": 3, "too_few_replacements": 4}
+    >>> fates_line(fates, {"ablation": None, "config": settings})
+    '9 problems: 2 eligible, 3 without a shared word, 4 with fewer than 20 replacements per class'
+    """
+    settings = manifest["config"]
+    what = "combinations" if settings.get("words_at_once", 1) > 1 else "replacements"
+    few = (
+        "not eligible without the ablation"
+        if manifest["ablation"]
+        else f"with fewer than {settings['min_replacements']} {what} per "
+        f"{settings['min_replacements_scope']}"
+    )
+    return (
+        f"{fates['problems']:,} problems: {fates['eligible']:,} eligible, "
+        f"{fates[Reason.NO_SHARED_WORD]:,} without a shared word, {fates[Reason.TOO_FEW]:,} {few}"
+    )
+
+
+def _lines_to_read(problems: Sequence[Shown]) -> Iterator[str]:
+    """Yield a line for each variant: what was replaced, the label and the texts."""
+    for each in problems:
+        for row in each.variants:
+            texts = line_of(row, each.texts)
+            yield f"  {row['original']} → {row['replacement']} ({each.label}): {texts}"
 
 
 def source_line(manifest: Mapping[str, Any]) -> str:
@@ -281,11 +339,7 @@ def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> li
 def _marked(row: dict[str, Any], field: str) -> str:
     """Show a text with each changed word as [old → new]."""
     old = changed_words(row["original"], row["replacement"])
-    text = row[field]
-    for start, end in reversed(row[field + _SPANS]):
-        new = text[start:end]
-        text = f"{text[:start]}[{old[new]} → {new}]{text[end:]}"
-    return str(text)
+    return marked(row[field], row[field + _SPANS], lambda new: f"[{old[new]} → {new}]")
 
 
 def _example_lines(example: dict[str, Any]) -> Iterator[str]:

@@ -81,6 +81,8 @@ def test_demo_says_what_it_made_and_how_to_load_it(demo: tuple[Path, Path, str])
     cwd, _, output = demo
     assert "less probable" in output
     assert re.search(r"noun +157 +13,605", output)
+    assert "192 problems: 172 eligible, 0 without a shared word, 20 with fewer than 20" in output
+    assert len(re.findall(r"^  .* → .* \(.*\): .*\[.*\].* / .*\[.*\]", output, re.MULTILINE)) == 3
     assert "Dataset folder: merge-nli" in output
     assert 'load_dataset("merge-nli", "demo_nouns")' in output
     assert (cwd / "runs/demo/replacements.parquet").is_file()

@@ -25,7 +25,7 @@ from merge_dataset.schema import DEMO_SOURCE
 
 Run = Annotated[str, option_of(Config, "run")]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
-Recipe = Annotated[str, option("paper-v2, paper-v1, poster, demo, or a .toml file.")]
+Recipe = Annotated[str, option("paper-v2, strict, paper-v1, poster, demo, or a .toml file.")]
 Overwrite = Annotated[
     bool, option("Replace what was made with other settings, data or models.", "--overwrite")
 ]
@@ -219,8 +219,8 @@ def build_command(
       merge-nli build --run runs/snli --families inflect --repair-articles --into grammar
 
     \b
-      merge-nli build --run runs/snli --min-mlms 2 --min-zipf-frequency 3 --same-number
-        --fitting-article --into strict
+      merge-nli build --run runs/snli --same-number --same-tense --repair-articles
+        --into strict
     """
     from generation.pipeline import build
     from generation.run_folder import RunFolder

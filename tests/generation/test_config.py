@@ -33,14 +33,15 @@ NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 
 def test_the_bundled_recipes() -> None:
-    """The four recipes of the design are there."""
-    assert recipe_names() == ["demo", "paper-v1", "paper-v2", "poster"]
+    """Those of the design and the strict one are there."""
+    assert recipe_names() == ["demo", "paper-v1", "paper-v2", "poster", "strict"]
 
 
 @pytest.mark.parametrize(
     ("recipe", "mlms", "classes", "scope"),
     [
         ("paper-v2", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "class"),
+        ("strict", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "class"),
         ("paper-v1", PAPER_MLMS, NOUN_VERB_ADJECTIVE, "problem"),
         (
             "poster",
@@ -72,6 +73,19 @@ def test_the_defaults_are_those_of_paper_v2() -> None:
     """Only the name and the MLMs differ between `Config()` and the recipe."""
     recipe = Config.from_recipe("paper-v2")
     assert dataclasses.replace(recipe, recipe="custom", mlms=()) == Config()
+
+
+def test_strict_is_paper_v2_with_three_settings() -> None:
+    """Number and form stay and articles are repaired, and nothing else is asked."""
+    more = {"same_number": True, "same_tense": True, "repair_articles": True}
+    strict = dataclasses.replace(Config.from_recipe("paper-v2"), recipe="strict", **more)
+    assert Config.from_recipe("strict") == strict
+
+
+def test_strict_wants_the_class_filter() -> None:
+    """An ablation without it says what to set."""
+    with pytest.raises(ValueError, match=r"expected class_filter .*; set them to false"):
+        Config.from_recipe("strict", ablation="prob")
 
 
 def test_the_demo_reads_the_bundled_problems() -> None:
@@ -264,8 +278,8 @@ def test_unknown_recipe() -> None:
     """The message lists the recipes and the nearest, and that a file will do."""
     with pytest.raises(
         ValueError,
-        match=r"expected a recipe of \['demo', 'paper-v1', 'paper-v2', 'poster'\] or a .toml file, "
-        r"got 'paper-v3'; did you mean 'paper-v[12]'\?",
+        match=r"expected a recipe of \['demo', 'paper-v1', 'paper-v2', 'poster', 'strict'\] or a "
+        r".toml file, got 'paper-v3'; did you mean 'paper-v[12]'\?",
     ):
         Config.from_recipe("paper-v3")
 

@@ -20,7 +20,7 @@ from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
 from generation.reasons import KEPT
 from generation.run_folder import RunFolder
-from generation.run_summary import render_funnel
+from generation.run_summary import fates_line, problem_fates, render_funnel
 from generation.suggestions import store as store_module
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
@@ -117,6 +117,26 @@ def test_manifest_counts_agree_with_the_files(run: RunFolder) -> None:
     assert manifest["files"]["variants.parquet"] == digest_of_file(run.variants)
     assert manifest["mlms"][0]["revision"]
     assert manifest["tagger"].endswith("3.8.0")
+
+
+def test_problems_are_counted_by_what_became_of_them(run: RunFolder) -> None:
+    """Each is eligible, shares no word, or has exclusions for all that it shares."""
+    manifest = read_json(run.manifest)
+    fates = problem_fates(run, manifest)
+    excluded = pq.read_table(run.exclusions).to_pylist()
+    eligible = set(pq.read_table(run.seeds)["seed_id"].to_pylist())
+    of_none = {row["seed_id"] for row in excluded if row["reason"] == "no_shared_word"}
+    few = {row["seed_id"] for row in excluded} - eligible - of_none
+    few -= {row["seed_id"] for row in excluded if row["reason"] == "unlabelled"}
+    assert fates == {
+        "problems": 12,
+        "eligible": len(eligible),
+        "no_shared_word": len(of_none),
+        "too_few_replacements": len(few),
+    }
+    assert f"12 problems: {len(eligible)} eligible, " in fates_line(fates, manifest)
+    ablated = fates_line(fates, manifest | {"ablation": "union"})
+    assert ablated.endswith(f"{len(few)} not eligible without the ablation")
 
 
 def test_each_word_has_replacements_or_a_reason(run: RunFolder) -> None:

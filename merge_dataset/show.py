@@ -1,0 +1,199 @@
+"""Problems with their variants, to read: chosen from a dataset folder, with the words marked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merge_dataset.files import draw_rank, naming_damage, read_table
+from merge_dataset.layout import (
+    all_configurations,
+    collections,
+    format_in,
+    require_configurations,
+    require_dataset,
+    split_files,
+)
+from merge_dataset.schema import VARIANT_CLASSES
+
+_COMPARED: Final = 20_000
+"""Ids among which one like a misspelt one is looked for, as each costs some time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A problem, and some of its variants or all."""
+
+    config: str
+    seed_id: str
+    label: str
+    texts: dict[str, str]
+    """By the name of their field."""
+    variants: list[dict[str, Any]]
+    """Rows of the dataset, by class, original and replacement."""
+    counts: dict[tuple[str, str], int]
+    """Class and original → variants in the dataset."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "config": self.config,
+            "seed_id": self.seed_id,
+            "label": self.label,
+            **self.texts,
+            "variants_there": sum(self.counts.values()),
+            "variants": self.variants,
+        }
+
+
+def choose_problems(
+    folder: Path,
+    configs: Sequence[str] = (),
+    *,
+    seed_ids: Sequence[str] = (),
+    n: int = 3,
+    variants: int | None = 5,
+    rng_seed: int = 0,
+) -> list[Shown]:
+    """Draw problems of each configuration, or find those that are named, with variants of each.
+
+    Args:
+        folder: A dataset folder.
+        configs: Configurations; by default that of all classes of each source, and paraphrases.
+        seed_ids: Problems; by default `n` of each configuration are drawn.
+        n: See there.
+        variants: How many of each problem are drawn; None for all.
+        rng_seed: Another number, other problems and variants.
+
+    Raises:
+        NotADirectoryError: there is no such folder.
+        ValueError: it is no dataset, or lacks a configuration or a problem.
+    """
+    require_dataset(folder)
+    require_configurations(folder, all_configurations(folder), configs)
+    chosen = list(configs) or collections(folder)
+    ids = {config: _seed_ids(folder, config) for config in chosen}
+    _require_seeds(folder, ids, seed_ids)
+    found: list[Shown] = []
+    for config in chosen:
+        mine = [seed for seed in seed_ids if seed in set(ids[config])]
+        if not seed_ids:
+            mine = sorted(ids[config], key=lambda seed: draw_rank(rng_seed, seed))[:n]
+        found += _problems(folder, config, mine, variants, rng_seed)
+    return found
+
+
+def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
+    """Show a problem, and below it the variants of each word.
+
+    Args:
+        problem: The problem.
+        mark: Marks a replaced word.
+    """
+    lines = [f"{problem.seed_id}  {problem.config}  {problem.label}"]
+    width = max(map(len, problem.texts))
+    lines += [f"  {field:<{width}}  {text}" for field, text in problem.texts.items()]
+    for (word_class, original), there in problem.counts.items():
+        mine = [
+            v
+            for v in problem.variants
+            if (v["word_class"], v["original"]) == (word_class, original)
+        ]
+        if not mine:
+            continue
+        word = "" if original in problem.texts.values() else f" {original}"
+        lines.append(f"  {word_class}{word}: {len(mine)} of {there} variants")
+        lines += [f"    {line_of(row, problem.texts, mark)}" for row in mine]
+    return "\n".join(lines)
+
+
+def line_of(
+    row: dict[str, Any], fields: Iterable[str], mark: Callable[[str], str] = "[{}]".format
+) -> str:
+    """Show the texts of a variant on one line, with the replaced words marked."""
+    return " / ".join(marked(row[field], row[f"{field}_spans"], mark) for field in fields)
+
+
+def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]) -> str:
+    """Mark the parts of a text that some half-open spans of characters name, in order.
+
+    >>> marked("A boy runs.", [[2, 5]], "[{}]".format)
+    'A [boy] runs.'
+    """
+    for start, end in reversed(list(spans)):
+        text = f"{text[:start]}{mark(text[start:end])}{text[end:]}"
+    return text
+
+
+def _seed_ids(folder: Path, config: str) -> list[str]:
+    (seeds,) = split_files(folder, config)["seeds"]
+    ids: list[str] = read_table(folder / seeds, ["seed_id"])["seed_id"].to_pylist()
+    return ids
+
+
+def _require_seeds(folder: Path, ids: dict[str, list[str]], wanted: Sequence[str]) -> None:
+    """Raise ValueError where a problem is in none of the configurations."""
+    known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
+    there = set(known)
+    for seed in wanted:
+        if seed in there:
+            continue
+        near = [each for each in known if seed in each or each in seed][:1]
+        near = near or difflib.get_close_matches(seed, known[:_COMPARED], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{folder}: expected the seed_id of one of {len(known):,} problems of "
+            f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"
+        )
+
+
+def _problems(
+    folder: Path, config: str, seed_ids: Sequence[str], variants: int | None, rng_seed: int
+) -> Iterator[Shown]:
+    """Yield the problems named, in that order."""
+    problem_format, files = format_in(folder, config), split_files(folder, config)
+    seeds, rows = (
+        [row for name in files[split] for row in _rows_of(folder / name, seed_ids)]
+        for split in ("seeds", "variants")
+    )
+    rows.sort(key=_order)
+    by_id = {row["seed_id"]: row for row in seeds}
+    for seed_id in seed_ids:
+        own, seed = [row for row in rows if row["seed_id"] == seed_id], by_id[seed_id]
+        counts: dict[tuple[str, str], int] = {}
+        for row in own:
+            key = row["word_class"], row["original"]
+            counts[key] = counts.get(key, 0) + 1
+        ranked = sorted(own, key=lambda row: draw_rank(rng_seed, row["variant_id"]))
+        yield Shown(
+            config=config,
+            seed_id=seed_id,
+            label=problem_format.labels[seed["label"]],
+            texts={field: seed[field] for field in problem_format.fields},
+            variants=sorted(ranked[:variants], key=_order),
+            counts=counts,
+        )
+
+
+def _rows_of(path: Path, seed_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Read the rows of some problems, without the row groups that have none of them."""
+    with naming_damage(path):
+        # Without partitioning: it would take a parent folder called a=b for a column.
+        table = pq.read_table(
+            path,
+            filters=pc.field("seed_id").isin(list(seed_ids)),
+            partitioning=None,
+            page_checksum_verification=True,
+        )
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _order(row: dict[str, Any]) -> tuple[int, str, str]:
+    return VARIANT_CLASSES.index(row["word_class"]), row["original"], row["replacement"]

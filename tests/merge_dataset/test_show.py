@@ -1,0 +1,99 @@
+"""The command `show`: problems with their variants, to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_dataset.show import choose_problems
+
+
+def show(*arguments: object) -> Result:
+    runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+    return runner.invoke(app, ["show", *map(str, arguments)])
+
+
+def test_a_problem_with_all_its_variants(dataset: Path) -> None:
+    """Words stand in brackets wherever they were replaced, below their class and number."""
+    result = show(dataset, "--seed-id", "snli:2")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "snli:2  snli  entailment\n"
+        "  premise     A girl sees another girl.\n"
+        "  hypothesis  The girl sees somebody.\n"
+        "  noun girl: 2 of 2 variants\n"
+        "    A [boy] sees another [boy]. / The [boy] sees somebody.\n"
+        "    A [woman] sees another [woman]. / The [woman] sees somebody.\n"
+        "  verb sees: 2 of 2 variants\n"
+        "    A girl [calls] another girl. / The girl [calls] somebody.\n"
+        "    A girl [likes] another girl. / The girl [likes] somebody.\n",
+    )
+
+
+def test_json_has_whole_rows(dataset: Path) -> None:
+    """And how many variants there are beside those drawn."""
+    result = show(dataset, "--config", "snli_nouns", "--n", 1, "--variants", 1, "--format", "json")
+    (problem,) = json.loads(result.stdout)["problems"]
+    (variant,) = problem["variants"]
+    assert problem["variants_there"] == (4 if problem["seed_id"] == "snli:1" else 2)
+    assert problem["label"] in ("neutral", "entailment")
+    assert variant["seed_id"] == problem["seed_id"]
+    assert variant["word_class"] == "noun"
+    assert variant["mlms"] == ["a/bert", "b/roberta"]
+
+
+def test_draws_are_repeatable(dataset: Path) -> None:
+    """One number gives one choice, several give all problems and variants in the end."""
+    drawn = [
+        [(each.seed_id, [row["variant_id"] for row in each.variants]) for each in found]
+        for found in (
+            choose_problems(dataset, ["snli"], n=1, variants=1, rng_seed=seed)
+            for seed in (*range(30), 0)
+        )
+    ]
+    assert drawn[0] == drawn[-1]
+    assert {seed_id for (found,) in drawn for seed_id in found[:1]} == {
+        "snli:1",
+        "snli:2",
+        "snli:3",
+    }
+
+
+def test_configurations_by_default(dataset: Path) -> None:
+    """All classes of every source; a class alone shows its own variants."""
+    assert {each.config for each in choose_problems(dataset)} == {"snli"}
+    for problem in choose_problems(dataset, ["snli_verbs"], variants=None):
+        assert {row["word_class"] for row in problem.variants} == {"verb"}
+        assert {word_class for word_class, _ in problem.counts} == {"verb"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed-id", "snli:1", "--n", "2"], "--n: expected it or --seed-id, got both"),
+        (["--config", "snli_noun"], "did you mean snli_nouns?"),
+        (
+            ["--seed-id", "3"],
+            "expected the seed_id of one of 3 problems of snli, such as 'snli:1', got '3'; did you "
+            "mean 'snli:3'?",
+        ),
+        (["--seed-id", "snli:2/noun/girl/boy"], "did you mean 'snli:2'?"),
+        (["--seed-id", "snli:7", "--config", "snli_nouns"], "one of 2 problems of snli_nouns"),
+    ],
+)
+def test_what_is_not_there_is_named(dataset: Path, arguments: list[str], message: str) -> None:
+    """With what comes nearest."""
+    result = show(dataset, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    """A folder that is none, or is not there."""
+    assert "expected a dataset folder, with <source>" in show(tmp_path).stderr
+    assert "found no folder there" in show(tmp_path / "x").stderr
