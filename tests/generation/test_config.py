@@ -33,7 +33,7 @@ NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 
 def test_the_bundled_recipes() -> None:
-    """Those of the design and the strict one are there."""
+    """The recipes of the design and the strict one are there."""
     assert recipe_names() == ["demo", "paper-v1", "paper-v2", "poster", "strict"]
 
 
