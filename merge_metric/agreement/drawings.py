@@ -113,7 +113,7 @@ def plot_mlms(table: Table) -> Figure:
     """Draw, for each masked LM, shares of scores of variants it validated (paper, figure 10)."""
     mlms = distinct([row for row in table.rows if row["by"] == "MLM"], "group")
     figure, (row_of_axes,) = panels(1, 2)
-    names = _short(mlms)
+    names = short_names(mlms)
     figure.set_size_inches(7.5 + 0.07 * max(map(len, names)), 1.5 + 0.34 * len(mlms))
     figure.set_layout_engine("constrained", wspace=0.06)
     for axes, score in zip(row_of_axes, ("F", "R"), strict=True):
@@ -151,7 +151,7 @@ def _stacked(axes: Axes, rows: list[Any]) -> None:
 
 def plot_shared(found: Provided) -> Figure:
     """Draw a heat map of what masked LMs have in common (paper, figure 11)."""
-    names = _short(found.mlms)
+    names = short_names(found.mlms)
     longest = max(map(len, names))
     side = 0.55 * len(names)
     width = 2.2 + 0.075 * longest + max(side, 1.5)
@@ -187,12 +187,12 @@ def plot_confusions(judgements: Judgements) -> Figure:
     return figure
 
 
-def _short(mlms: Sequence[str]) -> list[str]:
+def short_names(mlms: Sequence[str]) -> list[str]:
     """Shorten names by whose they are, where the rest tells them apart.
 
-    >>> _short(["google-bert/bert-base-cased", "FacebookAI/roberta-base"])
+    >>> short_names(["google-bert/bert-base-cased", "FacebookAI/roberta-base"])
     ['bert-base-cased', 'roberta-base']
-    >>> _short(["ann/bert", "ben/bert"])
+    >>> short_names(["ann/bert", "ben/bert"])
     ['ann/bert', 'ben/bert']
     """
     short = [mlm.rpartition("/")[2] for mlm in mlms]

@@ -177,7 +177,7 @@ def count_provided(
         ValueError: they hold no replacement that a masked LM validated.
     """
     columns = {path: mlm_columns(path) for path in paths}
-    mlms = sorted({name for path in paths for name in _names(path, columns[path])} - {*without})
+    mlms = sorted({name for path in paths for name in mlm_names(path)} - {*without})
     together = np.zeros((len(mlms), len(mlms)), np.int64)
     goes = np.zeros(len(mlms), np.int64)
     stays: dict[str, Bools] = {}
@@ -185,11 +185,12 @@ def count_provided(
         for table in read_row_groups(path, ["seed_id", "source", *columns[path]]):
             if sources:
                 table = table.filter(pc.is_in(table["source"], pa.array(sorted(sources))))
-            seed_ids, texts = _members(table, columns[path], mlms)
+            texts = validators(table, columns[path], mlms)
+            left = ~_any(~_any(texts, 2), 1)
+            seed_ids = table["seed_id"].filter(pa.array(left)).to_pylist()
+            texts = texts[left]
             has, alone = _any(texts, 1), _any(_alone(texts), 1)
-            in_common = has.T.astype(np.int64) @ has
-            np.fill_diagonal(in_common, _alone(has).sum(axis=0))
-            together += in_common
+            together += in_common(has)
             goes += alone.sum(axis=0)
             for seed_id, left in _by_seed(seed_ids, ~alone):
                 stays[seed_id] = stays.get(seed_id, False) | left
@@ -228,22 +229,20 @@ def shared_table(found: Provided) -> Table:
     )
 
 
-def _names(path: Path, columns: Sequence[str]) -> set[str]:
-    return {
+def mlm_names(path: Path) -> list[str]:
+    """List the masked LMs that validated a replacement in a file, sorted."""
+    columns = mlm_columns(path)
+    found = {
         name
         for table in read_row_groups(path, columns)
         for column in columns
         for name in pc.list_flatten(table[column]).unique().to_pylist()
     }
+    return sorted(found)
 
 
-def _members(
-    table: pa.Table, columns: Sequence[str], mlms: Sequence[str]
-) -> tuple[list[str], Bools]:
-    """Read seeds of the rows, and who validated them in which text, (n, texts, M).
-
-    Rows that nobody among `mlms` validated in some text are left out.
-    """
+def validators(table: pa.Table, columns: Sequence[str], mlms: Sequence[str]) -> Bools:
+    """Read who validated each row in which text, (n, texts, M); others than `mlms` do not count."""
     members = np.zeros((len(table), len(columns), len(mlms)), np.bool_)
     names = pa.array(mlms, pa.string())
     for number, column in enumerate(columns):
@@ -251,8 +250,18 @@ def _members(
         which = pc.fill_null(pc.index_in(pc.list_flatten(lists), names), -1).to_numpy()
         rows = pc.list_parent_indices(lists).to_numpy()
         members[rows[which >= 0], number, which[which >= 0]] = True
-    left = ~_any(~_any(members, 2), 1)
-    return table["seed_id"].filter(pa.array(left)).to_pylist(), members[left]
+    return members
+
+
+def in_common(has: Bools) -> NDArray[np.int64]:
+    """Count, (M, M), rows that two masked LMs have, on the diagonal those that one has alone.
+
+    Args:
+        has: (n, M) whether each has a row.
+    """
+    counts: NDArray[np.int64] = has.T.astype(np.int64) @ has
+    np.fill_diagonal(counts, _alone(has).sum(axis=0))
+    return counts
 
 
 def _alone(members: Bools) -> Bools:

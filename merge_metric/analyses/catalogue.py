@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.registry import Request, analysis
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def confidence(request: Request) -> Made:
     "tokens that the hypotheses of variants and seeds have in common; with --encoder, distances "
     "of embeddings; without predictions too (sensitivity, table 4)",
     names_datasets=True,
-    needs_predictions=False,
+    predictions="optional",
     extra="overlap",
 )
 def overlap(request: Request, *, encoder: str | None = None) -> Made:
@@ -271,7 +272,7 @@ def overlap(request: Request, *, encoder: str | None = None) -> Made:
     "automatic signals of variants (frequency, likelihood, agreement, …) beside model accuracy "
     "and, with --annotations, human judgements",
     names_datasets=True,
-    needs_predictions=False,
+    predictions="optional",
     extra="signals",
 )
 def signals(
@@ -326,9 +327,31 @@ def kinds(
 
 
 @analysis(
+    "replacements by the masked LMs that validated them, what these share, and what fewer of them "
+    "would find; of a dataset, or before sampling with --run (table 10, figure 11)",
+    predictions="none",
+)
+def provenance(request: Request, *, run: Path | None = None) -> Made:
+    """Masked LMs of a dataset's variants, or of all replacements of a run folder."""
+    from merge_metric.analyses.validators import (
+        of_dataset,
+        of_run,
+        plot_provenance,
+        provenance,
+    )
+
+    if run is not None:
+        return provenance([of_run(run)]), plot_provenance
+    chosen = request.chosen_configs()
+    if not request.configs:
+        chosen = [c for c in chosen if parse_config_name(c)[1] != PARAPHRASE] or chosen
+    return provenance([of_dataset(request.dataset, config) for config in chosen]), plot_provenance
+
+
+@analysis(
     "how far S, SV accuracy and shares of labels move on random draws of seeds, and how many seeds "
     "an interval of --width takes; labels without predictions too (appendix A.4.1)",
-    needs_predictions=False,
+    predictions="optional",
 )
 def stability(
     request: Request,

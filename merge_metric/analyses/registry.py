@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Extra = Literal["plots", "overlap", "signals"]
 
+Predictions = Literal["needed", "optional", "none"]
+"""Whether an analysis takes predictions files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -41,7 +44,8 @@ class Analysis:
     make: Callable[..., Made]
     options: tuple[str, ...]
     names_datasets: bool
-    needs_predictions: bool
+    predictions: Predictions
+    needs_run: bool
     extra: Extra
 
 
@@ -53,24 +57,28 @@ def analysis(
     summary: str,
     *,
     names_datasets: bool = False,
-    needs_predictions: bool = True,
+    predictions: Predictions = "needed",
     extra: Extra = "plots",
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
+    One that has a keyword-only parameter `run` is of a run folder: alone, where that has no
+    default, else of a dataset folder or of a run folder.
+
     Args:
         summary: What it finds out, and where papers show it, for help and README.
         names_datasets: Whether files may name a dataset of their own: FILE@DATASET.
-        needs_predictions: Whether it can do nothing with a dataset alone.
+        predictions: Whether it can do nothing without predictions, or nothing with them.
         extra: Extra of this distribution that brings all that it imports.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
         name = make.__name__.replace("_", "-")
-        parameters = inspect.signature(make).parameters.values()
-        options = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        parameters = inspect.signature(make).parameters
+        options = tuple(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+        needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
         ANALYSES[name] = Analysis(
-            name, summary, make, options, names_datasets, needs_predictions, extra
+            name, summary, make, options, names_datasets, predictions, needs_run, extra
         )
         return make
 
@@ -167,6 +175,9 @@ def analyse(
     chosen = ANALYSES[name]
     _check_options(chosen, options)
     sources = tuple(map(parse_source, predictions))
+    if "run" in options or chosen.needs_run:
+        _check_run(chosen, options.get("run"), dataset, configs, sources)
+        return chosen.make(Request(name, (), Path()), **options)
     folder = _dataset_folder(chosen, sources, dataset)
     return chosen.make(Request(name, sources, folder, tuple(configs), allow_missing), **options)
 
@@ -181,6 +192,23 @@ def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
         check_threshold(options["correctness_threshold"])
 
 
+def _check_run(
+    chosen: Analysis,
+    run: Path | None,
+    dataset: Path | None,
+    configs: Sequence[str],
+    sources: Sequence[Source],
+) -> None:
+    """Raise ValueError where a run folder is missing, or anything else is given beside it."""
+    if run is None:
+        raise ValueError(f"{chosen.name}: expected a run folder, got none; add --run FOLDER")
+    given = {"--dataset": dataset, "--config": configs, "predictions files": sources}
+    if others := [name for name, value in given.items() if value]:
+        raise ValueError(f"{chosen.name}: expected --run alone, got {' and '.join(others)} too")
+    if not run.is_dir():
+        raise NotADirectoryError(f"{run}: expected a run folder, found none")
+
+
 def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path | None) -> Path:
     """Find the dataset folder of the files that name none.
 
@@ -192,12 +220,15 @@ def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path |
     if own and not chosen.names_datasets:
         able = ", ".join(each.name for each in ANALYSES.values() if each.names_datasets)
         raise ValueError(f"expected FILE@DATASET only for {able}, got it for {name}")
-    if not sources and chosen.needs_predictions:
+    if not sources and chosen.predictions == "needed":
         raise ValueError(f"{name}: expected predictions files, got none")
+    if sources and chosen.predictions == "none":
+        raise ValueError(f"{name}: expected no predictions files, got {sources[0].path}")
     if dataset is None and len(own) < max(1, len(sources)):
         raise ValueError(
             f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
             + (" or name it for every file: FILE@FOLDER" if chosen.names_datasets else "")
+            + (", or a run folder: --run FOLDER" if "run" in chosen.options else "")
         )
     return dataset or own[0]
 

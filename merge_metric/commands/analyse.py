@@ -126,6 +126,9 @@ class AnalysisOptions:
         metavar="PATH",
     )
     bins: int | None = _analysis_option(None, "bins", "bins of a signal; else 5.", minimum=2)
+    run: Path | None = _analysis_option(  # noqa: RUF009 - a field
+        None, "run", "a run folder of merge-nli generate."
+    )
     draws: int | None = _analysis_option(None, "draws", "draws of seeds; else 100.", minimum=2)
     seeds: int | None = _analysis_option(None, "seeds", "seeds of a draw; else 500.", minimum=1)
     width: float | None = _analysis_option(

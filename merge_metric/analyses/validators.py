@@ -1,0 +1,323 @@
+"""Replacements by the masked LMs that validated them: table 10 and figure 11 of the paper.
+
+Also how many there would be with fewer masked LMs, which the first version of the paper shows.
+Of a dataset these are the sampled variants, of a run folder all replacements before sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from merge_dataset.files import read_row_groups
+from merge_dataset.layout import split_files
+from merge_metric.agreement.drawings import short_names
+from merge_metric.agreement.judgements import mlm_columns
+from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
+from merge_metric.analyses.measures import Row
+from merge_metric.tables import Column, Table
+from merge_metric.tables.plots import PALETTE, distinct, grid, heat_map, new_figure, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+Bools = NDArray[np.bool_]
+
+REPLACEMENTS: Final = "replacements.parquet"
+"""File of a run folder: R_M(⟨p, h⟩, o) in full."""
+
+MLM: Final = "mlm"
+NUMBER: Final = "number"
+NONE: Final = "none"
+SEVERAL: Final = "several"
+ALL: Final = "all"
+"""Values of `kind`: what a row is about."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validated:
+    """The masked LMs that validated the replacements of a configuration or run."""
+
+    config: str
+    unit: str
+    """Name of what is counted, in the plural."""
+    mlms: tuple[str, ...]
+    """Sorted."""
+    anywhere: Bools
+    """(n, M) whether each validated it in some text."""
+    everywhere: Bools
+    """(n, M) whether each validated it in every text that has the word."""
+    kept: NDArray[np.float64]
+    """(M,) how many there would be with 1, 2, … of the masked LMs, on average over all choices."""
+    n_problems: int
+    several_words: bool
+    """Whether some replace several words, any of which their masked LMs validated."""
+
+
+def of_dataset(folder: Path, config: str) -> Validated:
+    """Read a configuration's distinct variants.
+
+    Raises:
+        ValueError: no masked LM validated any, as of paraphrases.
+    """
+    files = [folder / name for name in split_files(folder, config)["variants"]]
+    return _read(files, config, "variants", "original")
+
+
+def of_run(run: Path) -> Validated:
+    """Read all replacements of a run folder, or of a build inside one.
+
+    Raises:
+        FileNotFoundError: it has no build.
+        ValueError: the build has no replacement.
+    """
+    path = run / REPLACEMENTS
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
+            f"--run {run}"
+        )
+    return _read([path], None, "replacements", "word")
+
+
+def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:
+    mlms = sorted({name for path in files for name in mlm_names(path)})
+    if not mlms:
+        raise ValueError(
+            f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
+            + ("; name other configurations by --config" if config else "")
+        )
+    parts: list[Bools] = []
+    seeds: set[str] = set()
+    sources: set[str] = set()
+    several = False
+    for path in files:
+        columns = mlm_columns(path)
+        for table in read_row_groups(path, ["seed_id", "source", word, *columns]):
+            parts.append(validators(table, columns, mlms))
+            seeds.update(table["seed_id"].unique().to_pylist())
+            sources.update(table["source"].unique().to_pylist())
+            several = several or bool(pc.any(pc.match_substring(table[word], " ")).as_py())
+    texts = np.concatenate(parts)
+    needed = _needed(texts)
+    return Validated(
+        config=config or ", ".join(sorted(sources)),
+        unit=unit,
+        mlms=tuple(mlms),
+        anywhere=np.any(texts, axis=1),
+        everywhere=np.all(needed, axis=1),
+        kept=kept_with(needed),
+        n_problems=len(seeds),
+        several_words=several,
+    )
+
+
+def _needed(texts: Bools) -> Bools:
+    """Fill in texts that want no masked LM.
+
+    Of two texts each has the word. Of more, some need not; there nobody validated anything.
+    """
+    if texts.shape[1] <= 2:
+        return texts
+    nobody = ~np.any(texts, axis=2, keepdims=True)
+    return np.asarray(texts | nobody, np.bool_)
+
+
+def kept_with(needed: Bools) -> NDArray[np.float64]:
+    """Compute, (M,), how many rows 1, 2, … masked LMs validate, on average over all choices.
+
+    A row stays where each of its texts has one of the chosen; by inclusion and exclusion over
+    texts, as of C(M, k) choices C(M − v, k) have none of v masked LMs.
+
+    Args:
+        needed: (n, texts, M) who validated each row in which text.
+
+    >>> kept_with(np.array([[[True, False], [True, True]], [[True, False], [False, True]]]))
+    array([0.5, 2. ])
+    """
+    n, n_texts, n_mlms = needed.shape
+    share_without = np.array(
+        [[comb(n_mlms - v, k) / comb(n_mlms, k) for v in range(n_mlms + 1)]
+         for k in range(1, n_mlms + 1)]
+    )  # fmt: skip
+    kept = np.full(n_mlms, float(n))
+    for size in range(1, n_texts + 1):
+        for chosen in combinations(range(n_texts), size):
+            in_any = np.any(needed[:, chosen], axis=1).sum(axis=1)
+            numbers = np.bincount(in_any, minlength=n_mlms + 1)
+            kept += (-1) ** size * (share_without @ numbers)
+    return kept
+
+
+# --- The table ---
+
+
+def provenance(everything: Iterable[Validated]) -> Table:
+    """Make a row per masked LM and per number of them, for each configuration or run."""
+    found = list(everything)
+    unit = found[0].unit
+    width = max(len(each.mlms) for each in found)
+    return Table(
+        name="provenance",
+        title=f"{unit.capitalize()} by the masked LMs that validated them",
+        columns=(
+            Column("config", "source"),
+            Column("place", ""),
+            Column("by", "validated by"),
+            Column("n_anywhere", "in a text", "count"),
+            Column("anywhere", "%", "share"),
+            Column("n_everywhere", "in each text", "count"),
+            Column("everywhere", "%", "share"),
+            Column("kept", "enough, %", "share"),
+            *(Column(f"shared_{n}", str(n), "number") for n in range(1, width + 1)),
+        ),
+        rows=tuple(row for each in found for row in _rows(each)),
+        notes=_notes(found, unit),
+    )
+
+
+def _notes(found: Sequence[Validated], unit: str) -> tuple[str, ...]:
+    problems = ", ".join(f"{each.config} {each.n_problems:,}" for each in found)
+    notes = [
+        f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
+        f"many; “several” is the paper's Multi. In each text: by those that validated it in every "
+        f"text; “none”: one masked LM did in one text, another in the other. Both add up to all "
+        f"{unit}.",
+        f"Enough: share of the {unit} that there would be with this masked LM alone, or with so "
+        f"many, on average over all choices.",
+        f"Columns 1, 2, …: {unit} of a problem that two masked LMs have in common, validated in "
+        f"some text; where both are the same, those that no other has. Averages over problems: "
+        f"{problems}.",
+    ]
+    if any(each.several_words for each in found):
+        notes.append(
+            "Some change several words; their masked LMs are those that validated any of these."
+        )
+    return tuple(notes)
+
+
+def _rows(found: Validated) -> Iterator[Row]:
+    n, n_mlms = len(found.anywhere), len(found.mlms)
+    shared = (in_common(found.anywhere) / found.n_problems).tolist()
+    numbers = {
+        "anywhere": np.bincount(found.anywhere.sum(axis=1), minlength=n_mlms + 1),
+        "everywhere": np.bincount(found.everywhere.sum(axis=1), minlength=n_mlms + 1),
+    }
+    only = {
+        "anywhere": np.diag(in_common(found.anywhere)),
+        "everywhere": np.diag(in_common(found.everywhere)),
+    }
+
+    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str) -> Row:
+        values = {name: int(count) for name, count in counts.items()}
+        return {
+            "config": found.config,
+            "kind": kind,
+            "place": place,
+            "by": by,
+            **{f"n_{name}": count for name, count in values.items()},
+            **{name: count / n for name, count in values.items()},
+            "n_kept": kept,
+            "kept": None if kept is None else kept / n,
+        }
+
+    for m, mlm in enumerate(found.mlms):
+        counts = {name: values[m] for name, values in only.items()}
+        in_all = float(found.everywhere[:, m].sum())
+        yield row(MLM, mlm, counts, in_all, str(m + 1)) | {
+            f"shared_{other + 1}": value for other, value in enumerate(shared[m])
+        }
+    for k in range(2, n_mlms + 1):
+        counts = {name: values[k] for name, values in numbers.items()}
+        yield row(NUMBER, f"{k} masked LMs", counts, float(found.kept[k - 1]), "")
+    if n_mlms > 1:
+        yield row(SEVERAL, SEVERAL, {k: v[2:].sum() for k, v in numbers.items()}, None, "")
+        yield row(NONE, NONE, {k: v[0] for k, v in numbers.items()}, None, "")
+    yield row(ALL, ALL, dict.fromkeys(numbers, n), float(found.kept[-1]), "")
+
+
+# --- The drawing ---
+
+
+def plot_provenance(table: Table) -> Figure:
+    """Draw for each configuration who validated what, what is shared, and what fewer would keep."""
+    configs = distinct(table.rows, "config")
+    of_configs = [[row for row in table.rows if row["config"] == config] for config in configs]
+    n_mlms = max(sum(row["kind"] == MLM for row in rows) for rows in of_configs)
+    longest = max(len(row["by"].rpartition("/")[2]) for row in table.rows)
+    figure = new_figure(7.5 + 0.07 * longest + 0.5 * n_mlms, len(configs) * (2.2 + 0.28 * n_mlms))
+    axes_of = figure.subplots(len(configs), 3, squeeze=False)
+    for (bars, heat, curve), config, rows in zip(axes_of, configs, of_configs, strict=True):
+        _draw_shares(bars, rows)
+        image = _draw_shared(heat, [row for row in rows if row["kind"] == MLM])
+        figure.colorbar(image, ax=heat, label="shared per problem", shrink=0.8)
+        _draw_kept(curve, rows)
+        bars.set_title(f"{config}: {table.title.partition(' ')[0].lower()}", fontsize="medium")
+    return figure
+
+
+def _draw_shares(axes: Axes, rows: Sequence[Any]) -> None:
+    """Draw bars of table 10, in both readings."""
+    shown = [row for row in rows if row["kind"] in (MLM, SEVERAL, NONE)]
+    places = np.arange(len(shown))
+    for number, (key, name) in enumerate((("anywhere", "in a text"), ("everywhere", "in each"))):
+        axes.barh(
+            places + spread(number, 2),
+            [100 * row[key] for row in shown],
+            height=0.4,
+            label=name,
+            color=PALETTE[number],
+            hatch=("", "////")[number],
+            edgecolor="white",
+            linewidth=0.5,
+        )
+    names = iter(short_names([row["by"] for row in shown if row["kind"] == MLM]))
+    axes.set_yticks(
+        places,
+        [f"only {next(names)}" if row["kind"] == MLM else row["by"] for row in shown],
+        fontsize="small",
+    )
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("validated by, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="x-small")
+    grid(axes, "x")
+
+
+def _draw_shared(axes: Axes, rows: Sequence[Any]) -> AxesImage:
+    """Draw the matrix of figure 11."""
+    numbers = range(1, len(rows) + 1)
+    values = [[row[f"shared_{n}"] for n in numbers] for row in rows]
+    top = max(max(line) for line in values) or 1.0
+    image = heat_map(axes, values, (0.0, top), "{:.1f}")
+    names = short_names([row["by"] for row in rows])
+    axes.set_xticks(range(len(rows)), names, rotation=30, ha="right", fontsize="small")
+    axes.set_yticks(range(len(rows)), names, fontsize="small")
+    axes.set_title("shared; on the diagonal had alone", fontsize="small")
+    return image
+
+
+def _draw_kept(axes: Axes, rows: Sequence[Any]) -> None:
+    """Draw how many there would be with fewer masked LMs: dots for each, a line on average."""
+    alone = [row["n_kept"] for row in rows if row["kind"] == MLM]
+    mean = [sum(alone) / len(alone), *(row["n_kept"] for row in rows if row["kind"] == NUMBER)]
+    axes.plot(range(1, len(mean) + 1), mean, "o-", color=PALETTE[0], label="on average")
+    axes.plot([1] * len(alone), alone, "x", color=PALETTE[1], label="each masked LM")
+    axes.set_xticks(range(1, len(mean) + 1))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("masked LMs")
+    axes.set_title("number with fewer masked LMs", fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="x-small", loc="lower right")
+    grid(axes)

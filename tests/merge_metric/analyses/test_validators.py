@@ -1,0 +1,174 @@
+"""Table 10, figure 11 and fewer masked LMs: by hand, and against sets of names taken one by one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.analysed import text_of
+from helpers.dataset_files import write_source
+from typer.testing import CliRunner
+
+from generation.cli import app
+from merge_metric.analyses.validators import kept_with, of_run, plot_provenance, provenance
+
+Names = tuple[str, ...]
+
+
+def write_run(folder: Path, validated: Sequence[tuple[Names, ...]], seeds: int = 2) -> Path:
+    """A run folder whose replacements these masked LMs validated in each text."""
+    fields = ("premise", "hypothesis", "context")
+    rows = [
+        {"seed_id": f"s:{n % seeds}", "source": "s", "word": "man"}
+        | {f"{field}_mlms": list(names) for field, names in zip(fields, texts, strict=False)}
+        for n, texts in enumerate(validated)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "replacements.parquet")
+    return folder
+
+
+def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
+    """Four replacements of two problems: each ends in one row of either reading."""
+    run = write_run(
+        tmp_path,
+        [
+            (("A",), ("A",)),  # A alone, in a text and in each
+            (("A",), ("B",)),  # two somewhere, but none in each
+            (("A", "B"), ("A",)),  # two somewhere, A alone in each
+            (("A", "B"), ("A", "B", "C")),  # three somewhere, two in each
+        ],
+    )
+    table = provenance([of_run(run)])
+    counts = {row["by"]: (row["n_anywhere"], row["n_everywhere"]) for row in table.rows}
+    assert counts == {
+        "A": (1, 2),
+        "B": (0, 0),
+        "C": (0, 0),
+        "2 masked LMs": (2, 1),
+        "3 masked LMs": (1, 0),
+        "several": (3, 1),
+        "none": (0, 1),
+        "all": (4, 4),
+    }
+    # With A alone 1, 3 and 4, with B alone 4; with A and B all, A and C 1, 3, 4, B and C 4.
+    kept = {row["by"]: row["n_kept"] for row in table.rows}
+    assert [kept["A"], kept["B"], kept["C"]] == [3, 1, 0]
+    assert kept["2 masked LMs"] == pytest.approx((4 + 3 + 1) / 3)
+    assert kept["3 masked LMs"] == kept["all"] == pytest.approx(4)
+    # Had by A 1–4, by B 2–4, by C 4; the first only by A. Two problems.
+    matrix = [[row[f"shared_{n}"] for n in (1, 2, 3)] for row in table.rows[:3]]
+    assert matrix == [[0.5, 1.5, 0.5], [1.5, 0, 0.5], [0.5, 0.5, 0]]
+
+
+def test_random_replacements_against_sets(tmp_path: Path) -> None:
+    """Every number, for one to five masked LMs and two or three texts, by enumeration."""
+    rng = random.Random(4)
+    for number, (n_mlms, n_texts) in enumerate([(1, 2), (2, 2), (4, 2), (5, 3)]):
+        mlms = "abcde"[:n_mlms]
+        validated = [
+            tuple(
+                tuple(sorted(rng.sample(mlms, rng.randint(1, n_mlms))))
+                if text < 2 or rng.random() < 0.5  # the third text has not always the word
+                else ()
+                for text in range(n_texts)
+            )
+            for _ in range(60)
+        ]
+        table = provenance([of_run(write_run(tmp_path / str(number), validated, seeds=7))])
+        anywhere = [set().union(*texts) for texts in validated]
+        everywhere = [set.intersection(*(set(t) for t in texts if t)) for texts in validated]
+        for row in table.rows:
+            for key, sets in (("n_anywhere", anywhere), ("n_everywhere", everywhere)):
+                sizes = Counter(map(len, sets))
+                expected = {
+                    "mlm": sum(each == {row["by"]} for each in sets),
+                    "number": sizes[int(row["by"].split()[0])] if "LMs" in row["by"] else 0,
+                    "several": sum(len(each) > 1 for each in sets),
+                    "none": sizes[0],
+                    "all": 60,
+                }[row["kind"]]
+                assert row[key] == expected, (row["by"], key)
+        for k in range(1, n_mlms + 1):
+            found = [
+                sum(all(set(chosen) & set(text) for text in texts if text) for texts in validated)
+                for chosen in combinations(mlms, k)
+            ]
+            if k == 1:
+                assert [row["n_kept"] for row in table.rows[:n_mlms]] == found
+            else:
+                row = next(row for row in table.rows if row["by"] == f"{k} masked LMs")
+                assert row["n_kept"] == pytest.approx(np.mean(found))
+        plot_provenance(table)
+
+
+def test_kept_is_exact_for_one_row() -> None:
+    """One row that two of three validate in one text and the third in the other: 2 of 3 pairs."""
+    row = np.array([[[True, True, False], [False, False, True]]])
+    assert kept_with(row) == pytest.approx([0, 2 / 3, 1])
+
+
+def variant(n: int, premise: Names, hypothesis: Names, word_class: str = "noun") -> dict[str, Any]:
+    """A row of the split `variants`."""
+    return {
+        "variant_id": f"s:1/{word_class}/man/w{n}",
+        "seed_id": "s:1",
+        "source": "s",
+        "label": 0,
+        "word_class": word_class,
+        "original": "man",
+        "mlms": sorted({*premise, *hypothesis}),
+        "premise_mlms": list(premise),
+        "hypothesis_mlms": list(hypothesis),
+        "subsamples": [0],
+    }
+
+
+def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
+    """Configurations that were asked for; not both, no predictions, no run without a build."""
+    dataset, run = tmp_path / "merge-nli", write_run(tmp_path / "run", [(("x/A",), ("x/A",))])
+    seeds = [{"variant_id": "s:1", "seed_id": "s:1", "source": "s", "label": 0, **text_of("s:1")}]
+    rows = [
+        variant(1, ("x/A",), ("x/A",)),
+        variant(2, ("x/A",), ("y/B",)),
+        variant(3, ("y/B",), ("y/B",), "verb"),
+    ]
+    write_source(dataset, seeds, rows)
+    paraphrase = {"word_class": "paraphrase", "seed_id": "s:1", "source": "s", "label": 0}
+    write_source(dataset, seeds, [paraphrase])
+
+    def analyse(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["analyse", "provenance", *arguments])
+
+    options = ("--dataset", str(dataset), "--format", "json")
+    told = json.loads(analyse(*options, "--config", "s", "--config", "s_nouns").stdout)
+    totals = [(r["config"], r["n_anywhere"]) for r in told["rows"] if r["kind"] == "all"]
+    assert totals == [("s", 3), ("s_nouns", 2)]
+    alone = json.loads(analyse("--run", str(run), "--format", "json").stdout)
+    assert [row["by"] for row in alone["rows"]] == ["x/A", "all"]
+    assert alone["title"].startswith("Replacements")
+    drawn = tmp_path / "plot.svg"
+    assert analyse(*options, "--config", "s", "--out", str(drawn)).exit_code == 0
+    assert drawn.read_text().startswith("<?xml")
+    whole = json.loads(analyse(*options).stdout)  # not of paraphrases, which no masked LM made
+    assert {row["config"] for row in whole["rows"]} == {"s"}
+    for arguments, message in (
+        ([], "provenance: expected a dataset folder, got none; add --dataset FOLDER, or a run "),
+        (["--run", str(run), *options], "provenance: expected --run alone, got --dataset too"),
+        (["--run", str(dataset)], "expected a run folder with replacements.parquet, found none"),
+        (["--run", str(tmp_path / "x")], "x: expected a run folder, found none"),
+        ([*options, "--config", "s_paraphrases"], "expected variants that masked LMs validated"),
+        ([str(run / "replacements.parquet"), *options], "expected no predictions files, got"),
+    ):
+        result = analyse(*arguments)
+        assert result.exit_code == 2, arguments
+        assert message in result.stderr.replace("\n", " "), arguments
