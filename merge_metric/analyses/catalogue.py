@@ -110,29 +110,48 @@ def classes(
 
 @analysis(
     "replacements of the model's own MLM, of one in another size, of several, of one of another "
-    "kind, on seeds with all (figures 7, 15)"
+    "kind, on seeds with all, equally many of each and all (figures 7, 15)"
 )
 def mlms(
     request: Request,
     *,
     mlm_map: Path | None = None,
-    matched: bool = False,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Made:
     """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
-    from merge_metric.analyses.contrasts import Contrast, plot_contrasts
-    from merge_metric.analyses.variant_groups import PAPER, read_counterparts, source_mlms
+    from merge_metric.analyses.contrasts import Contrast
+    from merge_metric.analyses.variant_groups import (
+        PAPER,
+        plot_source_mlms,
+        read_counterparts,
+        source_mlms,
+    )
 
     counterparts = read_counterparts(mlm_map or PAPER)
     how = Contrast(
-        matched=matched,
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
+        correctness_threshold=correctness_threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
-    return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_contrasts
+    return source_mlms(request.runs(by=("mlms",)), counterparts, how), plot_source_mlms
+
+
+@analysis("replacements that only one masked LM validated, each of them, and several (poster)")
+def origins(
+    request: Request,
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+) -> Made:
+    """Masked LMs alone and together, whatever the model's own is."""
+    from merge_metric.analyses.contrasts import Contrast
+    from merge_metric.analyses.variant_groups import plot_source_mlms, sole_mlms
+
+    how = Contrast(
+        correctness_threshold=correctness_threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+    )
+    return sole_mlms(request.runs(by=("mlms",)), how), plot_source_mlms
 
 
 @analysis(

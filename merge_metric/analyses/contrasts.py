@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -85,6 +85,47 @@ def on_shared_seeds(
     ]
 
 
+FIXED_DRAWS: Final = 10
+"""Draws of matched variants from a fixed set of seeds: as many as the paper has subsamples."""
+
+
+def on_fixed_seeds(
+    rows: Rows, group: NDArray[np.int64], n_groups: int, *, matched: bool = False, rng_seed: int = 0
+) -> list[SeedCounts]:
+    """Count each group of variants, on the seeds with distinct variants in every group.
+
+    These are the same in every draw, whatever the dataset's subsamples hold of them.
+
+    Args:
+        rows: Of one run.
+        group: (n,) group of each row, from 0; -1 for rows of none.
+        n_groups: How many groups there are.
+        matched: Take, per seed, as many of each group as the smallest has, in `FIXED_DRAWS` draws;
+            else each distinct variant once.
+        rng_seed: Of the draws.
+
+    Returns:
+        One per group, of the same seeds; without any seed where none has all groups.
+    """
+    n_draws, n_seeds = FIXED_DRAWS if matched else 1, len(rows.seed_ids)
+    grouped = group >= 0
+    place = group * n_seeds + rows.seed
+    sizes = np.bincount(place[grouped], minlength=n_groups * n_seeds).reshape(n_groups, n_seeds)
+    least = sizes.min(axis=0)[rows.seed]
+    row = np.repeat(np.arange(len(rows.seed)), n_draws)
+    draw = np.tile(np.arange(n_draws), len(rows.seed))
+    kept = (grouped & (least > 0))[row]
+    if matched:
+        kept &= _random_ranks(place[row] * n_draws + draw, rng_seed) < least[row]
+    drawn = replace(
+        rows, draw_row=row, draw_subsample=draw, n_subsamples=n_draws if matched else None
+    )
+    return [
+        count(drawn, draws=np.flatnonzero(kept & (group[row] == number)))
+        for number in range(n_groups)
+    ]
+
+
 def _random_ranks(key: NDArray[np.int64], rng_seed: int) -> NDArray[np.int64]:
     """Rank each entry, (m,), among those with the same key, in random order."""
     shuffled = np.random.default_rng(rng_seed).permutation(len(key))
@@ -125,6 +166,14 @@ def seed_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDAr
         yield rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), rows).astype(np.float64)
 
 
+def group_codes(groups: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:
+    """Number the group of each row, (n,), from 0; -1 for rows of none."""
+    codes = np.full(len(next(iter(groups.values()))), -1)
+    for number, mask in enumerate(groups.values()):
+        codes[mask] = number
+    return codes
+
+
 def contrast_rows(
     identity: Mapping[str, Any], rows: Rows, groups: Mapping[str, NDArray[np.bool_]], how: Contrast
 ) -> list[Row]:
@@ -136,21 +185,27 @@ def contrast_rows(
         groups: Name → (n,) mask of its rows; no row in two of them.
         how: Differences are to the first group.
     """
-    codes = np.full(len(rows.seed), -1)
-    for number, mask in enumerate(groups.values()):
-        codes[mask] = number
+    codes = group_codes(groups)
     counts = on_shared_seeds(rows, codes, len(groups), matched=how.matched, rng_seed=how.rng_seed)
-    if not counts[0].seed_ids:
+    return rows_of_counts(identity, dict(zip(groups, counts, strict=True)), how)
+
+
+def rows_of_counts(
+    identity: Mapping[str, Any], counts: Mapping[str, SeedCounts], how: Contrast
+) -> list[Row]:
+    """Make a row per group, of counts of the same seeds; none where there is no seed."""
+    first = next(iter(counts.values()))
+    if not first.seed_ids:
         return []
     found = []
-    for name, each in zip(groups, counts, strict=True):
+    for name, each in counts.items():
         row = {**identity, "group": name} | measures(each) | _rates(each)
-        if each is counts[0]:
+        if each is first:
             row |= {"difference": None, "difference_ci": None}
         else:
             row |= difference(
                 each,
-                counts[0],
+                first,
                 correctness_threshold=how.correctness_threshold,
                 n_bootstrap=how.n_bootstrap,
                 rng_seed=how.rng_seed,
@@ -173,8 +228,9 @@ def contrast_table(
     group: str,
     notes: Sequence[str] = (),
     with_fooling: bool = False,
+    fixed: bool = False,
 ) -> Table:
-    """Make the table of rows of `contrast_rows`.
+    """Make the table of rows of `contrast_rows`, or of `rows_of_counts`.
 
     Args:
         name: Of the analysis.
@@ -184,6 +240,7 @@ def contrast_table(
         group: Heading of the groups.
         notes: Put first.
         with_fooling: Show the fooling rates.
+        fixed: Whether rows are of `on_fixed_seeds`, with how variants were chosen as `contrast`.
     """
     ct = how.correctness_threshold
     several = len({row["contrast"] for row in rows}) > 1
@@ -193,6 +250,12 @@ def contrast_table(
         else "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
         "their number; --matched draws equally many."
     )
+    averaged = (
+        "averaged over subsamples; in each subsample on the seeds that have variants of every "
+        "group there"
+    )
+    if fixed:
+        averaged = "on the seeds that have variants of every group, in whatever subsamples"
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     unequal = any(
         len({round(row["variants_per_seed"], 9) for row in rows if _is_of_contrast(row, each)}) > 1
@@ -203,7 +266,7 @@ def contrast_table(
         title=title,
         columns=(
             *RUN_COLUMNS,
-            *([Column("contrast", "seeds with")] if several else []),
+            *([Column("contrast", "variants" if fixed else "seeds with")] if several else []),
             Column("group", group),
             Column("n_seeds", "seeds", "count"),
             *([Column("seeds_per_subsample", "at once", "threshold")] if changing else []),
@@ -216,11 +279,10 @@ def contrast_table(
         rows=tuple(rows),
         notes=(
             *notes,
-            f"In percent, averaged over subsamples; in each subsample on the seeds that have "
-            f"variants of every group there. SV@{ct} diff.: less that of the first group, with "
-            f"its 95 % interval by paired bootstrap over seeds.",
+            f"In percent, {averaged}. SV@{ct} diff.: less that of the first group, with its 95 % "
+            f"interval by paired bootstrap over seeds.",
             *(["At once: seeds in a subsample, on average."] if changing else []),
-            *([chosen] if how.matched or unequal else []),
+            *([chosen] if not fixed and (how.matched or unequal) else []),
         ),
     )
 

@@ -12,19 +12,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
-from merge_metric.analyses.contrasts import USUAL, Contrast, contrast_rows, contrast_table
+from merge_metric.analyses.contrasts import (
+    FIXED_DRAWS,
+    USUAL,
+    Contrast,
+    contrast_rows,
+    contrast_table,
+    group_codes,
+    on_fixed_seeds,
+    plot_contrasts,
+    rows_of_counts,
+)
 from merge_metric.analyses.measures import FOOLING_NOTE
 from merge_metric.runs.join import preview
 from merge_metric.runs.run import Run
+from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -160,20 +174,27 @@ def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
     return "size" if mlms[0] in counterparts.size else "one"
 
 
+EQUALLY_MANY: Final = "equally many"
+EVERY: Final = "all"
+"""How variants are chosen, in the rows of `source_mlms` and `sole_mlms`."""
+
+
 def source_mlms(
     runs: Iterable[Run],
     counterparts: Mapping[str, Counterparts],
     how: Contrast = USUAL,
 ) -> Table:
-    """Make a row per model, configuration and group, on the seeds that have all groups.
+    """Make rows per model, configuration and group, on the seeds that have all groups.
 
+    Groups have very different numbers of variants, and SV accuracy at high thresholds falls with
+    their number. So equally many of each are drawn first; further rows have all of them.
     Groups without any variant in a configuration are left out, with a warning, and so
     are models that are not in the mapping.
 
     Args:
         runs: Models on configurations, with the group `mlms`.
         counterparts: Name of a model → its MLMs.
-        how: How groups are compared.
+        how: How groups are compared; they are always matched.
 
     Raises:
         ValueError: no model is in the mapping, or nothing can be contrasted.
@@ -184,12 +205,7 @@ def source_mlms(
         if run.model not in counterparts:
             unknown[run.model] = None
             continue
-        rows += contrast_rows(
-            {"config": run.config, "model": run.model, "contrast": "all groups"},
-            run.rows,
-            _by_origin(run, counterparts[run.model]),
-            how,
-        )
+        rows += _fixed_rows(run, _by_origin(run, counterparts[run.model]), how)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     if not rows:
@@ -208,11 +224,100 @@ def source_mlms(
         rows,
         how,
         group="origin",
+        fixed=True,
         notes=(
             "equiv: suggested only by the MLM of the model's kind and size; size: only by one of "
             "its kind in another size; multi: by several MLMs; one: only by one of another kind.",
+            _DRAWN,
         ),
     )
+
+
+_DRAWN: Final = (
+    f"Equally many: of each seed as many distinct variants of each group as the smallest has, in "
+    f"{FIXED_DRAWS} draws; all: every distinct variant once."
+)
+
+
+def _fixed_rows(run: Run, groups: Mapping[str, Any], how: Contrast) -> list[dict[str, Any]]:
+    """Make rows of groups with equally many variants, then rows with all of them."""
+    codes, rows = group_codes(groups), []
+    for matched, chosen in ((True, EQUALLY_MANY), (False, EVERY)):
+        counts = on_fixed_seeds(
+            run.rows, codes, len(groups), matched=matched, rng_seed=how.rng_seed
+        )
+        identity = {"config": run.config, "model": run.model, "contrast": chosen}
+        rows += rows_of_counts(identity, dict(zip(groups, counts, strict=True)), how)
+    return rows
+
+
+def plot_source_mlms(table: Table) -> Figure:
+    """Draw a panel per model (row), and per configuration and choice of variants (column)."""
+    rows = [
+        {**row, "config": f"{row['config']}, {row['contrast']}", "contrast": ""}
+        for row in table.rows
+    ]
+    return plot_contrasts(replace(table, rows=tuple(rows)))
+
+
+# --- One masked LM, or several (the poster) ---
+
+SEVERAL: Final = "several"
+
+
+def sole_mlms(runs: Iterable[Run], how: Contrast = USUAL) -> Table:
+    """Make rows per model, configuration and MLM: variants that only it validated, or several.
+
+    The poster has this of two MLMs, each group on the seeds that it has. Such rows come first;
+    further rows are on the seeds that have all groups, as in `source_mlms`, where any has.
+
+    Args:
+        runs: Models on configurations, with the group `mlms`.
+        how: How groups are compared on the same seeds.
+
+    Raises:
+        ValueError: a configuration with variants of less than two groups.
+    """
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        groups = _by_sole_mlm(run)
+        for name, mask in groups.items():
+            counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
+            identity = {"config": run.config, "model": run.model, "contrast": OWN_SEEDS}
+            rows += rows_of_counts(identity, {name: counts}, how)
+        rows += _fixed_rows(run, groups, how)
+    return contrast_table(
+        "origins",
+        "Variants by the masked LM that alone validated the replacement, or several",
+        rows,
+        how,
+        group="validated by",
+        fixed=True,
+        notes=(
+            f"{OWN_SEEDS}: each group on the seeds that it has, averaged over the dataset's "
+            f"subsamples, as on the poster; different groups are on different seeds then, and have "
+            f"no difference. {_DRAWN}",
+        ),
+    )
+
+
+OWN_SEEDS: Final = "own seeds"
+
+
+def _by_sole_mlm(run: Run) -> dict[str, NDArray[np.bool_]]:
+    """Mask the rows of each MLM alone, and of several."""
+    of_row = np.asarray(
+        [(*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL for mlms in run.groups["mlms"]],
+        dtype=object,
+    )
+    names = [*sorted({name for name in of_row if name not in ("", SEVERAL)}), SEVERAL]
+    groups = {name: of_row == name for name in names if (of_row == name).any()}
+    if len(groups) < 2:
+        raise ValueError(
+            f"{run.model}, {run.config}: expected variants of two masked LMs or more, got only "
+            f"those of {', '.join(groups) or 'none'}"
+        )
+    return groups
 
 
 def _by_origin(run: Run, counterparts: Counterparts) -> dict[str, Any]:

@@ -197,8 +197,7 @@ def analyse_command(
         --annotations sessions/first --out signals.svg
 
     \b
-      merge-nli analyse mlms mine.parquet --mlm-map mlms.toml --matched
-        --dataset merge-nli
+      merge-nli analyse mlms mine.parquet --mlm-map mlms.toml --dataset merge-nli
 
     \b
     There mlms.toml has a table per model, with MLMs as the dataset names them:

@@ -16,13 +16,19 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import MLMS, answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
-from merge_metric.analyses.contrasts import Contrast, difference, on_shared_seeds
+from merge_metric.analyses.contrasts import (
+    Contrast,
+    difference,
+    on_fixed_seeds,
+    on_shared_seeds,
+)
 from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,
     Counterparts,
     origin,
     read_counterparts,
+    sole_mlms,
     source_mlms,
     word_classes,
 )
@@ -230,16 +236,98 @@ def origin_of(row: Row) -> str | None:
     )
 
 
+def on_fixed(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> dict[str, list[Row]]:
+    """Group → its distinct variants of the seeds that have all groups in whatever subsamples."""
+    shared = [
+        seed
+        for seed, variants in oracle.by_seed(rows).items()
+        if {group_of(row) for row in variants} >= set(groups)
+    ]
+    return {g: [r for r in rows if r.seed_id in shared and group_of(r) == g] for g in groups}
+
+
 def test_source_mlms_against_the_oracle() -> None:
-    """On the seeds that have all four groups in a subsample."""
+    """On the seeds that have all four groups somewhere, every distinct variant once."""
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
     table = source_mlms([run(rows, "model")], {"model": BERT}, Contrast(n_bootstrap=0))
-    assert [row["group"] for row in table.rows] == list(ORIGINS)
-    exact = contrast(rows, ORIGINS, origin_of)
-    assert exact["equiv"]["seeds"]
-    for row in table.rows:
-        assert_row(row, exact[row["group"]], exact["equiv"])
+    assert [row["group"] for row in table.rows] == [*ORIGINS, *ORIGINS]
+    assert [row["contrast"] for row in table.rows] == ["equally many"] * 4 + ["all"] * 4
+    exact = on_fixed(rows, ORIGINS, origin_of)
+    per_seed = contrast(rows, ORIGINS, origin_of)["equiv"]["seeds"]
+    shared = {row.seed_id for row in exact["equiv"]}
+    assert len(shared) > len(per_seed) > 0  # in one subsample fewer seeds have all
+    for row in table.rows[4:]:
+        figures, curve = oracle.figures(exact[row["group"]]), oracle.curve(exact[row["group"]])
+        assert row["n_seeds"] == row["seeds_per_subsample"] == len(shared)
+        assert row["n_variants"] == len(exact[row["group"]])
+        assert row["variant_accuracy"] == pytest.approx(float(figures["variant_accuracy"]))
+        assert row["curve"] == pytest.approx([float(value) for value in curve], abs=1e-12)
+    least = sum(
+        min(sum(row.seed_id == seed for row in exact[group]) for group in ORIGINS)
+        for seed in shared
+    )
+    for row in table.rows[:4]:
+        assert (row["n_seeds"], row["seeds_per_subsample"]) == (len(shared), len(shared))
+        assert row["variants_per_seed"] == pytest.approx(least / len(shared))
+
+
+def test_equally_many_of_fixed_seeds() -> None:
+    """Ten draws without replacement of as many variants as the smallest group has, evenly."""
+    rows = [
+        *hand(0, "noun", "E", "E", "EEEN"),
+        *hand(0, "verb", "E", "E", "EE"),
+        *hand(1, "noun", "E", "E", "NNN"),  # without verbs
+        *hand(2, "noun", "N", "N", "N"),
+        *hand(2, "verb", "N", "N", "NEEE"),
+    ]
+    coded = run(rows).rows
+    group = np.array([{"noun": 0, "verb": 1}[word_of(row)] for row in rows])
+    nouns, verbs = on_fixed_seeds(coded, group, 2, matched=True, rng_seed=2)
+    assert nouns.seed_ids == verbs.seed_ids == ("s:0", "s:2")
+    assert nouns.n_variants.tolist() == verbs.n_variants.tolist() == [[2] * 10, [1] * 10]
+    assert verbs.n_correct[0].tolist() == [2] * 10  # all it has
+    assert set(nouns.n_correct[0].tolist()) == {1, 2}
+    right = [
+        on_fixed_seeds(coded, group, 2, matched=True, rng_seed=seed)[number].n_correct.mean(axis=1)
+        for seed in range(60)
+        for number in (0, 1)
+    ]
+    n = 600  # draws of two out of four, one wrong; and of one out of four, one right
+    assert abs(np.mean([r[0] for r in right[::2]]) - 1.5) < 4 * math.sqrt(0.25 / n)
+    assert abs(np.mean([r[1] for r in right[1::2]]) - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
+    whole = on_fixed_seeds(coded, group, 2)
+    assert [each.n_variants.tolist() for each in whole] == [[[4], [1]], [[2], [4]]]
+    assert [each.n_correct.tolist() for each in whole] == [[[3], [1]], [[2], [1]]]
+
+
+def test_one_masked_lm_and_several_by_hand() -> None:
+    """The poster's split: on the seeds of each group, then on those with all of them."""
+    mlms = {"noun": ("bert",), "verb": ("roberta",), "adjective": ("bert", "roberta")}
+    rows = [
+        *hand(0, "noun", "E", "E", "EE"),
+        *hand(0, "verb", "E", "E", "EN"),
+        *hand(0, "adjective", "E", "E", "E"),
+        *hand(1, "noun", "C", "N", "CN"),
+        *hand(2, "adjective", "N", "N", "NNNE"),
+    ]
+    rows = [replace(row, groups=(row.groups[0], ("mlm", mlms[word_of(row)]))) for row in rows]
+    table = sole_mlms([run(rows)], Contrast(n_bootstrap=0))
+    found = {(row["contrast"], row["group"]): row for row in table.rows}
+    assert [(c, g) for c, g in found] == [
+        (c, g) for c in ("own seeds", "equally many", "all") for g in ("bert", "roberta", "several")
+    ]
+    own = [found["own seeds", g] for g in ("bert", "roberta", "several")]
+    assert [row["n_seeds"] for row in own] == [2, 1, 2]
+    assert [row["variant_accuracy"] for row in own] == [0.75, 0.5, 0.8]
+    assert [row["sv_at_100"] for row in own] == [0.5, 0, 0.5]
+    assert [row["difference"] for row in own] == [None] * 3
+    for contrast_name in ("equally many", "all"):
+        assert [found[contrast_name, g]["n_seeds"] for g in ("bert", "several")] == [1, 1]
+    assert found["all", "roberta"]["difference"] == -1.0
+    alone = [row for row in rows if dict(row.groups)["mlm"] == ("bert",)]
+    with pytest.raises(ValueError, match="two masked LMs or more, got only those of bert"):
+        sole_mlms([run(alone)])
 
 
 def test_origins_of_every_list_of_mlms() -> None:
@@ -267,7 +355,7 @@ def test_groups_and_models_that_are_not_there_are_left_out(
     ]
     runs = [run(rows, "model"), run(rows, "other")]
     table = source_mlms(runs, {"model": BERT}, Contrast(n_bootstrap=0))
-    assert [row["group"] for row in table.rows] == ["equiv", "multi", "one"]
+    assert [row["group"] for row in table.rows[:3]] == ["equiv", "multi", "one"]
     assert "model, snli: left out, as there are no variants of it: size" in caplog.text
     assert "not in the mapping to MLMs: other" in caplog.text
     with pytest.raises(ValueError, match="got none of other among model, …; name a model as in"):

@@ -36,7 +36,12 @@ from merge_metric.analyses.curves import (
     plot_matching,
 )
 from merge_metric.analyses.hardest import hardest, plot_hardest
-from merge_metric.analyses.variant_groups import Counterparts, source_mlms, word_classes
+from merge_metric.analyses.variant_groups import (
+    Counterparts,
+    plot_source_mlms,
+    source_mlms,
+    word_classes,
+)
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.figures import is_undetermined
 from merge_metric.tables import Table
@@ -215,9 +220,13 @@ def test_source_mlms_are_drawn(runs: list[Run]) -> None:
     """A line per group, each of its own colour and dashes."""
     bert = Counterparts(frozenset({"bert"}), frozenset({"bert-large"}))
     table = source_mlms(runs[:1], {"a": bert}, Contrast(n_bootstrap=0))
-    (axes,) = drawn(plot_contrasts(table)).axes
-    assert [list(y) for y in lines(axes)] == [row["curve"] for row in table.rows]
-    assert legend(axes.figure) == [row["group"] for row in table.rows]
+    matched, every = drawn(plot_source_mlms(table)).axes
+    titles = [axes.get_title() for axes in (matched, every)]
+    assert titles == ["a on snli, equally many", "a on snli, all"]
+    for axes, rows in ((matched, table.rows[:4]), (every, table.rows[4:])):
+        assert [list(y) for y in lines(axes)] == [row["curve"] for row in rows]
+    axes = matched
+    assert legend(axes.figure) == [row["group"] for row in table.rows[:4]]
     assert len({to_hex(line.get_color()) for line in axes.get_lines()}) == len(table.rows)
     assert len({str(line._dash_pattern) for line in axes.get_lines()}) == len(table.rows)  # type: ignore[attr-defined]
     assert axes.texts[0].get_text() == f"{table.rows[0]['n_seeds']} seeds"
