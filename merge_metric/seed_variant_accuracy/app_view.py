@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from .figures import CATALOGUE, MATCHING_RANGE, Figure, is_undetermined, span
+from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Figure, is_undetermined, span
 
 Result = dict[str, Any]
-
-FEW_SEEDS: Final = 30
-"""Below this many seeds the page says that bootstrap intervals are coarse."""
 
 STYLE: Final = """
 .sva-note {
@@ -93,7 +91,17 @@ SHOWN: Final = (
     "relaxed_fooling_rate",
     "strict_fooling_rate",
 )
-"""Keys of the figures in the tables, in their order."""
+"""Keys of the figures in both tables, in their order."""
+
+KIN: Final = (
+    "sv_curve_area",
+    "core_index",
+    "contrast_consistency",
+    "agreement",
+    "agreement_gated_accuracy",
+    "stable_but_wrong",
+)
+"""Keys of the figures that only the first table has, below."""
 
 HEADLINE: Final = frozenset({"seed_accuracy", "seed_variant_accuracy", "matching_threshold"})
 
@@ -134,7 +142,7 @@ def figures_table(result: Result, correctness_threshold: int) -> str:
         f"<td class=value>{_value(result, figure)}</td>"
         + (f"<td class=interval>{_interval(result, figure)}</td>" if intervals else "")
         + f"<td class=meaning>{_meaning(result, figure)}</td></tr>"
-        for figure in _figures(correctness_threshold)
+        for figure in _figures(correctness_threshold, (*SHOWN, *KIN))
     )
     head = "<th scope=col>Figure</th><th scope=col class=value>Value</th>"
     head += "<th scope=col class=interval>95 % interval</th>" if intervals else ""
@@ -187,8 +195,8 @@ def _table(name: str, caption: str, head: str, rows: str) -> str:
     )
 
 
-def _figures(correctness_threshold: int) -> list[Figure]:
-    return [CATALOGUE[key].at(correctness_threshold) for key in SHOWN]
+def _figures(correctness_threshold: int, keys: Sequence[str] = SHOWN) -> list[Figure]:
+    return [CATALOGUE[key].at(correctness_threshold) for key in keys]
 
 
 def _name(figure: Figure) -> str:
@@ -215,10 +223,15 @@ def _show(figure: Figure, value: float) -> str:
 def _value(values: Result, figure: Figure) -> str:
     value = values[figure.key]
     return (
-        "<abbr title='undefined: no seed is right'>–</abbr>"
+        f"<abbr title='undefined: {_why_undefined(figure)}'>–</abbr>"
         if value is None
         else _show(figure, value)
     )
+
+
+def _why_undefined(figure: Figure) -> str:
+    gated = figure.key == "agreement_gated_accuracy"
+    return "no seed has such an agreement" if gated else "no seed is right"
 
 
 def _interval(values: Result, figure: Figure) -> str:

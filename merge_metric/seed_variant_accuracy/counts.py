@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .columns import Ints
-from .inputs import Rows
+from .inputs import Clusters, Rows
 from .options import check_opposites
 
 
@@ -37,6 +38,10 @@ class SeedCounts:
     n_opposite: Ints
     """(S, K) changed to the opposite of the seed's own prediction; where that has no
     opposite, as neutral has none, all that changed (papers/Arakelyan et al. 2024, 3.3)."""
+    n_commonest: Ints
+    """(S, K) predicted as the label that most of them are predicted as, right or wrong."""
+    clusters: Clusters | None = None
+    """Which seeds are resampled together; None where each is by itself."""
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -49,13 +54,16 @@ class SeedCounts:
         """(S, K) whether the seed has variants there."""
         return self.n_variants > 0
 
-    @property
-    def level(self) -> Ints:
-        """(S, K) the largest CT of 0..100 at which the seed is solved, in integers.
+    def level(self, k: int) -> Ints:
+        """Find the largest CT of 0..100 at which each seed is solved in a subsample, (S,).
 
-        `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
+        In integers: `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
         """
-        return 100 * self.n_correct // np.maximum(self.n_variants, 1)
+        return 100 * self.n_correct[:, k] // np.maximum(self.n_variants[:, k], 1)
+
+    def stable_level(self, k: int) -> Ints:
+        """Find the largest percentage, 0..100, of a seed's variants with one answer, (S,)."""
+        return 100 * self.n_commonest[:, k] // np.maximum(self.n_variants[:, k], 1)
 
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
         """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""
@@ -70,6 +78,8 @@ class SeedCounts:
             n_correct=self.n_correct[keep],
             n_changed=self.n_changed[keep],
             n_opposite=self.n_opposite[keep],
+            n_commonest=self.n_commonest[keep],
+            clusters=self.clusters and replace(self.clusters, code=self.clusters.code[keep]),
         )
 
 
@@ -86,19 +96,17 @@ def count(
         draws: Which of the rows' draws to count, ascending positions in `rows.draw_row`;
             seeds left without any are left out. By default all.
     """
-    n_seeds, n_subsamples = len(rows.seed_ids), rows.n_subsamples or 1
+    n_seeds, n_subsamples, n_labels = len(rows.seed_ids), rows.n_subsamples or 1, len(rows.labels)
     is_opposite = opposite_table(rows.labels, check_opposites(opposites, rows.labels))
     part = slice(None) if draws is None else draws
     row, subsample = rows.draw_row[part], rows.draw_subsample[part]
     seed, prediction = rows.seed[row], rows.prediction[row]
-    own = rows.own[seed]
     cell = seed * n_subsamples + subsample
     is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
 
-    def per_cell(mask: NDArray[np.bool_] | slice) -> Ints:
-        tally = np.bincount(cell[mask], minlength=n_seeds * n_subsamples)
-        return tally.reshape(n_seeds, n_subsamples)
-
+    shape = (n_seeds, n_subsamples, n_labels)
+    tally = np.bincount(cell * n_labels + prediction, minlength=math.prod(shape)).reshape(shape)
+    each, total = np.arange(n_seeds), tally.sum(axis=2)
     counts = SeedCounts(
         labels=rows.labels,
         has_subsamples=rows.n_subsamples is not None,
@@ -106,10 +114,12 @@ def count(
         gold=rows.gold,
         own=rows.own,
         n_rows=np.bincount(seed[is_first], minlength=n_seeds),
-        n_variants=per_cell(slice(None)),
-        n_correct=per_cell(prediction == rows.gold[seed]),
-        n_changed=per_cell(prediction != own),
-        n_opposite=per_cell(is_opposite[own, prediction]),
+        n_variants=total,
+        n_correct=tally[each, :, rows.gold],
+        n_changed=total - tally[each, :, rows.own],
+        n_opposite=np.einsum("skl,sl->sk", tally, is_opposite[rows.own].astype(np.int64)),
+        n_commonest=tally.max(axis=2),
+        clusters=rows.clusters,
     )
     return counts if draws is None else counts.take(counts.n_rows > 0)
 

@@ -29,10 +29,16 @@ QUALITY_THRESHOLD: Final = 90
 UNDETERMINED_WIDTH: Final = 10
 """Matching thresholds that lie so far apart say nothing: two steps of a curve of 20 variants."""
 
+FEW_SEEDS: Final = 30
+"""Figures of fewer seeds are marked: intervals by bootstrap are too short then."""
+
 MATCHING_RANGE: Final = ("matching_threshold_low", "matching_threshold_high")
 """Keys of the lowest and the highest matching threshold."""
 
-_ROUNDING: Final = 1e-12
+_DIGITS: Final = 12
+"""Decimals of a figure that is a sum of fractions: the rest depends on the order of seeds."""
+
+_ROUNDING: Final = 10.0**-_DIGITS
 """Averages over subsamples that differ by less are rounding errors of equal ones."""
 
 
@@ -157,6 +163,52 @@ _ROWS: Final = (
         "The same, where the answer becomes the opposite (entailment ↔ contradiction); "
         "for neutral seeds any change counts.",
         symbol="r_s",
+        higher_is_better=False,
+    ),
+    Figure(
+        "sv_curve_area",
+        "Area under the SV curve",
+        "Mean of SV accuracy over the thresholds 1 to 100.",
+        short="area",
+        remark="It is the mean share of a seed's variants answered right, in whole percents: "
+        "variant accuracy, where all seeds have equally many variants.",
+    ),
+    Figure(
+        "core_index",
+        "CORE index",
+        "Mean of SV accuracy at the thresholds 10, 20, … 100, times the area under the straight "
+        "lines through these points and 1 at the threshold 0.",
+        symbol="CORE",
+        remark="The consistency-oriented robustness estimate of Cavalin et al. (2025).",
+    ),
+    Figure(
+        "contrast_consistency",
+        "Contrast-set consistency",
+        "Share of seeds answered right of which every variant is answered right too.",
+        short="contrast",
+        remark="It is S · (1 − r_r).",
+    ),
+    Figure(
+        "agreement",
+        "Agreement",
+        "Mean share of a seed's variants that have its variants' commonest answer, right or wrong.",
+        short="agree",
+        remark="It needs no gold label.",
+    ),
+    Figure(
+        "agreement_gated_accuracy",
+        "Accuracy at an agreement of {ct} % or more",
+        "Mean share of variants answered right, over the seeds of which at least {ct} % of the "
+        "variants have the same answer.",
+        short="AGA@{ct}",
+        remark="A low value: answers are stable, but wrong.",
+    ),
+    Figure(
+        "stable_but_wrong",
+        "Stable but wrong at {ct} %",
+        "Share of seeds of which at least {ct} % of the variants have the same answer, and a "
+        "wrong one.",
+        short="SBW@{ct}",
         higher_is_better=False,
     ),
 )
@@ -340,28 +392,47 @@ def _of_subsample(
 ) -> tuple[dict[str, Floats], Floats]:
     """Compute the scalars, each (B,), and the curve, (B, 100), of one subsample."""
     present, right = counts.present[:, k], counts.right & counts.present[:, k]
+    variants, correct = counts.n_variants[:, k], counts.n_correct[:, k]
+    stable = counts.stable_level(k) >= correctness_threshold
     columns = (
-        present,
         right,
-        counts.n_variants[:, k],
-        counts.n_correct[:, k],
+        variants,
+        correct,
         right & (counts.n_changed[:, k] > 0),
         right & (counts.n_opposite[:, k] > 0),
+        stable,
+        stable & (correct < counts.n_commonest[:, k]),
+        counts.n_commonest[:, k] / np.maximum(variants, 1),
+        stable * correct / np.maximum(variants, 1),
     )
-    # One product: whole numbers far below 2**53, so exact in any order of summation.
+    # One product: whole numbers far below 2**53, so exact in any order of summation, but for
+    # the last two columns.
     # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
-    levels, level = np.unique(counts.level[:, k], return_inverse=True)
+    levels, level = np.unique(counts.level(k), return_inverse=True)
     table = np.zeros((len(present), len(columns) + len(levels)))
     table[:, : len(columns)] = np.stack(columns, axis=1)
     table[np.arange(len(present)), len(columns) + level] = present
     sums = weights @ table
-    seeds, rights, variants, corrects, changed, opposite = sums[:, : len(columns)].T
-
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]
     solved = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # at CT 1..100
-    met = _where_curve_meets(solved - rights[:, None])
+    seeds = reached.sum(axis=1)
+    return _from_sums(seeds, sums[:, : len(columns)].T, solved, correctness_threshold)
 
+
+def _from_sums(
+    seeds: Floats, sums: Floats, solved: Floats, correctness_threshold: int
+) -> tuple[dict[str, Floats], Floats]:
+    """Compute the scalars and the curve of sums over seeds.
+
+    Args:
+        seeds: (B,) how many there are.
+        sums: (9, B) of the columns of `_of_subsample`.
+        solved: (B, 100) seeds solved at CT 1..100.
+        correctness_threshold: CT of `seed_variant_accuracy`.
+    """
+    rights, variants, corrects, changed, opposite, stable, wrong, agree, gated = sums
+    met = _where_curve_meets(solved - rights[:, None])
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
         curve = solved / seeds[:, None]
         defined = np.where(seeds > 0, 1.0, np.nan)
@@ -374,8 +445,27 @@ def _of_subsample(
             "matching_gap": met["matching_gap"] / seeds,
             "relaxed_fooling_rate": changed / rights,
             "strict_fooling_rate": opposite / rights,
+            "sv_curve_area": solved.sum(axis=1) / (100 * seeds),
+            "core_index": _core(solved, seeds),
+            "contrast_consistency": (rights - changed) / seeds,
+            "agreement": np.round(agree / seeds, _DIGITS),
+            "agreement_gated_accuracy": np.round(gated / stable, _DIGITS),
+            "stable_but_wrong": wrong / seeds,
         }
     return scalars, curve
+
+
+def _core(solved: Floats, seeds: Floats) -> Floats:
+    """Compute the CORE index, (B,), from the seeds solved at CT 1..100, (B, 100), of `seeds`.
+
+    Cavalin et al. (2025), on their grid of thresholds 0, 10, … 100, the first of which every seed
+    reaches. Their area is by the trapezoidal rule. Their closeness, by dynamic time warping, to a
+    curve that is 1 everywhere is the mean over the other ten: every point is aligned with some 1,
+    and once is cheapest.
+    """
+    total, all_right = solved[:, 9::10].sum(axis=1), solved[:, -1]
+    core: Floats = total * (2 * total + seeds - all_right) / (200 * seeds**2)
+    return core
 
 
 def _sum(values: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -21,6 +21,21 @@ from .columns import (
     preview,
 )
 from .options import label_names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """Seeds that are alike, such as those of one premise, and are resampled together."""
+
+    name: str
+    """Column that they share a value of."""
+    code: Ints
+    """(S,) the same number for seeds of one cluster."""
+
+    @property
+    def count(self) -> int:
+        """How many clusters there are."""
+        return len(np.unique(self.code))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +62,8 @@ class Rows:
     """(m,) the subsample that drew it, from 0 to n_subsamples − 1."""
     n_subsamples: int | None
     """None where rows came without subsamples; they then count as a single one."""
+    clusters: Clusters | None = None
+    """None where each seed is a cluster of its own."""
 
 
 def read_rows(
@@ -58,6 +75,7 @@ def read_rows(
     subsamples: Sequence[Sequence[int]] | None = None,
     labels: Sequence[str] | None = None,
     variant_ids: Sequence[Any] | None = None,
+    clusters: Mapping[str, Sequence[Any]] | None = None,
 ) -> Rows:
     """Check and code the columns of the metric, one entry per variant.
 
@@ -69,6 +87,8 @@ def read_rows(
         subsamples: Numbers of the subsamples that drew the variant.
         labels: Names in the order of the ints; by default `LABELS`.
         variant_ids: Used only to notice rows that came twice.
+        clusters: Name → one value per variant, the same for all variants of a seed: seeds that
+            share it are resampled together.
 
     Raises:
         ValueError: a column is unusable, or they contradict each other; the message says
@@ -105,6 +125,7 @@ def read_rows(
         draw_row=draw_row,
         draw_subsample=draw_subsample,
         n_subsamples=n_subsamples,
+        clusters=None if clusters is None else _clusters(clusters, seed, ids),
     )
 
 
@@ -192,6 +213,34 @@ def _one_per_seed(
             "columns in the same order, and seed ids distinct?"
         )
     return first
+
+
+def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[Any]) -> Clusters:
+    """Find the cluster of each seed."""
+    if not isinstance(clusters, Mapping) or len(clusters) != 1:
+        raise ValueError(
+            f"clusters: expected a name and a column, such as {{'premise': […]}}, got {clusters!r}"
+        )
+    ((name, values),) = clusters.items()
+    what = f"clusters[{name!r}]"
+    try:
+        column = check_column(what, values)
+    except ValueError as error:
+        raise ValueError(f"{error}; seeds are clustered by one value each") from error
+    if len(column) != len(seed):
+        raise ValueError(
+            f"{what}: expected one value for each of {len(seed):,} variants, got {len(column):,}"
+        )
+    _, code = factorize(column)
+    first = np.empty(len(ids), np.int64)
+    first[seed] = code
+    if (differs := first[seed] != code).any():
+        row = int(differs.argmax())
+        raise ValueError(
+            f"{what}: expected one value for all variants of a seed, got several for the seed "
+            f"{ids[seed[row]]!r} ({len(np.unique(seed[differs])):,} such seeds)"
+        )
+    return Clusters(str(name), first)
 
 
 def _draws(

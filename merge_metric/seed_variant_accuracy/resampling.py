@@ -1,6 +1,7 @@
 """Uncertainty: bootstrap over seeds, and paired comparison of models on the same seeds.
 
-Variants of a seed are alike, so seeds, not rows, are what is resampled.
+Variants of a seed are alike, so seeds, not rows, are what is resampled; and seeds of a premise may
+be, so on request clusters of seeds are.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .columns import Ints
 from .counts import SeedCounts
 from .figures import Floats, figures
+from .inputs import Clusters
 from .options import check_count, check_threshold
 
 CONFIDENCE: Final = 0.95
@@ -35,13 +39,15 @@ def bootstrap(
         n_bootstrap: Replicates B, at least 1.
         rng_seed: Of NumPy's default generator.
 
+    Clusters of seeds are drawn where there are some.
+
     Returns:
         Result key → (B,) figures averaged over subsamples, NaN where undefined, and the
         (B, 100) SV curves. They depend on neither the seeds' names nor the rows' order.
     """
     ordered = counts.take(_content_order(counts))
     parts: list[tuple[dict[str, Floats], Floats]] = []
-    for weights in _resampled_weights(len(counts.seed_ids), n_bootstrap, rng_seed):
+    for weights in seed_weights(len(counts.seed_ids), n_bootstrap, rng_seed, ordered.clusters):
         replicates = figures(ordered, correctness_threshold, weights)
         parts.append((replicates.means(), replicates.mean_curve()))
     return _joined([means for means, _ in parts]), np.concatenate([curve for _, curve in parts])
@@ -115,7 +121,8 @@ def compare_all(
     if check_count("n_bootstrap", n_bootstrap) < 1:
         raise ValueError(f"n_bootstrap: expected an int of 1 or more, got {n_bootstrap!r}")
     parts: list[list[dict[str, Floats]]] = [[] for _ in models]
-    for weights in _resampled_weights(len(models[0].seed_ids), n_bootstrap, rng_seed):
+    some = models[0]
+    for weights in seed_weights(len(some.seed_ids), n_bootstrap, rng_seed, some.clusters):
         for model, replicates in zip(models, parts, strict=True):
             replicates.append(figures(model, correctness_threshold, weights).means())
     joined = [_joined(replicates) for replicates in parts]
@@ -160,22 +167,59 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def _resampled_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[Floats]:
-    """Yield how often each seed is drawn, (b, S) at a time, B rows in all."""
+def seed_weights(
+    n_seeds: int, n_bootstrap: int, rng_seed: int, clusters: Clusters | None = None
+) -> Iterator[Floats]:
+    """Resample seeds, or clusters of seeds, with replacement: the home of every bootstrap.
+
+    Args:
+        n_seeds: S.
+        n_bootstrap: Replicates B.
+        rng_seed: Of NumPy's default generator.
+        clusters: Which of the seeds are drawn together, in the order in which their first seeds
+            come; as many clusters are drawn as there are. By default each seed by itself.
+
+    Yields:
+        How often each seed is drawn, (b, S) at a time, B rows in all.
+    """
     rng = np.random.default_rng(rng_seed)
+    cluster = None if clusters is None else _in_order(clusters.code)
+    n_units = n_seeds if cluster is None else int(cluster.max(initial=-1)) + 1
     rows = max(1, _CHUNK // n_seeds)
     for start in range(0, n_bootstrap, rows):
         b = min(rows, n_bootstrap - start)
-        drawn = rng.integers(n_seeds, size=(b, n_seeds))
-        drawn += n_seeds * np.arange(b)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=b * n_seeds)
-        yield times.reshape(b, n_seeds).astype(np.float64)
+        drawn = rng.integers(n_units, size=(b, n_units))
+        drawn += n_units * np.arange(b)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=b * n_units)
+        drawn_times = times.reshape(b, n_units).astype(np.float64)
+        yield drawn_times if cluster is None else drawn_times[:, cluster]
 
 
-def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
+def resampled_units(cluster: str) -> str:
+    """Name what is resampled, for "bootstrap over …".
+
+    Args:
+        cluster: Column that clusters of seeds share a value of; empty for seeds.
+
+    >>> resampled_units(""), resampled_units("premise")
+    ('seeds', 'seeds, those with the same premise together')
+    """
+    return f"seeds, those with the same {cluster} together" if cluster else "seeds"
+
+
+def _in_order(code: Ints) -> Ints:
+    """Number clusters, (S,), from 0 in the order in which they first come."""
+    _, first, cluster = np.unique(code, return_index=True, return_inverse=True)
+    rank = np.empty_like(first)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[cluster]
+
+
+def _content_order(counts: SeedCounts) -> NDArray[np.intp]:
     """Order seeds by their counts, so that their names decide nothing.
 
     Numbers are compared, as big-endian bytes, so that doubling all counts changes nothing.
+    Clusters are ordered by the counts of all of their seeds: a cluster's seeds stand together.
     """
     columns = (
         counts.gold[:, None],
@@ -184,9 +228,17 @@ def _content_order(counts: SeedCounts) -> np.ndarray[Any, np.dtype[np.intp]]:
         counts.n_correct,
         counts.n_changed,
         counts.n_opposite,
+        counts.n_commonest,
     )
     table = np.concatenate(columns, axis=1).astype(">i8")
-    return np.argsort(table.view(np.dtype((np.void, table[0].nbytes))).ravel(), kind="stable")
+    contents = table.view(np.dtype((np.void, table[0].nbytes))).ravel()
+    if counts.clusters is None:
+        return np.argsort(contents, kind="stable")
+    _, rank = np.unique(contents, return_inverse=True)
+    within = np.lexsort((rank, counts.clusters.code))
+    starts = np.flatnonzero(np.diff(counts.clusters.code[within])) + 1
+    of_cluster = sorted(np.split(within, starts), key=lambda seeds: rank[seeds].tolist())
+    return np.concatenate(of_cluster)
 
 
 def _differences(
@@ -243,3 +295,6 @@ def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
         raise ValueError(f"{expected}, got subsamples for only one of them")
     if not same_shape or not np.array_equal(a.n_variants, b.n_variants):
         raise ValueError(f"{expected}, got other numbers of variants")
+    codes = [each.clusters and _in_order(each.clusters.code).tolist() for each in (a, b)]
+    if codes[0] != codes[1]:
+        raise ValueError(f"{expected}, got other clusters of seeds")

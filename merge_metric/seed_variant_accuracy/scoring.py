@@ -42,6 +42,7 @@ def score(
     seed_probabilities: Any = None,
     groups: Mapping[str, Sequence[Any]] | None = None,
     variant_ids: Sequence[Any] | None = None,
+    clusters: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """Score a model's predictions for variants, n of them, grouped by seed.
 
@@ -65,6 +66,8 @@ def score(
         seed_probabilities: (n, n_labels) those of their seeds.
         groups: Name → one value per variant, or a list of values: figures per value.
         variant_ids: Used only to notice rows that came twice.
+        clusters: Name → one value per variant, the same for all variants of a seed: the
+            bootstrap draws seeds that share it together.
 
     Returns:
         Figures as floats in 0–1 or None where undefined, thresholds in percent, counts,
@@ -83,6 +86,7 @@ def score(
         subsamples=subsamples,
         labels=labels,
         variant_ids=variant_ids,
+        clusters=clusters,
     )
     pairs = check_opposites(opposites, rows.labels)
     return score_counts(
@@ -170,6 +174,8 @@ def summarise(
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
     result: dict[str, Any] = {key: _plain(value) for key, value in means.items()}
     result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
+    if counts.clusters:
+        result["n_clusters"] = counts.clusters.count
     if counts.has_subsamples:
         result["n_subsamples"] = counts.n_variants.shape[1]
         result |= {f"{key}_std": _plain(value[0]) for key, value in exact.spreads().items()}

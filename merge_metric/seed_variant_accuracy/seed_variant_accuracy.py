@@ -55,7 +55,7 @@ DESCRIPTION: Final = """\
 Seed-variant (SV) accuracy: the share of seed problems of which at least a given percentage of the
 variants is classified correctly. A variant is the seed with one word replaced, so that the label
 stays. Beside it: accuracy on seeds and on single variants, the matching correctness threshold (at
-which SV accuracy equals the accuracy on the seeds), and fooling rates.
+which SV accuracy equals the accuracy on the seeds), fooling rates, the CORE index and agreement.
 """
 
 CITATION: Final = r"""
@@ -112,7 +112,9 @@ Options of `compute`:
         (n, n_labels) each, for divergences.
     groups: name -> one value, or list of values, per variant: the figures per value.
     variant_ids: to notice rows that came twice.
-The last four are not gathered from other processes and must be in the order of the rows.
+    clusters: name -> one value per variant, the same for all variants of a seed, such as its
+        premise: the bootstrap draws seeds that share it together.
+The last five are not gathered from other processes and must be in the order of the rows.
 
 Returns a dict:
     seed_accuracy, variant_accuracy, seed_variant_accuracy: 0 to 1.
@@ -120,6 +122,8 @@ Returns a dict:
     holding_threshold: percent, 0 to 100.
     relaxed_fooling_rate, strict_fooling_rate: 0 to 1, or None where no seed is right.
     qt_gap: -1 to 1.
+    sv_curve_area, core_index, contrast_consistency, agreement, stable_but_wrong: 0 to 1;
+        agreement_gated_accuracy: 0 to 1, or None where no seed has such an agreement.
     n_seeds, n_variants, sv_curve, by_label, intervals as *_ci, spreads over subsamples as
     *_std, signature and signature_short; the metric card lists all.
 

@@ -18,6 +18,7 @@ _SHORT: Final = {
     "labels": "l",
     "opposites": "o",
     "bootstrap": "b",
+    "cluster": "g",
     "rng_seed": "r",
     "confidence": "i",
     "numpy": "np",
@@ -60,6 +61,7 @@ def signature(
         "bootstrap": str(n_bootstrap),
     }
     if n_bootstrap:
+        parts |= {"cluster": counts.clusters.name} if counts.clusters else {}
         parts |= {
             "rng_seed": str(rng_seed),
             "confidence": f"{confidence:.0%}",
@@ -84,12 +86,16 @@ def render(parts: dict[str, str], *, short: bool = False) -> str:
 def data_digest(counts: SeedCounts) -> str:
     """Digest, in eight hex digits, which seeds and how many variants were scored.
 
-    From ids, gold labels, numbers of variants in each subsample and of distinct ones. Of
-    the data, not of the model: the same for every model, whatever the order of rows.
+    From ids, gold labels, numbers of variants in each subsample and of distinct ones and, where
+    seeds are clustered, which of them share a cluster. Of the data, not of the model: the same
+    for every model, whatever the order of rows.
     """
     digest = hashlib.blake2b(digest_size=4)
     digest.update("\0".join(map(str, counts.seed_ids)).encode())
     digest.update(np.ascontiguousarray(counts.gold, "<i8").tobytes())
     digest.update(np.ascontiguousarray(counts.n_variants, "<i8").tobytes())
     digest.update(np.ascontiguousarray(counts.n_rows, "<i8").tobytes())
+    if counts.clusters:
+        _, first, code = np.unique(counts.clusters.code, return_index=True, return_inverse=True)
+        digest.update(np.ascontiguousarray(first[code], "<i8").tobytes())
     return digest.hexdigest()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -30,6 +31,12 @@ FIGURES = (
     "holding_threshold",
     "relaxed_fooling_rate",
     "strict_fooling_rate",
+    "sv_curve_area",
+    "core_index",
+    "contrast_consistency",
+    "agreement",
+    "agreement_gated_accuracy",
+    "stable_but_wrong",
 )
 """The numbers that every set of seeds has, in each subsample."""
 
@@ -199,6 +206,61 @@ def pair_mean_fooling_rate(rows: Sequence[Row]) -> Fraction:
     return Fraction(sum(row.prediction != row.own for row in pairs), len(pairs))
 
 
+def mca(rows: Sequence[Row], consistency: Fraction) -> Fraction:
+    """Minimum-consistency accuracy: seeds of which such a share of the variants is right."""
+    seeds = by_seed(rows).values()
+    shares = [Fraction(sum(row.prediction == row.gold for row in v), len(v)) for v in seeds]
+    return Fraction(sum(share >= consistency for share in shares), len(shares))
+
+
+def warped_distance(one: Sequence[Fraction], other: Sequence[Fraction]) -> Fraction:
+    """The least sum of differences over all alignments in time (dynamic time warping)."""
+    paths: dict[tuple[int, int], Fraction] = {}
+    for i, a in enumerate(one):
+        for j, b in enumerate(other):
+            before = [paths[p] for p in ((i - 1, j), (i, j - 1), (i - 1, j - 1)) if p in paths]
+            paths[i, j] = abs(a - b) + min(before, default=Fraction(0))
+    return paths[len(one) - 1, len(other) - 1]
+
+
+def core_index(rows: Sequence[Row]) -> Fraction:
+    """Cavalin et al. (2025): area under the CAR curve times its closeness to 1, by warping."""
+    grid = [Fraction(n, 10) for n in range(11)]
+    values = [mca(rows, consistency) for consistency in grid]
+    area = sum((a + b) / 2 / 10 for a, b in pairwise(values))
+    ideal, worst = [Fraction(1)] * 11, [Fraction(1)] + [Fraction(0)] * 10
+    return area * (1 - warped_distance(values, ideal) / warped_distance(ideal, worst))
+
+
+def commonest(variants: Sequence[Row]) -> tuple[Fraction, bool]:
+    """The share of the commonest answer, and whether the gold label is as common."""
+    answers = Counter(row.prediction for row in variants)
+    most = max(answers.values())
+    return Fraction(most, len(variants)), answers[variants[0].gold] == most
+
+
+def kin(rows: Sequence[Row], threshold: int) -> Figures:
+    """What others compute of the same sets: consistency, agreement, stable but wrong answers."""
+    seeds = list(by_seed(rows).values())
+    of_seed = [commonest(variants) for variants in seeds]
+    all_right = [all(a == row.gold for row in v for a in (row.own, row.prediction)) for v in seeds]
+    stable = [share >= Fraction(threshold, 100) for share, _ in of_seed]
+    gated = [
+        Fraction(sum(row.prediction == row.gold for row in variants), len(variants))
+        for variants, kept in zip(seeds, stable, strict=True)
+        if kept
+    ]
+    wrong = [kept and not gold for kept, (_, gold) in zip(stable, of_seed, strict=True)]
+    return {
+        "sv_curve_area": sum(curve(rows), Fraction(0)) / 100,
+        "core_index": core_index(rows),
+        "contrast_consistency": Fraction(sum(all_right), len(seeds)),
+        "agreement": sum((share for share, _ in of_seed), Fraction(0)) / len(seeds),
+        "agreement_gated_accuracy": mean(gated),
+        "stable_but_wrong": Fraction(sum(wrong), len(seeds)),
+    }
+
+
 def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
     """MC with its range and gap, and the last threshold that holds, of any curve."""
     low, high, gap = matching(accuracy, own)
@@ -223,6 +285,7 @@ def figures(
         **where_curve_meets_s(accuracy, own),
         "relaxed_fooling_rate": relaxed,
         "strict_fooling_rate": strict,
+        **kin(rows, threshold),
     }
 
 

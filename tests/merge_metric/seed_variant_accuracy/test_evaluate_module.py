@@ -146,6 +146,7 @@ def test_options_reach_score(load: Load) -> None:
         "seed_probabilities": probabilities,
         "groups": {"half": [1, 2, 1, 2]},
         "variant_ids": [1, 2, 3, 4],
+        "clusters": {"premise": ["a", "a", "b", "b"]},
     }
     assert set(options) == set(module.OPTIONS)
     result = load().compute(**ROWS, **options)

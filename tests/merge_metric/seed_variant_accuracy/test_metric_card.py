@@ -79,6 +79,7 @@ def every_result() -> dict[str, Any]:
         probabilities=probabilities,
         seed_probabilities=probabilities,
         groups={"half": ["a", "b", "a", "b"]},
+        clusters={"premise": ["p"] * 4},
     )
 
 
@@ -119,6 +120,7 @@ def test_ranges_of_the_outputs() -> None:
             subsamples=[[0], [1], [2]] * 6,
             probabilities=np.eye(3)[answers],
             seed_probabilities=rng.dirichlet((1, 1, 1), 18),
+            clusters={"premise": np.repeat([0, 0, 1, 2, 3, 3], 3)},
             n_bootstrap=0,
         )
         for name, (low, high, may_lack) in bounds.items():

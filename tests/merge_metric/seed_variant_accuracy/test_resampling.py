@@ -55,8 +55,8 @@ def assert_exact(found: Any, key: str, of: Outcomes) -> None:
 def test_intervals_are_those_of_all_resamples() -> None:
     """Five seeds can be resampled in 126 ways; their exact percentiles are the intervals."""
     rows = problems("E E EEEEN", "E N EEENN", "C C CCCCC", "N N NNEEE", "N N NNNNE")
-    result = score(**columns(rows), n_bootstrap=REPLICATES, correctness_threshold=70)
-    exact = outcomes(rows, lambda drawn: oracle.averaged(drawn, 70))
+    result = score(**columns(rows), n_bootstrap=REPLICATES, correctness_threshold=60)
+    exact = outcomes(rows, lambda drawn: oracle.averaged(drawn, 60))
     for key in oracle.FIGURES:
         assert_exact(result[f"{key}_ci"], key, exact)
         assert result[f"{key}_ci"][0] < result[f"{key}_ci"][1]
@@ -104,7 +104,8 @@ def test_the_interval_of_a_share_is_binomial(n: int, right: int) -> None:
 
 def test_certain_figures_have_intervals_of_no_width() -> None:
     """Where all seeds are alike there is nothing to be unsure of."""
-    result = score(**columns(problems(*["E E EEEN"] * 7)), n_bootstrap=100)
+    rows = problems(*["E E EEEN"] * 7)
+    result = score(**columns(rows), n_bootstrap=100, correctness_threshold=75)
     for key in oracle.FIGURES:
         assert result[f"{key}_ci"] == [result[key]] * 2, key
     assert result["matching_threshold_high_ci"] == [75.0, 75.0]

@@ -406,7 +406,7 @@ def test_one_subsample_has_no_spread() -> None:
         assert result[key] == plain[key], key
         assert f"{key}_std" not in plain
     spreads = [value for key, value in result.items() if key.endswith("_std")]
-    assert spreads == [0.0] * 7
+    assert spreads == [0.0] * 13
     assert result["n_subsamples"] == 1
     assert "n_subsamples" not in plain
 

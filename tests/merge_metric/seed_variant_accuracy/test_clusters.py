@@ -1,0 +1,153 @@
+"""Bootstrap over clusters of seeds, such as those of one premise, drawn together."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.metric_oracle import Row, columns, problems, random_problems
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_metric.seed_variant_accuracy.inputs import read_rows
+from merge_metric.seed_variant_accuracy.resampling import compare, seed_weights
+from merge_metric.seed_variant_accuracy.scoring import count, score
+
+REPLICATES = 8_000
+CHANCE = 4 * math.sqrt(0.025 * 0.975 / REPLICATES)
+LINES = ("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE", "N N NNNN")
+PREMISES = ("p", "q", "p", "r", "r")
+"""Of the five seeds of `LINES`."""
+
+
+def clustered(rows: Sequence[Row], premises: Sequence[Any], **options: Any) -> dict[str, Any]:
+    values = [premises[int(row.seed_id[2:])] for row in rows]
+    return score(**columns(rows), clusters={"premise": values}, **options)
+
+
+def intervals(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key.endswith("_ci")}
+
+
+def every_draw(rows: Sequence[Row], premises: Sequence[str]) -> Iterator[list[Row]]:
+    """Rows of each way of drawing as many premises as there are, all of one probability."""
+    distinct = sorted(set(premises))
+    for drawn in product(distinct, repeat=len(distinct)):
+        times = {f"s:{n}": drawn.count(premise) for n, premise in enumerate(premises)}
+        yield oracle.resampled(rows, times)
+
+
+def test_intervals_are_those_of_all_draws_of_premises() -> None:
+    """Three premises can be drawn in 27 ways; the percentiles of those are the intervals."""
+    rows = problems(*LINES)
+    result = clustered(rows, PREMISES, n_bootstrap=REPLICATES, correctness_threshold=70)
+    exact = [oracle.averaged(drawn, 70) for drawn in every_draw(rows, PREMISES)]
+    for key in oracle.FIGURES:
+        values = [(float(each[key]), 1 / 27) for each in exact if each[key] is not None]
+        for bound, at in zip(result[f"{key}_ci"], (0.025, 0.975), strict=True):
+            least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
+            assert least - 1e-9 <= bound <= most + 1e-9, key
+    # A binomial over seeds would be another one.
+    assert result["seed_accuracy_ci"] != score(**columns(rows))["seed_accuracy_ci"]
+
+
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_premises_of_one_seed_each_change_nothing(rng: random.Random, several: bool) -> None:
+    """Not one digit, nor do figures that are no intervals change with any clusters."""
+    rows = random_problems(rng, seeds=7, subsamples=2 if several else 0)
+    kwargs: dict[str, Any] = {**columns(rows, subsamples=several), "n_bootstrap": 12}
+    plain = score(**kwargs)
+    ids = [row.seed_id for row in rows]
+    alone = score(**kwargs, clusters={"premise": [f"premise of {name}" for name in ids]})
+    together = score(**kwargs, clusters={"premise": [int(name[2:]) // 2 for name in ids]})
+    assert intervals(alone) == intervals(plain)
+    for key in set(plain) - set(intervals(plain)) - {"sv_curve", "by_label"}:
+        assert key.startswith("signature") or together[key] == plain[key], key
+    assert (alone["n_clusters"], together["n_clusters"]) == (7, 4)
+
+
+@given(st.randoms(use_true_random=False))
+def test_names_and_order_decide_nothing(rng: random.Random) -> None:
+    """Other names of seeds and premises, rows in another order: the same intervals."""
+    rows = random_problems(rng, seeds=8, variants=(1, 3))
+    premises = [rng.randrange(4) for _ in range(8)]
+    first = clustered(rows, premises, n_bootstrap=10)
+    order, names = rng.sample(range(8), 8), rng.sample("abcd", 4)
+    renamed = [replace(row, seed_id=f"s:{order[int(row.seed_id[2:])]}") for row in rows]
+    rng.shuffle(renamed)
+    moved = [names[premises[order.index(n)]] for n in range(8)]
+    second = clustered(renamed, moved, n_bootstrap=10)
+    assert intervals(first) == intervals(second)
+
+
+def test_seeds_that_are_alike_widen_the_interval() -> None:
+    """Where all seeds of a premise are answered alike, there are as many data as premises."""
+    rows = problems(*["E E EE"] * 60, *["E N NN"] * 40)
+    premises = [n // 10 for n in range(100)]
+    low, high = clustered(rows, premises)["seed_accuracy_ci"]
+    alone_low, alone_high = score(**columns(rows))["seed_accuracy_ci"]
+    assert (high - low) / (alone_high - alone_low) == pytest.approx(math.sqrt(10), rel=0.15)
+
+
+def test_weights_are_of_whole_premises() -> None:
+    """Seeds of a premise are drawn equally often, and as many premises as there are."""
+    counts = count(
+        read_rows(**columns(problems(*LINES)), clusters={"premise": [*np.repeat(PREMISES, 4)]})
+    )
+    (weights,) = seed_weights(5, 50, 0, counts.clusters)
+    assert weights.shape == (50, 5)
+    assert (weights[:, 0] == weights[:, 2]).all()
+    assert (weights[:, 3] == weights[:, 4]).all()
+    assert (weights[:, [0, 1, 3]].sum(axis=1) == 3).all()
+
+
+def test_comparisons_draw_premises() -> None:
+    """Of pairs of models too; other clusters are other data."""
+    values = [*np.repeat(PREMISES, 4)]
+    better, worse = problems(*LINES), problems(*(f"{line[:2]}N{line[3:]}" for line in LINES))
+
+    def counts_of(rows: list[Row], premises: Sequence[str] | None = values) -> Any:
+        clusters = premises and {"premise": premises}
+        return count(read_rows(**columns(rows), clusters=clusters))
+
+    together = compare(counts_of(better), counts_of(worse), n_bootstrap=500)
+    alone = compare(counts_of(better, None), counts_of(worse, None), n_bootstrap=500)
+    assert together["seed_accuracy"]["difference"] == alone["seed_accuracy"]["difference"]
+    assert together["seed_accuracy"]["ci"] != alone["seed_accuracy"]["ci"]
+    with pytest.raises(ValueError, match=r"expected the same seeds.*other clusters"):
+        compare(counts_of(better), counts_of(worse, ["one"] * 20))
+
+
+def test_signature_says_so() -> None:
+    """By the column's name; which seeds share a value belongs to the data."""
+    rows = problems(*LINES)
+    plain = score(**columns(rows), n_bootstrap=5)
+    one, other = (clustered(rows, p, n_bootstrap=5) for p in (PREMISES, "ppppp"))
+    assert "|bootstrap:5|cluster:premise|rng_seed:0|" in one["signature"]
+    assert "|b:5|g:premise|r:0|" in one["signature_short"]
+    assert len({each["signature"] for each in (plain, one, other)}) == 3
+    assert clustered(rows, "qrqpp", n_bootstrap=5)["signature"] == one["signature"]
+    assert "cluster" not in clustered(rows, PREMISES, n_bootstrap=0)["signature"]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [
+        ("premise", "expected a name and a column, such as"),
+        ({"premise": ["p"] * 20, "hypothesis": ["h"] * 20}, "expected a name and a column"),
+        ({"premise": ["p"]}, r"clusters\['premise'\]: expected one value for each of 20 variants"),
+        ({"premise": [None] * 20}, r"clusters\['premise'\]: expected ints or strings, got None"),
+        ({"premise": ["p", "q"] * 10}, "one value for all variants of a seed, got several for"),
+    ],
+)
+def test_unusable_clusters(clusters: Any, message: str) -> None:
+    """Named with what was expected."""
+    with pytest.raises(ValueError, match=message):
+        score(**columns(problems(*LINES)), clusters=clusters)

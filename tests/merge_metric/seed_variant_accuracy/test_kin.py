@@ -1,0 +1,132 @@
+"""Kin of SV accuracy under other names: MCA, CAR and CORE, contrast sets, agreement."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from helpers import metric_oracle as oracle
+from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merge_metric.seed_variant_accuracy.scoring import score
+
+LABEL = st.sampled_from(LABELS)
+SEEDS = st.lists(
+    st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=1, max_size=12)), min_size=1, max_size=8
+)
+KIN = oracle.FIGURES[-6:]
+
+
+def rows_of(seeds: list[tuple[str, str, list[str]]]) -> list[Row]:
+    return [
+        Row(number, gold, own, prediction)
+        for number, (gold, own, variants) in enumerate(seeds)
+        for prediction in variants
+    ]
+
+
+def scored(rows: list[Row], **options: Any) -> dict[str, Any]:
+    return score(**columns(rows), **{"n_bootstrap": 0, **options})
+
+
+def test_by_hand() -> None:
+    """Four seeds with four variants each: shares right 1, 3/4, 0 and 1/4."""
+    result = scored(problems("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE"))
+    # SV is 3/4 up to CT 25, 1/2 up to 75, 1/4 up to 100.
+    assert result["sv_curve_area"] == (25 * 0.75 + 50 * 0.5 + 25 * 0.25) / 100 == 0.5
+    # On the grid: 1; 3/4 at 10, 20; 1/2 at 30 … 70; 1/4 at 80, 90, 100.
+    area = 0.1 * (0.5 + 2 * 0.75 + 5 * 0.5 + 2 * 0.25 + 0.125)
+    mean = (2 * 0.75 + 5 * 0.5 + 3 * 0.25) / 10
+    assert result["core_index"] == pytest.approx(area * mean, abs=1e-15)
+    assert result["contrast_consistency"] == 0.25
+    assert result["agreement"] == (1 + 0.75 + 1 + 0.5) / 4
+    # At least 90 % alike: the first seed, all right, and the third, all wrong.
+    assert result["agreement_gated_accuracy"] == 0.5
+    assert result["stable_but_wrong"] == 0.25
+    at_75 = scored(
+        problems("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE"), correctness_threshold=75
+    )
+    assert at_75["agreement_gated_accuracy"] == pytest.approx((1 + 0.75 + 0) / 3, abs=1e-12)
+
+
+@given(SEEDS)
+def test_minimum_consistency_accuracy_is_sv_accuracy(
+    seeds: list[tuple[str, str, list[str]]],
+) -> None:
+    """MCA(c) is SV(100 c) at each of the hundred thresholds; the CAR curve is the SV curve."""
+    rows = rows_of(seeds)
+    found = scored(rows)["sv_curve"]["accuracy"]
+    assert found == [float(oracle.mca(rows, Fraction(ct, 100))) for ct in range(1, 101)]
+
+
+@given(SEEDS, st.integers(1, 100))
+def test_against_slow_definitions(seeds: list[tuple[str, str, list[str]]], ct: int) -> None:
+    """Warping by all alignments, a counter per seed; undefined where no seed agrees."""
+    rows = rows_of(seeds)
+    result, expected = scored(rows, correctness_threshold=ct), oracle.kin(rows, ct)
+    for key in KIN:
+        if expected[key] is None:
+            assert result[key] is None, key
+        else:
+            assert result[key] == pytest.approx(float(expected[key]), abs=1e-11), key
+
+
+@given(SEEDS, st.integers(51, 100))
+def test_they_fit_together(seeds: list[tuple[str, str, list[str]]], ct: int) -> None:
+    """Each is bounded by, or made of, figures of the paper."""
+    result = scored(rows_of(seeds), correctness_threshold=ct)
+    curve = result["sv_curve"]["accuracy"]
+    assert result["contrast_consistency"] <= min(curve[99], result["seed_accuracy"])
+    if result["seed_accuracy"]:
+        unfooled = result["seed_accuracy"] * (1 - result["relaxed_fooling_rate"])
+        assert result["contrast_consistency"] == pytest.approx(unfooled, abs=1e-12)
+    assert 0 <= result["core_index"] <= 1
+    assert result["core_index"] <= sum(curve[9::10]) / 10 + 1e-12
+    assert result["agreement"] >= max(1 / 3, result["sv_curve_area"]) - 1e-12
+    # Above one half, most variants agree either on the gold label or on a wrong one.
+    stable = result["seed_variant_accuracy"] + result["stable_but_wrong"]
+    assert stable <= 1 + 1e-12
+    assert (result["agreement_gated_accuracy"] is None) == (stable == 0)
+
+
+@given(SEEDS, st.permutations(LABELS))
+def test_agreement_needs_no_gold_label(
+    seeds: list[tuple[str, str, list[str]]], gold: list[str]
+) -> None:
+    """Other gold labels, the same agreement."""
+    others = [(gold[number % 3], own, variants) for number, (_, own, variants) in enumerate(seeds)]
+    results = [scored(rows_of(each)) for each in (seeds, others)]
+    assert results[0]["agreement"] == results[1]["agreement"]
+
+
+def test_the_extremes() -> None:
+    """A perfect model has 1 of everything; a model that is stable and wrong shows as such."""
+    perfect, wrong = (scored(problems(*[f"E {a} {a * 5}"] * 3)) for a in "EN")
+    assert [perfect[key] for key in KIN] == [1, 1, 1, 1, 1, 0]
+    assert [wrong[key] for key in KIN] == [0, 0, 0, 1, 0, 1]
+
+
+def test_equal_to_the_package_of_the_index() -> None:
+    """`llm-consistency` 1.1, where it is installed: MCA, CORE and agreement-gated accuracy."""
+    package = pytest.importorskip("llm_consistency.metrics", reason="pip install llm-consistency")
+    rng = random.Random(5)
+    for _ in range(30):
+        rows = random_problems(rng, seeds=rng.randint(1, 30), variants=(1, 25))
+        results = [
+            package.build_question_consistency_result(
+                name, [(row.prediction, row.prediction == row.gold) for row in variants]
+            )
+            for name, variants in oracle.by_seed(rows).items()
+        ]
+        found = scored(rows, correctness_threshold=(ct := rng.randint(1, 100)))
+        curve = found["sv_curve"]["accuracy"]
+        assert curve == [package.mca(results, n / 100) for n in range(1, 101)]
+        assert found["core_index"] == pytest.approx(package.core_index(results), abs=1e-12)
+        gated = package.agreement_gated_accuracy(results, ct / 100)
+        assert (found["agreement_gated_accuracy"] or 0) == pytest.approx(gated, abs=1e-11)
+        agreement = sum(each.rc_agree for each in results) / len(results)
+        assert found["agreement"] == pytest.approx(agreement, abs=1e-11)
