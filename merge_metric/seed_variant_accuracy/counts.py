@@ -54,16 +54,18 @@ class SeedCounts:
         """(S, K) whether the seed has variants there."""
         return self.n_variants > 0
 
-    def level(self, k: int) -> Ints:
-        """Find the largest CT of 0..100 at which each seed is solved in a subsample, (S,).
+    @property
+    def level(self) -> Ints:
+        """(S, K) the largest CT of 0..100 at which the seed is solved, in integers.
 
-        In integers: `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
+        `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
         """
-        return 100 * self.n_correct[:, k] // np.maximum(self.n_variants[:, k], 1)
+        return 100 * self.n_correct // np.maximum(self.n_variants, 1)
 
-    def stable_level(self, k: int) -> Ints:
-        """Find the largest percentage, 0..100, of a seed's variants with one answer, (S,)."""
-        return 100 * self.n_commonest[:, k] // np.maximum(self.n_variants[:, k], 1)
+    @property
+    def stable_level(self) -> Ints:
+        """(S, K) the largest percentage, 0..100, of the variants that have the same answer."""
+        return 100 * self.n_commonest // np.maximum(self.n_variants, 1)
 
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
         """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .columns import Ints
 from .counts import SeedCounts
 
 Floats = NDArray[np.float64]
@@ -335,8 +336,9 @@ def figures(
     """
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
+    level, stable = counts.level, counts.stable_level >= correctness_threshold
     per_subsample = [
-        _of_subsample(counts, k, weights, correctness_threshold)
+        _of_subsample(counts, k, level[:, k], stable[:, k], weights, correctness_threshold)
         for k in range(counts.n_variants.shape[1])
     ]
     return Figures(
@@ -388,12 +390,25 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
 
 
 def _of_subsample(
-    counts: SeedCounts, k: int, weights: Floats, correctness_threshold: int
+    counts: SeedCounts,
+    k: int,
+    level: Ints,
+    stable: NDArray[np.bool_],
+    weights: Floats,
+    correctness_threshold: int,
 ) -> tuple[dict[str, Floats], Floats]:
-    """Compute the scalars, each (B,), and the curve, (B, 100), of one subsample."""
+    """Compute the scalars, each (B,), and the curve, (B, 100), of one subsample.
+
+    Args:
+        counts: Of S seeds.
+        k: The subsample.
+        level: (S,) of `SeedCounts.level`.
+        stable: (S,) whether so many of the variants have the same answer.
+        weights: (B, S).
+        correctness_threshold: As in `figures`.
+    """
     present, right = counts.present[:, k], counts.right & counts.present[:, k]
     variants, correct = counts.n_variants[:, k], counts.n_correct[:, k]
-    stable = counts.stable_level(k) >= correctness_threshold
     columns = (
         right,
         variants,
@@ -408,10 +423,10 @@ def _of_subsample(
     # One product: whole numbers far below 2**53, so exact in any order of summation, but for
     # the last two columns.
     # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
-    levels, level = np.unique(counts.level(k), return_inverse=True)
+    levels, position = np.unique(level, return_inverse=True)
     table = np.zeros((len(present), len(columns) + len(levels)))
     table[:, : len(columns)] = np.stack(columns, axis=1)
-    table[np.arange(len(present)), len(columns) + level] = present
+    table[np.arange(len(present)), len(columns) + position] = present
     sums = weights @ table
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]

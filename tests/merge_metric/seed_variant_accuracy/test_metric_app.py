@@ -63,6 +63,12 @@ EXAMPLE_FIGURES = {
     "variant_accuracy": "75.0 %",  # 4 + 3 + 2 of 12
     "relaxed_fooling_rate": "50.0 %",  # of seeds 1 and 2, seed 2
     "strict_fooling_rate": "50.0 %",  # seed 2 is neutral, where any change counts
+    "sv_curve_area": "75.0 %",
+    "core_index": "56.2 %",  # SV is 1 five times of ten, 2/3 twice, 1/3 thrice: M 11/15
+    "contrast_consistency": "33.3 %",  # seed 1
+    "agreement": "75.0 %",  # 4/4, 3/4, 2/4
+    "agreement_gated_accuracy": "100.0 %",  # of seed 1
+    "stable_but_wrong": "0.0 %",
 }
 """The table that the page starts with, by hand."""
 
@@ -75,6 +81,12 @@ EDITED_FIGURES = {
     "variant_accuracy": "66.7 %",  # 8 of 12
     "relaxed_fooling_rate": "100.0 %",
     "strict_fooling_rate": "100.0 %",  # entailment → contradiction in seed 1
+    "sv_curve_area": "66.7 %",
+    "core_index": "43.3 %",  # SV is 1 five times of ten, 2/3 twice, else 0: M 19/30
+    "contrast_consistency": "0.0 %",
+    "agreement": "66.7 %",  # 3/4, 3/4, 2/4
+    "agreement_gated_accuracy": "–",
+    "stable_but_wrong": "0.0 %",
 }
 """That table with one variant of seed 1 predicted as contradiction."""
 
@@ -115,6 +127,12 @@ FILE_FIGURES = {
     "variant_accuracy": "60.0 %",  # 3 of 5
     "relaxed_fooling_rate": "100.0 %",
     "strict_fooling_rate": "50.0 %",  # only seed b has an opposite
+    "sv_curve_area": "58.0 %",  # 50 and 66 whole percents
+    "core_index": "33.0 %",  # SV is 1 five times of ten, 1/2 once, else 0: M 0.55
+    "contrast_consistency": "0.0 %",
+    "agreement": "58.3 %",  # 2/3 and 1/2
+    "agreement_gated_accuracy": "–",
+    "stable_but_wrong": "0.0 %",
 }
 """Figures of `file_rows`, by hand."""
 
@@ -661,7 +679,8 @@ def test_moving_the_threshold(page: Page) -> None:
     """The figures follow, without pressing anything; so do fewer replicates."""
     page.fill("threshold", 50)
     page.wait(lambda: "SV accuracy at CT 50" in page.text("figures"))
-    assert page.figures() == {**EXAMPLE_FIGURES, "seed_variant_accuracy": "100.0 %"}
+    changed = {"seed_variant_accuracy": "100.0 %", "agreement_gated_accuracy": "75.0 %"}
+    assert page.figures() == {**EXAMPLE_FIGURES, **changed}
     assert "chosen threshold 50 %: SV 100.0 %" in page.text("marks")
     page.one("#sva-threshold input[type=range]").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.figures()["seed_variant_accuracy"] == "66.7 %")
