@@ -41,7 +41,7 @@ class SeedCounts:
     n_commonest: Ints
     """(S, K) predicted as the label that most of them are predicted as, right or wrong."""
     clusters: Clusters | None = None
-    """Which seeds are resampled together; None where each is by itself."""
+    """Seeds that are resampled together; None where each is by itself."""
 
     @property
     def right(self) -> NDArray[np.bool_]:

@@ -176,7 +176,7 @@ def seed_weights(
         n_seeds: S.
         n_bootstrap: Replicates B.
         rng_seed: Of NumPy's default generator.
-        clusters: Which of the seeds are drawn together, in the order in which their first seeds
+        clusters: Seeds that are drawn together, in the order in which their first seeds
             come; as many clusters are drawn as there are. By default each seed by itself.
 
     Yields:

@@ -118,7 +118,7 @@ def test_weights_are_of_whole_premises() -> None:
 
 
 def test_comparisons_draw_premises() -> None:
-    """Of pairs of models too; other clusters are other data."""
+    """Pairs of models see the same premises; other clusters are other data."""
     values = [*np.repeat(PREMISES, 4)]
     better, worse = problems(*LINES), problems(*(f"{line[:2]}N{line[3:]}" for line in LINES))
 
