@@ -240,7 +240,7 @@ def commonest(variants: Sequence[Row]) -> tuple[Fraction, bool]:
 
 
 def kin(rows: Sequence[Row], threshold: int) -> Figures:
-    """Figures that others compute of the same sets: consistency, agreement, stable but wrong answers."""
+    """Compute what others do of the same sets: consistency, agreement, stable but wrong."""
     seeds = list(by_seed(rows).values())
     of_seed = [commonest(variants) for variants in seeds]
     all_right = [all(a == row.gold for row in v for a in (row.own, row.prediction)) for v in seeds]

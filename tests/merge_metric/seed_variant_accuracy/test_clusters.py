@@ -24,7 +24,7 @@ REPLICATES = 2_000
 CHANCE = 4 * math.sqrt(0.025 * 0.975 / REPLICATES)
 LINES = ("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE", "N N NNNN")
 PREMISES = ("p", "q", "p", "r", "r")
-"""Of the five seeds of `LINES`."""
+"""Premises of the five seeds of `LINES`."""
 
 
 def clustered(rows: Sequence[Row], premises: Sequence[Any], **options: Any) -> dict[str, Any]:
