@@ -72,7 +72,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     if n_seeds < FEWEST:
         return [
             f"{n_seeds} seed{'' if n_seeds == 1 else 's'}: too few for a finding, which takes "
-            f"{FEWEST}. The figures below have wide intervals."
+            f"{FEWEST}."
         ]
     comparison = configuration.comparison
     sentences = [

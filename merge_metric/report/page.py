@@ -53,6 +53,9 @@ SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js")
 Row = Mapping[str, Any]
 """A row of a table."""
 
+HEAT: Final = sv_at(90)
+"""The figure that the heat map opens on."""
+
 HEAT_STEPS: Final = 9
 
 _LABELS: Final = {
@@ -71,11 +74,12 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         sources: The problems, with the variants to be shown.
         sampled: A sentence on which variants these are.
     """
-    stylesheet = "\n".join(map(_asset, STYLES))
+    stylesheet = "\n".join([*map(_asset, STYLES), model_colours()])
     scripts = [_asset(name) for name in SCRIPTS]
     low, high = heat_range(evidence)
     data = embed(evidence, sources) | {
         "styles": [_plain_style(i) for i in range(len(evidence.models))],
+        "heat": HEAT.key,
         "heatSteps": HEAT_STEPS,
     }
     return (
@@ -93,6 +97,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             sampled=sampled,
             headline_columns=HEADLINE,
             breakdown_columns=BREAKDOWN,
+            heat=HEAT,
             matching=MATCHING,
             seed=SEED,
             sv90=sv_at(90),
@@ -107,7 +112,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             shift_keys=tuple(SHIFT),
             heat_range=(low, high),
             heat_parts=heat_parts,
-            heat_step=lambda result: heat_step(result, low, high),
+            heat_step=lambda result: heat_step(_heat(result), low, high),
             dataset_facts={
                 name: dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
@@ -162,22 +167,26 @@ def heat_parts(configuration: Configuration) -> list[Part]:
 
 
 def heat_range(evidence: Evidence) -> tuple[int, int]:
-    """Find the range of matching thresholds that the colours span, in percent."""
+    """Find the range of `HEAT` that the colours span, in percent."""
     values = [
         value
         for configuration in evidence.configurations
         for part in heat_parts(configuration)
         for result in part.results
-        if result and (value := cell(result, MATCHING).value) is not None
+        if (value := _heat(result)) is not None
     ]
-    values = values or [0.0, 100.0]  # all undetermined
     low, high = (int(bound // 10 * 10) for bound in (min(values), max(values) + 9.999))
     return low, max(high, low + 10)
 
 
-def heat_step(result: Result | None, low: int, high: int) -> str:
+def _heat(result: Result | None) -> float | None:
+    """Find the value that decides a cell's colour, rounded as the page's script has it."""
+    value = cell(result, HEAT).value if result else None
+    return None if value is None else round(value, 1)
+
+
+def heat_step(value: float | None, low: int, high: int) -> str:
     """Choose the class of a cell's colour: h0, the palest, to h8."""
-    value = cell(result, MATCHING).value if result else None
     if value is None:
         return "none"
     return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
@@ -339,6 +348,8 @@ def _part(part: Part) -> dict[str, Any]:
 def _result(result: Result) -> dict[str, Any]:
     """Pack figures as [value, low, high], in the order of `HEADLINE`, and the curve.
 
+    Rounded as they are shown, so that nothing is rounded twice.
+
     An undetermined matching threshold has the text to show as a fourth entry.
     """
     curve = result["sv_curve"]
@@ -346,11 +357,11 @@ def _result(result: Result) -> dict[str, Any]:
     return {
         "n": [result["n_seeds"], result["n_variants"]],
         "figures": [
-            [None if value is None else round(value, 2) for value in cell(result, figure)]
+            [None if value is None else round(value, 1) for value in cell(result, figure)]
             + ([text] if figure.key == MATCHING.key and (text := undetermined(result)) else [])
             for figure in HEADLINE
         ],
-        "curve": [[round(100 * share, 2) for share in curve[side]] for side in sides],
+        "curve": [[round(100 * share, 1) for share in curve[side]] for side in sides],
     }
 
 
@@ -369,9 +380,23 @@ MARKERS: Final = (
 """SVG paths about the origin: circle, square, triangle, diamond, triangle on its tip."""
 
 
+ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCFA", "#FFFFFF")
+"""Lighter forms of `PALETTE`, for a dark page."""
+
+
+def model_colours() -> str:
+    """Write the models' colours as CSS: those of plots, and lighter ones on a dark screen."""
+    light, dark = (
+        "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
+        for colours in (PALETTE, ON_DARK)
+    )
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
+    return f":root {{ {light}}}\n{on_dark}"
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colour, dashes in pixels and marker (an SVG path) of a model's line."""
+    """Colour (a CSS variable), dashes in pixels and marker (an SVG path) of a model's line."""
 
     colour: str
     dash: tuple[float, ...]
@@ -382,10 +407,10 @@ def style(position: int) -> Style:
     """Choose the style of a model, different from those of 139 others.
 
     >>> style(1)
-    Style(colour='#D55E00', dash=(8, 3), marker='M-3.5-3.5h7v7h-7Z')
+    Style(colour='var(--model-1)', dash=(8, 3), marker='M-3.5-3.5h7v7h-7Z')
     """
     return Style(
-        PALETTE[position % len(PALETTE)],
+        f"var(--model-{position % len(PALETTE)})",
         DASHES[position % len(DASHES)],
         MARKERS[position % len(MARKERS)],
     )

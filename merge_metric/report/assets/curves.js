@@ -18,6 +18,15 @@
 
   // --- Drawing ---
 
+  /** What a colour is now: a canvas knows no variables. */
+  function resolved(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function colourOf(model) {
+    return resolved(data.styles[model].colour.slice("var(".length, -1));
+  }
+
   function draw() {
     plot?.destroy();
     const box = $("chart");
@@ -46,14 +55,15 @@
   function axis(label, size) {
     const font = "12px system-ui, sans-serif";
     return {
-      label, font, labelFont: font, labelSize: 20, labelGap: 2, size, stroke: "#57606a",
-      grid: { stroke: "#d8dee4", width: 1 }, ticks: { show: false },
+      label, font, labelFont: font, labelSize: 20, labelGap: 2, size, stroke: () => resolved("--quiet"),
+      grid: { stroke: () => resolved("--line"), width: 1 }, ticks: { show: false },
       splits: () => [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100],
     };
   }
 
   function seriesOfModel(name, model) {
-    const { colour, dash, marker } = data.styles[model];
+    const { dash, marker } = data.styles[model];
+    const colour = () => colourOf(model);
     const steps = uPlot.paths.stepped({ align: -1 });
     const bound = { show: shown[model], stroke: "transparent", paths: steps, points: { show: false } };
     const offset = (3 * model) % 10; // markers of different models side by side
@@ -85,7 +95,7 @@
 
   function band(_, model) {
     const curve = seriesOf(model);
-    return { series: [curve - 1, curve - 2], fill: `${data.styles[model].colour}22` };
+    return { series: [curve - 1, curve - 2], fill: () => `${colourOf(model)}22` };
   }
 
   function valuesOf(model) {
@@ -105,7 +115,7 @@
       if (!result || !shown[model]) return;
       const y = u.valToPos(result.figures[S][0], "y", true);
       ctx.globalAlpha = u.series[seriesOf(model)].alpha ?? 1;
-      ctx.strokeStyle = data.styles[model].colour;
+      ctx.strokeStyle = colourOf(model);
       ctx.lineWidth = 1.2 * ratio;
       ctx.setLineDash([1.5 * ratio, 3 * ratio]);
       ctx.beginPath();
@@ -116,7 +126,7 @@
       if (mc == null) return;
       ctx.setLineDash([]);
       ctx.lineWidth = 2 * ratio;
-      ctx.fillStyle = "#fff";
+      ctx.fillStyle = resolved("--paper");
       ctx.beginPath();
       ctx.arc(u.valToPos(mc, "x", true), y, 5 * ratio, 0, 2 * Math.PI);
       ctx.fill();

@@ -122,7 +122,7 @@ function sortRows(body, column, sign) {
   body.append(...[...body.rows].sort(compare));
 }
 
-// --- Heat map: any figure of the headline in place of MC ---
+// --- Heat map: any figure of the first table in place of the one that it opens on ---
 
 (() => {
   const { data, shown, interval, fill } = Report;
@@ -154,6 +154,6 @@ function sortRows(body, column, sign) {
   }
 
   fill(select, data.columns.map(({ head, name }, i) => [i, `${head.replace("_", "")}: ${name}`]));
-  select.value = data.columns.findIndex(({ key }) => key === "matching_threshold");
+  select.value = data.columns.findIndex(({ key }) => key === data.heat);
   select.addEventListener("change", () => show(Number(select.value)));
 })();

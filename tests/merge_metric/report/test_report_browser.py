@@ -22,7 +22,7 @@ from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, cell, interval, number, shown
 from merge_metric.report.write import render_html
-from merge_metric.seed_variant_accuracy.figures import Estimate, Figure
+from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 
 pytestmark = pytest.mark.browser
 
@@ -269,18 +269,71 @@ def test_sorting(opened: Chrome, evidence: Evidence) -> None:
     assert names == sorted(evidence.names)
 
 
+def test_dark_mode_is_readable(opened: Chrome) -> None:
+    """Text stands out from its ground everywhere, curves from the chart's."""
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    try:
+        opened.refresh()
+        paper = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert luminance(paper) < 0.02
+        assert opened.execute_script(CONTRASTS) == []
+        drawn = colours(opened)
+        assert {"#3D9BDC", "#FF8A4C"} <= drawn
+        assert not {"#0072B2", "#D55E00"} & drawn
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert opened.execute_script(CONTRASTS) == []
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `rgb(r, g, b)`."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+CONTRASTS = """
+const level = (colour) => {
+  const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((c) => {
+    const part = c / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ground = (element) => {
+  for (let each = element; each; each = each.parentElement) {
+    const colour = getComputedStyle(each).backgroundColor;
+    if (!/^rgba.*, 0\\)$|transparent/.test(colour)) return colour;
+  }
+  return "rgb(255, 255, 255)";
+};
+const found = new Set();
+for (const element of document.querySelectorAll("main *, header *, nav *")) {
+  const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+  if (!own || element.ownerSVGElement || element.disabled || !element.checkVisibility()) continue;
+  const [a, b] = [level(getComputedStyle(element).color), level(ground(element))];
+  const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (contrast < 4) found.add(`${element.tagName}.${element.className} ${contrast.toFixed(2)}`);
+}
+return [...found];
+"""
+
+
 def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
-    """Any figure of the headline in place of MC, and back."""
+    """Any figure of the first table in place of SV@90, and back."""
     first = "#heat tbody tr:first-child td"
     before = [text(td) for td in find(opened, first)]
     classes = [td.get_attribute("class") for td in find(opened, first)]
     parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
-    assert before == [text_of(p.results[0], MATCHING) for p in parts if p.results[0]]
+    opened_on = one(opened, "#measure option:checked").text
+    assert opened_on.startswith("SV@90")
+    assert before == [text_of(p.results[0], sv_at(90)) for p in parts if p.results[0]]
     choose(opened, "measure", "rr: Relaxed fooling rate")
     after = [text(td) for td in find(opened, first)]
     assert after == [text_of(p.results[0], RELAXED) for p in parts if p.results[0]]
     assert "changes the answer" in one(opened, "#measure-meaning").text
-    choose(opened, "measure", "MC: Matching threshold")
+    choose(opened, "measure", opened_on)
     assert [text(td) for td in find(opened, first)] == before
     again = [(td.get_attribute("class") or "").split() for td in find(opened, first)]
     assert again == [(each or "").split() for each in classes]

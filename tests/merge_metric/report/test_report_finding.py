@@ -156,9 +156,7 @@ def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
 
 def test_few_seeds_are_said() -> None:
     """The only sentence is that there is none."""
-    assert say({"m": result(n=9)}) == [
-        "9 seeds: too few for a finding, which takes 30. The figures below have wide intervals."
-    ]
+    assert say({"m": result(n=9)}) == ["9 seeds: too few for a finding, which takes 30."]
 
 
 def test_a_fall_that_is_sure_for_some() -> None:

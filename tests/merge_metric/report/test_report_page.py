@@ -29,6 +29,7 @@ from merge_metric.report.wording import (
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import Figure
 
+SV90 = next(column for column in HEADLINE if column.key == "sv_at_90")
 VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
 
 
@@ -130,18 +131,17 @@ def test_cells_by_hand() -> None:
     assert interval(cells["seed_accuracy"]) == "75.0–100"
     assert cells["matching_threshold"] == (56.0, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
-    sv90 = next(column for column in HEADLINE if column.key == "sv_at_90")
-    assert cell(result, sv90) == (50.0, 25.0, 100.0)
+    assert cell(result, SV90) == (50.0, 25.0, 100.0)
 
 
 def test_heat_map_and_breakdowns(parsed: Page, evidence: Evidence) -> None:
-    """Matching thresholds of sources and classes; a row per part and model."""
+    """SV@90 of sources and classes; a row per part and model."""
     rows = parsed.rows("heat")
     assert rows[1] == ["Model", *("all", "noun", "verb") * 2]
     parts = [p for c in evidence.configurations for p in c.parts() if p.kind != "label"]
     for position, row in enumerate(rows[2:]):
         results = [part.results[position] for part in parts]
-        assert row[1:] == [text_of(result, MATCHING) for result in results if result]
+        assert row[1:] == [text_of(result, SV90) for result in results if result]
     breakdown = parsed.rows("breakdown", 1)  # labels of the first configuration
     first = evidence.configurations[0].parts_by("label")[0]
     assert breakdown[1][0].startswith("entailment ")
@@ -202,9 +202,8 @@ def test_best_figures() -> None:
 def test_heat_steps() -> None:
     """From the palest to the darkest; the highest value is not beyond."""
     values = [30.0, 33.0, 50.0, 80.0]
-    steps = [heat_step(threshold(value), 30, 80) for value in values]
+    steps = [heat_step(value, 30, 80) for value in values]
     assert steps == ["h0", "h0", "h3", "h8"]
-    assert heat_step(threshold(31.0, 41.0), 30, 80) == "none"  # undetermined
     assert heat_step(None, 30, 80) == "none"
 
 
