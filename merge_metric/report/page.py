@@ -66,6 +66,19 @@ _LABELS: Final = {
 """Words in place of a symbol, where a figure stands alone."""
 
 
+_COLUMNS: Final[dict[str, Any]] = {
+    "headline_columns": HEADLINE,
+    "breakdown_columns": BREAKDOWN,
+    "heat": HEAT,
+    "matching": MATCHING,
+    "seed": SEED,
+    "sv90": sv_at(90),
+    "relaxed": RELAXED,
+    "strict": STRICT,
+}
+"""Figures, by the names that the templates have for them."""
+
+
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
     """Render the report as HTML.
 
@@ -95,14 +108,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
             uplot_licence=_asset("uPlot.LICENSE"),
             data=data,
             sampled=sampled,
-            headline_columns=HEADLINE,
-            breakdown_columns=BREAKDOWN,
-            heat=HEAT,
-            matching=MATCHING,
-            seed=SEED,
-            sv90=sv_at(90),
-            relaxed=RELAXED,
-            strict=STRICT,
+            **_COLUMNS,
             lede=lede(evidence),
             definitions=definitions(
                 replacements=evidence.has_replacements,

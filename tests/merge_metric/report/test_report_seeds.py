@@ -258,7 +258,7 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
 
 
 def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> None:
-    """In percent, two decimals, in the order of the columns; curves with bounds."""
+    """In percent, rounded as they are shown, in the order of the columns; curves with bounds."""
     embedded = embed(evidence, sources)
     assert embedded["labels"] == list(LABELS)
     keys = [column["key"] for column in embedded["columns"]]
@@ -270,7 +270,7 @@ def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> Non
             figures = dict(zip(keys, of["figures"], strict=True))
             low, high = (100 * bound for bound in result["seed_accuracy_ci"])
             assert figures["seed_accuracy"] == pytest.approx(
-                [100 * result["seed_accuracy"], low, high], abs=0.005
+                [100 * result["seed_accuracy"], low, high], abs=0.0501
             )
             value, *_, text = [*figures["matching_threshold"], ""][:4]
             if text:
@@ -280,7 +280,7 @@ def test_embedded_figures(evidence: Evidence, sources: list[SourceSeeds]) -> Non
             else:
                 assert value == result["matching_threshold"]
             for number, side in enumerate(("accuracy", "low")):
-                expected = round(100 * result["sv_curve"][side][89], 2)
+                expected = round(100 * result["sv_curve"][side][89], 1)
                 assert figures["sv_at_90"][number] == of["curve"][number][89] == expected
             assert len(of["curve"]) == 3
 
