@@ -1,0 +1,57 @@
+"""The judged variants that signals are measured on are what their page says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from merge_dataset.annotation.answers import answers_path, current, is_good, read_standing
+from merge_dataset.annotation.session import Session, read_session
+
+JUDGED = Path(__file__).parents[2] / "data" / "judged_variants"
+PAGE = " ".join((JUDGED / "README.md").read_text(encoding="utf-8").split())
+
+
+@cache
+def session() -> Session:
+    return read_session(JUDGED)
+
+
+def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
+    """Whatever is drawn is answered, with a fault where it is not good."""
+    items = session().items
+    assert len(items) == len({item.seed_id for item in items.values()}) == 330
+    for name in ("first-pass", "second-pass"):
+        answers = current(read_standing(answers_path(JUDGED, name)))
+        assert answers.keys() == items.keys()
+        for answer in answers.values():
+            assert is_good(answer.fluency + answer.reasoning) == (not answer.comment)
+
+
+def test_page_has_the_counts() -> None:
+    """Good ones by source and class, and faults."""
+    passes = [
+        current(read_standing(answers_path(JUDGED, name))) for name in ("first-pass", "second-pass")
+    ]
+    counts: Counter[tuple[str, str, bool]] = Counter()
+    faults: Counter[str] = Counter()
+    for variant, item in session().items.items():
+        answers = [answer[variant] for answer in passes]
+        good = is_good(sum(each.fluency + each.reasoning for each in answers), len(answers))
+        counts[item.source, item.word_class, good] += 1
+        if not good:
+            faults[answers[1].comment or answers[0].comment] += 1
+    rows = {"SNLI": "snli", "MultiNLI matched": "mnli-m"}
+    for heading, source in rows.items():
+        cells = [
+            f"{counts[source, each, True]} of "
+            f"{counts[source, each, True] + counts[source, each, False]}"
+            for each in ("noun", "verb", "adjective")
+        ]
+        assert f"| {heading} | {' | '.join(cells)} |" in PAGE
+    assert f"Together {sum(n for (*_, good), n in counts.items() if good)} of 330" in PAGE
+    said = re.search(r"Faults of the others: (.*?)\. ", PAGE)
+    assert said
+    assert said[1] == ", ".join(f"{count} {name}" for name, count in faults.most_common())
