@@ -20,7 +20,7 @@ def session() -> Session:
 
 
 def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
-    """Whatever is drawn is answered, with a fault where it is not good."""
+    """Both passes answer every variant, with a fault where it is not good."""
     items = session().items
     assert len(items) == len({item.seed_id for item in items.values()}) == 330
     for name in ("first-pass", "second-pass"):
