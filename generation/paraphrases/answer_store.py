@@ -27,7 +27,7 @@ from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
 from generation.part_store import part_paths, read_or_make
 from merge_dataset.files import digest_of, read_json, write_json
 from merge_dataset.schema import LABELS
-from merge_metric.models.pair_model import Pair, PairModel
+from merge_metric.models.pair_model import Pair, PairModel, require_probabilities
 
 PART: Final = 8192
 """Pairs whose answers are saved together: what a killed run loses at most."""
@@ -260,26 +260,16 @@ def ask(judge: PairModel, pairs: Sequence[Pair], on_progress: Callable[[int], ob
     Raises:
         ValueError: the model gave something else than probabilities for each.
     """
-    answers = np.full((len(pairs), len(LABELS)), np.nan)
+    answers = np.empty((len(pairs), len(LABELS)))
     done = np.zeros(len(pairs), bool)
     for positions, rows in judge.probabilities(pairs):
-        if np.shape(rows) != (len(positions), len(LABELS)):
-            raise ValueError(
-                f"expected probabilities of shape {(len(positions), len(LABELS))} from the NLI "
-                f"model, got {np.shape(rows)}"
-            )
+        require_probabilities([pairs[i] for i in positions], LABELS, rows)
         answers[positions], done[positions] = rows, True
         on_progress(len(positions))
     if not done.all():
         raise ValueError(
             f"expected an answer of the NLI model for each of {len(pairs):,} pairs, got "
             f"{done.sum():,}"
-        )
-    if not (good := np.isfinite(answers).all(axis=1)).all():
-        premise, hypothesis = pairs[int((~good).argmax())]
-        raise ValueError(
-            f"expected probabilities from the NLI model, got {answers[~good][0].tolist()} for "
-            f"the premise {premise!r} and hypothesis {hypothesis!r}"
         )
     return answers
 

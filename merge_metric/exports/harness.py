@@ -5,6 +5,7 @@ An exported folder does not need this package: it has the metric's modules in it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import NLI, parse_config_name
 from merge_metric.exports.folders import configurations_of, new_folder, place_of
+from merge_metric.models.answer_letters import LETTERS
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.prompts import LETTERS, Prompt, question, read_prompt
+from merge_metric.models.prompts import Prompt, question, read_prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
 
 METRIC_FOLDER: Final = "merge_nli_metric"
@@ -221,15 +223,17 @@ def _prompt(config: str, shots: str, start: str) -> Prompt:
 
 
 def _copy_metric(folder: Path) -> None:
-    """Copy the metric's modules, except the one that needs `evaluate`, and `answers`."""
+    """Copy the metric's modules, except the one that needs `evaluate`, and those of answers."""
     from merge_metric.exports import task_answers
+    from merge_metric.models import answer_letters
 
     folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             text = (SPACE / name).read_text(encoding="utf-8")
             (folder / name).write_text(text, encoding="utf-8")
-    own = Path(task_answers.__file__)
-    text = own.read_text(encoding="utf-8")
-    siblings = text.replace(f"from merge_metric.{METRIC_NAME}.", "from .")
-    (folder / own.name).write_text(siblings, encoding="utf-8")
+    for module in (task_answers, answer_letters):
+        path = Path(str(module.__file__))
+        text = path.read_text(encoding="utf-8")
+        siblings = re.sub(rf"from merge_metric\.({METRIC_NAME}|models)\.", "from .", text)
+        (folder / path.name).write_text(siblings, encoding="utf-8")

@@ -8,8 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from merge_dataset.commands.command_line import LimitSeeds, SampleSeed
 from merge_dataset.files import write_table
 from merge_dataset.schema import SPLITS
@@ -159,6 +157,8 @@ def _digest(settings: dict[str, Any], problems: dict[str, pa.Table]) -> str:
 
 def _write_data(folder: Path, problems: dict[str, pa.Table]) -> None:
     """Write a dataset of one split per configuration, in the form that `load_dataset` reads."""
+    import yaml
+
     folder.mkdir(parents=True)
     configs = []
     for config, rows in problems.items():

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from merge_metric.exports.folders import shown
 from merge_metric.exports.harness import (
     Hub,
@@ -34,7 +32,8 @@ from merge_metric.exports.registry import (
     count,
     export,
 )
-from merge_metric.models.prompts import LETTERS, question
+from merge_metric.models.answer_letters import LETTERS
+from merge_metric.models.prompts import question
 
 MODULE: Final = "merge_nli"
 
@@ -70,31 +69,6 @@ def {function}(items: list[dict[str, Any]]) -> float:
     """The figure {figure}."""
     return _figure(items, "{figure}")
 '''
-
-
-class _Function(str):
-    """Name of a function, which the harness's YAML marks with a tag."""
-
-    __slots__ = ()
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
-    """A dumper that writes `_Function` with the harness's tag, and no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: Any, text: str) -> Any:
-    """Write prompts as blocks of lines."""
-    style = "|" if text.count("\n") > 2 else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(
-    _Function, lambda dumper, name: dumper.represent_scalar("!function", str(name))
-)
 
 
 @export("lm-eval", panel=HARNESSES, extra="predict")
@@ -146,13 +120,7 @@ def export_lm_eval(
     )
     with task_folder(out, tasks, "lm-eval", readme, overwrite=overwrite) as partial:
         for configuration, name in task_of.items():
-            text = yaml.dump(
-                _task(tasks, configuration, name),
-                Dumper=_Dumper,
-                sort_keys=False,
-                allow_unicode=True,
-                width=100,
-            )
+            text = _as_yaml(_task(tasks, configuration, name))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
         (partial / f"{MODULE}.py").write_text(_module(tasks), encoding="utf-8")
     return Exported(
@@ -205,6 +173,32 @@ def _task(tasks: Tasks, config: str, name: str) -> dict[str, Any]:
     if not prompt.examples:
         del task["fewshot_config"]
     return task
+
+
+class _Function(str):
+    """Name of a function, which the harness's YAML marks with a tag."""
+
+    __slots__ = ()
+
+
+def _as_yaml(task: dict[str, Any]) -> str:
+    """Write a task with the harness's tag for functions, and prompts as blocks of lines."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        style = "|" if text.count("\n") > 2 else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    def represent_function(dumper: Any, name: _Function) -> Any:
+        return dumper.represent_scalar("!function", str(name))
+
+    Dumper.add_representer(str, represent_text)
+    Dumper.add_representer(_Function, represent_function)
+    return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _module(tasks: Tasks) -> str:

@@ -1,7 +1,7 @@
 """Figures of a model's answers, for tasks in other harnesses.
 
-This module is exported together with the metric's modules, which then are its siblings, so it
-imports only them.
+This module is exported together with the metric's modules and `answer_letters.py`, which then
+are its siblings, so it imports only them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from merge_metric.models.answer_letters import LETTERS, letter_probabilities
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
 
 if TYPE_CHECKING:
     import datasets
-
-LETTERS: Final = ("A", "B", "C")
-"""Answer letters for entailment, neutral and contradiction."""
 
 COLUMNS: Final = ("variant_id", "seed_id", "premise", "hypothesis", "label", "subsamples")
 """Columns that are read; a seed has its own id as `variant_id`."""
@@ -43,9 +41,6 @@ FIGURES: Final = (
 
 EXPORTED: Final = Path(__file__).resolve().parents[1]
 """The exported folder, in which this file is in the metric's."""
-
-_SPACES: Final = " ▁Ġ"
-"""A space, also in the forms in which tokenizers show it."""
 
 Answer = dict[str, Any]
 """A row of a predictions file with columns of the dataset: see `answer`."""
@@ -150,11 +145,7 @@ def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
     >>> letter_log_probs({" A": math.log(0.5), "A": math.log(0.25), "B": math.log(0.125)})[1:]
     [-2.0794415416798357, -inf]
     """
-    found = [0.0] * len(LETTERS)
-    for token, log_prob in tokens.items():
-        if (letter := token.lstrip(_SPACES)) in LETTERS:
-            found[LETTERS.index(letter)] += math.exp(log_prob)
-    return [math.log(value) if value else -math.inf for value in found]
+    return [math.log(value) if value else -math.inf for value in letter_probabilities(tokens)]
 
 
 def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:

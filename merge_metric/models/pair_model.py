@@ -43,6 +43,36 @@ class PairModel(Protocol):
         """
 
 
+def require_probabilities(
+    pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64], remedy: str = ""
+) -> None:
+    """Check that answers to pairs are probabilities of labels.
+
+    Args:
+        pairs: What was asked.
+        labels: What the answers are probabilities of.
+        answers: (n, n_labels), as a model gave them.
+        remedy: What to do where they are not numbers, for the message.
+
+    Raises:
+        ValueError: they have another shape, or are not numbers.
+    """
+    import numpy as np
+
+    if np.shape(answers) != (len(pairs), len(labels)):
+        raise ValueError(
+            f"expected label probabilities of shape {(len(pairs), len(labels))}, "
+            f"got {np.shape(answers)}"
+        )
+    good = np.isfinite(answers).all(axis=1)
+    if not good.all():
+        premise, hypothesis = pairs[int((~good).argmax())]
+        raise ValueError(
+            f"expected label probabilities, got {answers[~good][0].tolist()} for the premise "
+            f"{premise!r} and hypothesis {hypothesis!r}{remedy and f'; {remedy}'}"
+        )
+
+
 def _option(default: Value, help: str, panel: str | None = None, **more: Any) -> Value:
     return setting(default, help, commands="predict", panel=panel, **more)
 

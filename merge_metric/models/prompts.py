@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.schema import ANLI_SOURCES, LABELS
-
-LETTERS: Final = ("A", "B", "C")
-"""Answer letters, in the order of `LABELS`."""
+from merge_metric.models.answer_letters import LETTERS
 
 _QUESTION: Final = """\
 Premise: {premise}

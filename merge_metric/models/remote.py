@@ -23,15 +23,14 @@ from urllib.parse import quote, quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.prompts import LETTERS, Prompt
+from merge_metric.models.answer_letters import LETTERS, letter_probabilities
+from merge_metric.models.prompts import Prompt
 
 if TYPE_CHECKING:
     import httpx
 
 Missing = Literal["error", "uniform"]
 
-_SPACES: Final = " ▁Ġ"
-"""A space, also as servers write it that show tokens instead of text."""
 _TOP: Final = {"completions": 5, "chat/completions": 20}
 """Endpoint → the most alternatives that OpenAI gives there."""
 
@@ -215,7 +214,7 @@ class RemoteModel:
     ) -> NDArray[np.float64]:
         rows = []
         for answer, pair in zip(answers, pairs, strict=True):
-            weights = letter_probabilities(answer)
+            weights = np.array(letter_probabilities(answer))
             if not weights.any():
                 if self._missing == "error":
                     raise ValueError(
@@ -242,22 +241,6 @@ class RemoteModel:
                 self._top,
                 self.n_missing,
             )
-
-
-def letter_probabilities(answer: Mapping[str, float]) -> NDArray[np.float64]:
-    """Sum up the letters' probabilities, with and without a space before them; shape (3,).
-
-    Args:
-        answer: Token → natural logarithm of its probability.
-
-    >>> letter_probabilities({" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.125)})
-    array([0.75 , 0.   , 0.125])
-    """
-    found = np.zeros(len(LETTERS))
-    for token, log_prob in answer.items():
-        if (letter := token.lstrip(_SPACES)) in LETTERS:
-            found[LETTERS.index(letter)] += math.exp(log_prob)
-    return found
 
 
 def alternatives(answer: Any) -> dict[str, float]:

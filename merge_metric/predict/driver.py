@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.label_order import OrderCheck
-from merge_metric.models.pair_model import Pair, PairModel
+from merge_metric.models.pair_model import Pair, PairModel, require_probabilities
 from merge_metric.predict.journal import Journal, open_journal
 from merge_metric.predict.outputs import check_file, require_replaceable
 from merge_metric.predict.problems import description_of, format_of_problems, pairs_of
@@ -32,6 +31,9 @@ from merge_metric.runs.row_checks import labelled
 from merge_metric.runs.texts import TEXT_DIGEST, combined, text_digests, to_hex
 
 log = logging.getLogger(__name__)
+
+
+_TOO_LARGE: Final = "numbers too large for float16 do this: try --dtype bfloat16 or float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +97,17 @@ def predict(
     labels = format_of_problems(problems).labels
     kept = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
     with open_journal(kept, len(pairs), len(labels)) as journal:
-        missing = journal.missing
-        start = time.perf_counter()
+        missing, start = journal.missing, time.perf_counter()
         _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
         seconds = time.perf_counter() - start
-        probabilities = journal.answers[pair_of_row]
-        table = _table(problems, probabilities, digests)
-        check = check_seeds(table)
+        table = _table(problems, journal.answers[pair_of_row], digests)
         metadata = {
             **description,
             **(extra or {}),
-            "problems": description_of(problems),
-            "texts": texts,
-            "rows": len(problems),
-            "distinct_pairs": len(pairs),
-            **(model.notes(pairs) if hasattr(model, "notes") else {}),
-            "label_order_check": check and asdict(check),
+            **_asked(model, problems, pairs, texts),
+            "label_order_check": _check_labels(description, table, labels),
             "fingerprint": fingerprint,
         }
-        _warn(description, check, labels)
         # Another run may have ended meanwhile.
         require_replaceable(out, identity, problems, texts, overwrite=overwrite)
         write_predictions(out, labelled(with_metadata(table, metadata), labels))
@@ -159,7 +153,7 @@ def _ask(
         log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
     with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
         for positions, answers in _answers(model, pairs, missing) if missing else ():
-            _check_answers([pairs[i] for i in positions], labels, answers)
+            require_probabilities([pairs[i] for i in positions], labels, answers, _TOO_LARGE)
             journal.add(positions, answers)
             bar.update(int(unanswered[positions].sum()))
             unanswered[positions] = False
@@ -179,23 +173,6 @@ def _answers(
         return
     for positions, answers in model.probabilities([pairs[i] for i in missing]):
         yield [missing[i] for i in positions], answers
-
-
-def _check_answers(
-    pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64]
-) -> None:
-    if answers.shape != (len(pairs), len(labels)):
-        raise ValueError(
-            f"expected probabilities of shape {(len(pairs), len(labels))}, got {answers.shape}"
-        )
-    good = np.isfinite(answers).all(axis=1)
-    if not good.all():
-        premise, hypothesis = pairs[int((~good).argmax())]
-        raise ValueError(
-            f"expected probabilities, got {answers[~good][0].tolist()} for the premise "
-            f"{premise!r} and hypothesis {hypothesis!r}; numbers too large for float16 do "
-            f"this: try --dtype bfloat16 or float32"
-        )
 
 
 # --- What is written ---
@@ -219,6 +196,20 @@ def _table(
     return labelled(table, labels)
 
 
+def _asked(
+    model: PairModel, problems: pa.Table, pairs: Sequence[Pair], texts: str
+) -> dict[str, Any]:
+    """Tell what was asked, and what the model notes about it, for the metadata."""
+    notes = model.notes(pairs) if hasattr(model, "notes") else {}
+    return {
+        "problems": description_of(problems),
+        "texts": texts,
+        "rows": len(problems),
+        "distinct_pairs": len(pairs),
+        **notes,
+    }
+
+
 def _fingerprint(
     description: dict[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
 ) -> str:
@@ -233,9 +224,15 @@ def _fingerprint(
 # --- Labels ---
 
 
-def _warn(description: dict[str, Any], check: OrderCheck | None, labels: Sequence[str]) -> None:
-    if check is None or not check.suspicious:
-        return
+def _check_labels(
+    description: dict[str, Any], table: pa.Table, labels: Sequence[str]
+) -> dict[str, Any] | None:
+    """Check by the seeds whether labels are the right way round, and warn where they seem not."""
+    check = check_seeds(table)
+    if check is None:
+        return None
+    if not check.suspicious:
+        return asdict(check)
     advice = "are its labels the right way round?"
     if order := description.get("label_order"):
         short = [label[0] for label in labels] if tuple(labels) == LABELS else labels
@@ -251,3 +248,4 @@ def _warn(description: dict[str, Any], check: OrderCheck | None, labels: Sequenc
         100 * check.best_accuracy,
         advice,
     )
+    return asdict(check)

@@ -194,22 +194,9 @@ def gather_evidence(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )
-    configurations = tuple(
-        _configuration(
-            config,
-            {model.name: scored.get((config, position)) for position, model in enumerate(models)},
-            labels=format_in(folder, config).labels,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        for config in tqdm(chosen, desc="comparing", unit="configuration")
+    configurations = _configurations(
+        chosen, folder, models, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
-    for configuration in configurations:
-        if not configuration.same_seeds:
-            log.warning(
-                "%s: the models are not scored on the same seeds; the report says so",
-                configuration.name,
-            )
     return Evidence(
         title=title or _title(models, configurations),
         folder=folder,
@@ -224,6 +211,34 @@ def gather_evidence(
         },
         n_bootstrap=n_bootstrap,
     )
+
+
+def _configurations(
+    chosen: Sequence[str],
+    folder: Path,
+    models: Sequence[Model],
+    scored: Mapping[tuple[str, int], Scored],
+    *,
+    n_bootstrap: int,
+    rng_seed: int,
+) -> tuple[Configuration, ...]:
+    """Compare the models on each configuration; warn where they have not the same seeds."""
+    configurations = tuple(
+        _configuration(
+            config,
+            {model.name: scored.get((config, position)) for position, model in enumerate(models)},
+            labels=format_in(folder, config).labels,
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+        )
+        for config in tqdm(chosen, desc="comparing", unit="configuration")
+    )
+    for each in configurations:
+        if not each.same_seeds:
+            log.warning(
+                "%s: the models are not scored on the same seeds; the report says so", each.name
+            )
+    return configurations
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:

@@ -101,44 +101,27 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         .render(
             evidence=evidence,
             few=len(evidence.models) <= FEW,
-            version=VERSION,
             policy=content_policy(scripts, [stylesheet]),
             style=stylesheet,
             scripts=scripts,
             uplot_licence=_asset("uPlot.LICENSE"),
             data=data,
             sampled=sampled,
-            **_COLUMNS,
             lede=lede(evidence),
             definitions=definitions(
                 replacements=evidence.has_replacements,
                 paraphrases=evidence.has_paraphrases,
                 is_nli=evidence.is_nli,
             ),
-            shift_keys=tuple(SHIFT),
             heat_range=(low, high),
-            heat_parts=heat_parts,
             heat_step=lambda result: heat_step(_heat(result), low, high),
             dataset_facts={
                 name: dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
             mlm_names=_mlm_names(evidence),
             paraphrasers=_paraphrasers(evidence),
-            model_text=lambda model: model_text(model.description),
             signed=lambda configuration, signature: _signed(evidence, configuration, signature),
-            is_best=is_best,
             **_finding(evidence, sources),
-            lines=panel_lines,
-            style_of=style,
-            comparison_rows=comparison_rows,
-            decisive=DECISIVE,
-            cell=cell,
-            head=head,
-            label=label,
-            number=number,
-            interval=interval,
-            shown=shown,
-            fraction=lambda value: "–" if value is None else f"{value:.3f}",
             labels=evidence.labels,
         )
     )
@@ -223,6 +206,7 @@ def is_best(results: Sequence[Result | None], result: Result, figure: Figure) ->
 
 
 def _environment() -> jinja2.Environment:
+    """Make what renders templates, with all that is the same for every report."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_metric.report"),
         autoescape=True,
@@ -234,6 +218,24 @@ def _environment() -> jinja2.Environment:
     environment.policies["json.dumps_kwargs"] = {}
     environment.filters["breakable"] = _breakable
     environment.filters["groupby_model"] = _by_model
+    environment.globals |= _COLUMNS | {
+        "version": VERSION,
+        "shift_keys": tuple(SHIFT),
+        "heat_parts": heat_parts,
+        "model_text": lambda model: model_text(model.description),
+        "is_best": is_best,
+        "lines": panel_lines,
+        "style_of": style,
+        "comparison_rows": comparison_rows,
+        "decisive": DECISIVE,
+        "cell": cell,
+        "head": head,
+        "label": label,
+        "number": number,
+        "interval": interval,
+        "shown": shown,
+        "fraction": lambda value: "–" if value is None else f"{value:.3f}",
+    }
     return environment
 
 

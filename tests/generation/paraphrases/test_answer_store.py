@@ -161,7 +161,7 @@ class Broken:
     [
         (
             lambda places: (places, np.zeros((2, 3))),
-            r"expected probabilities of shape \(3, 3\) from the NLI model, got \(2, 3\)",
+            r"expected label probabilities of shape \(3, 3\), got \(2, 3\)",
         ),
         (
             lambda places: (places[:2], np.zeros((2, 3))),
@@ -169,7 +169,7 @@ class Broken:
         ),
         (
             lambda places: (places, np.array([[1, 0, 0], [0.5, np.nan, 0.5], [1, 0, 0]])),
-            r"expected probabilities from the NLI model, got \[0.5, nan, 0.5\] for the premise "
+            r"expected label probabilities, got \[0.5, nan, 0.5\] for the premise "
             r"'Premise 1.' and hypothesis 'Hypothesis 1.'",
         ),
         (lambda places: (places, np.full((3, 3), np.inf)), r"got \[inf, inf, inf\] for the"),

@@ -17,8 +17,8 @@ from merge_metric.exports import task_answers as answers
 from merge_metric.exports.folders import place_of
 from merge_metric.exports.harness import examples_of, figure_names, prepare
 from merge_metric.exports.lm_eval import export_lm_eval
+from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import letter_probabilities
 from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
 
@@ -115,8 +115,9 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
 def test_letters() -> None:
     """As `merge-nli predict` reads them off a server's answer."""
     tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
-    found = np.exp(answers.letter_log_probs(tokens))
-    np.testing.assert_allclose(found, letter_probabilities(tokens))
+    expected = [math.log(math.exp(-1) + math.exp(-2)), -3.0, -1.5]
+    assert answers.letter_log_probs(tokens) == pytest.approx(expected, rel=1e-12)
+    assert letter_probabilities(tokens) == pytest.approx(np.exp(expected), rel=1e-12)
     assert answers.letter_log_probs({"x": -0.1}) == [-math.inf] * 3
 
 

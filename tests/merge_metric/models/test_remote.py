@@ -14,8 +14,9 @@ import pytest
 from helpers.completions_server import Reply, Request, Server, serving
 from numpy.typing import NDArray
 
+from merge_metric.models.answer_letters import letter_probabilities
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel, alternatives, letter_probabilities, mask_secrets
+from merge_metric.models.remote import RemoteModel, alternatives, mask_secrets
 
 PROMPT = read_prompt("mix")
 PAIRS = [(f"Premise {i}.", f"Hypothesis {i}.") for i in range(23)]

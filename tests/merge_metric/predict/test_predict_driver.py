@@ -338,9 +338,12 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        (np.full((1, 3), np.nan), r"expected probabilities, got \[nan, nan, nan\] for the premise"),
-        (np.ones((1, 2)), r"expected probabilities of shape \(1, 3\), got \(1, 2\)"),
-        (np.ones((2, 3)), r"expected probabilities of shape \(1, 3\), got \(2, 3\)"),
+        (
+            np.full((1, 3), np.nan),
+            r"got \[nan, nan, nan\] for the premise .*: try --dtype bfl",
+        ),
+        (np.ones((1, 2)), r"expected label probabilities of shape \(1, 3\), got \(1, 2\)"),
+        (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
         (np.ones((1, 3)) / 3, "expected an answer for each of .* pairs, the model gave 1"),
     ],
 )

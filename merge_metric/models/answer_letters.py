@@ -1,0 +1,32 @@
+"""Letters by which language models answer, and their probabilities as a first token.
+
+This module is exported with tasks for other harnesses, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+LETTERS: Final = ("A", "B", "C")
+"""Answer letters for entailment, neutral and contradiction."""
+
+_SPACES: Final = " ▁Ġ"
+"""A space, also in the forms in which tokenizers and servers show it."""
+
+
+def letter_probabilities(tokens: Mapping[str, float]) -> list[float]:
+    """Sum up the letters' probabilities, with and without a space before them.
+
+    Args:
+        tokens: Token → natural logarithm of its probability.
+
+    >>> letter_probabilities({" A": math.log(0.5), "A": math.log(0.25), "▁C": math.log(0.25)})
+    [0.75, 0.0, 0.25]
+    """
+    found = [0.0] * len(LETTERS)
+    for token, log_prob in tokens.items():
+        if (letter := token.lstrip(_SPACES)) in LETTERS:
+            found[LETTERS.index(letter)] += math.exp(log_prob)
+    return found
