@@ -19,6 +19,7 @@ from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
 from merge_dataset.commands.show import show_command
+from merge_dataset.commands.usage_errors import OneLineErrors
 from merge_metric.commands.agreement import agreement_command
 from merge_metric.commands.analyse import analyse_command
 from merge_metric.commands.export import export_app
@@ -29,6 +30,7 @@ from merge_metric.commands.report import report_command
 from merge_metric.commands.score import compare_command, score_command
 
 app = typer.Typer(
+    cls=OneLineErrors,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -200,7 +200,8 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     check_members("shared_fields", shared, settings.fields)
     if shared and len(set(shared)) < 2:
         raise ValueError(
-            f"shared_fields: expected two or more of {list(settings.fields)}, got {list(shared)}"
+            f"shared_fields: expected two or more of {', '.join(settings.fields)}, got "
+            f"{', '.join(shared)}"
         )
     check_members("field_columns", settings.field_columns or (), settings.fields)
     for name in ("premise_column", "hypothesis_column"):
@@ -470,7 +471,7 @@ def _read_recipe(recipe: str) -> dict[str, Any]:
     if recipe.endswith(".toml"):
         path = Path(recipe)
         if not path.is_file():
-            raise ValueError(f"expected a recipe file at {path}, found none")
+            raise ValueError(f"recipe: expected a file at {path}, found none")
         return parse_toml(path.read_text(encoding="utf-8"), recipe)
     return _read_bundled("recipes", recipe)
 
@@ -480,12 +481,12 @@ def _read_bundled(folder: str, name: str) -> dict[str, Any]:
     names = _bundled_names(folder)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else ""
         wanted = (
-            f"an ablation of {names}"
+            f"one of {', '.join(names)}"
             if kind == "ablation"
-            else f"a recipe of {names} or a .toml file"
+            else f"one of {', '.join(names)} or a .toml file"
         )
-        raise ValueError(f"expected {wanted}, got {name!r}{hint}")
+        raise ValueError(f"{kind}: expected {wanted}, got {name!r}{hint}")
     path = bundled_path(f"{folder}/{name}.toml")
     return parse_toml(path.read_text(encoding="utf-8"), name)

@@ -21,9 +21,9 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.executors.dispatch import run_units
 from generation.executors.plan import Executor, Resources
-from generation.problems.on_disk import block_sizes, read_block, require_own_ids, sorted_problems
+from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.shared_words import tag_problems
-from generation.problems.sources import Problems, load_problems, require_labels
+from generation.problems.sources import Problems, load_problems, require_labels, require_source
 from generation.problems.tagging import Tagger
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
@@ -36,7 +36,7 @@ from generation.variants.adaptation import Fate
 from generation.variants.builder import Builder
 from generation.variants.candidates import Candidates
 from generation.variants.families import require_library
-from generation.variants.funnel import Funnel, unlabelled
+from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -119,6 +119,7 @@ def suggest(
     """
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
     require_labels(config)
+    require_source(config)
     with run.locked():
         _require_ours(run)
         earlier = None if overwrite else _Earlier.of(run)
@@ -166,7 +167,6 @@ def _suggest(
 ) -> None:
     """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
     problems = _read_problems(run, config, earlier)
-    require_own_ids(run.problems)
     write_text(run.config, config.to_toml())
     questions = _questions(run, config)
     if not len(questions):
@@ -205,7 +205,7 @@ def _look_at_models(config: Config, executor: Executor | None) -> None:
     """
     wanted = wanted_mlms(config.mlms, dtype=config.dtype)
     machine = this_machine(config.device) if executor is None else None
-    require_all(look_at(wanted, machine), machine, "merge-nli models shows what is there")
+    require_all(look_at(wanted, machine), machine, "`merge-nli models` shows what is there")
 
 
 def _named(config: Config) -> dict[str, Any]:
@@ -437,8 +437,8 @@ def _overlaid(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]
     for name in ("fields", "labels", "shared_fields"):
         if (got := getattr(config, name)) != (there := getattr(suggested, name)):
             raise ValueError(
-                f"{base.path}: expected {name} {list(there)}, which its problems were read with, "
-                f"got {list(got)}; run: merge-nli suggest with these settings"
+                f"{base.path}: expected {name} {', '.join(there)}, which its problems were read "
+                f"with, got {', '.join(got)}; run: merge-nli suggest with these settings"
             )
     return config
 
@@ -531,8 +531,8 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
     """Raise where nothing is left."""
     if not total.replacements:
         raise ValueError(
-            f"{base.path}: no word of its problems has a replacement; the funnel:\n"
-            f"{total.funnel.rows()}"
+            f"{base.path}: no word of its problems has a replacement left; most suggestions were "
+            f"dropped as: {most_frequent_reasons(total.funnel.rows())}"
         )
     if not total.variants:
         count = config.words_at_once
@@ -540,7 +540,7 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
         raise ValueError(
             f"{base.path}: no seed has {config.min_replacements} {what} per "
             f"{config.min_replacements_scope}, the most is {total.most}; add masked LMs or "
-            "problems, or lower min_replacements"
+            "problems, or lower `min_replacements`"
         )
 
 
@@ -556,7 +556,9 @@ def _used_mlms(
     check_members("without_mlms", without, tuple(names))
     used = [record for record in records if record["name"] not in without]
     if not used:
-        raise ValueError(f"without_mlms: expected to leave one of {names}, got all of them")
+        raise ValueError(
+            f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
+        )
     return used
 
 

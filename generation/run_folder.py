@@ -226,8 +226,8 @@ class RunFolder:
         taken = {path.name for path in kept} | {"tasks"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in taken:
             raise ValueError(
-                f"expected a name for the build of letters, digits, - and _, none of "
-                f"{sorted(taken)}, got {name!r}"
+                f"into: expected a name of letters, digits, - and _, none of "
+                f"{', '.join(sorted(taken))}, got {name!r}"
             )
         return folder
 

@@ -226,7 +226,7 @@ def _require_ours_or_empty(out: Path) -> None:
     if foreign := sorted({path.name for path in there} - ours):
         raise FileExistsError(
             f"{out}: expected a dataset folder, an empty one or none, got one that holds "
-            f"{foreign[:5]}; name another folder"
+            f"{', '.join(foreign[:5])}; name another folder"
         )
 
 

@@ -7,6 +7,7 @@ A collection is a top folder with what one run made: the replacements of a sourc
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -124,12 +125,24 @@ def require_dataset(folder: Path) -> None:
         ValueError: it holds no collection.
     """
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: expected a dataset folder, found no folder there")
+        found = "a file" if folder.exists() else "no folder there"
+        raise NotADirectoryError(
+            f"{folder}: expected a dataset folder, found {found}{_near(folder.absolute().parent)}"
+        )
     if not collections(folder):
+        is_run = (folder / "suggested.json").is_file()
+        found = f"a run, of which `merge-nli build --run {folder}` makes one" if is_run else "none"
         raise ValueError(
             f"{folder}: expected a dataset folder, with <source>/{PROVENANCE} and Parquet files, "
-            f"as `merge-nli build` writes it; found none"
+            f"as `merge-nli build` writes it; found {found}{_near(folder)}"
         )
+
+
+def _near(folder: Path) -> str:
+    """Name a dataset folder inside of another folder, for the end of a message."""
+    names = (path.parents[1].name for path in folder.glob(f"*/*/{PROVENANCE}"))
+    name = next((name for name in sorted(names) if not name.startswith(".")), None)
+    return f"; did you mean {os.path.relpath(folder / name)}?" if name else ""
 
 
 def _is_collection(name: str) -> bool:

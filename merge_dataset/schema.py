@@ -263,7 +263,7 @@ class ProblemFormat:
     def __post_init__(self) -> None:
         """Check names; raises ValueError saying what they can be."""
         if len(self.fields) < 2:
-            raise ValueError(f"fields: expected two or more, got {list(self.fields)}")
+            raise ValueError(f"fields: expected two or more, got {', '.join(self.fields)}")
         if odd := [name for name in self.fields if not _FIELD.fullmatch(name)]:
             raise ValueError(
                 f"fields: expected lower-case letters, digits and underscores, a letter first, "
@@ -273,11 +273,11 @@ class ProblemFormat:
         if clash := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
                 f"fields: expected names that differ from each other and from the dataset's "
-                f"columns, got {list(self.fields)}, which makes two columns {clash[0]!r}"
+                f"columns, got {', '.join(self.fields)}, which makes two columns {clash[0]!r}"
             )
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise ValueError(
-                f"labels: expected two or more different ones, got {list(self.labels)}"
+                f"labels: expected two or more different ones, got {', '.join(self.labels)}"
             )
         if odd := [label for label in self.labels if not label or label != label.strip()]:
             raise ValueError(f"labels: expected text without white space around it, got {odd[0]!r}")
@@ -339,8 +339,8 @@ def check_source(source: str) -> str:
     """
     if not is_source(source):
         raise ValueError(
-            f"expected a source name of lower-case letters, digits and hyphens such as "
-            f"'anli-r1', got {source!r}"
+            f"source: expected a name of lower-case letters, digits and hyphens such as anli-r1, "
+            f"got {source!r}"
         )
     return source
 

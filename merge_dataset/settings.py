@@ -147,12 +147,23 @@ def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) ->
     for value in values:
         if value not in allowed:
             hint = _did_you_mean(value, allowed)
-            raise ValueError(f"{name}: expected members of {list(allowed)}, got {value!r}{hint}")
+            raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}{hint}")
 
 
 def _did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
     near = difflib.get_close_matches(value, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
+    return f"; did you mean {near[0]}?" if near else otherwise
+
+
+_IN_WORDS: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a list",
+    dict: "a table",
+    type(None): "nothing",
+}
 
 
 def _is_optional(hint: Any) -> bool:
@@ -164,13 +175,15 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
     if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
         if value not in choices and (value is not None or not _is_optional(hint)):
             near = _did_you_mean(str(value), choices)
-            raise ValueError(f"{name}: expected one of {list(choices)}, got {value!r}{near}")
+            raise ValueError(
+                f"{name}: expected one of {', '.join(map(str, choices))}, got {value!r}{near}"
+            )
         return
     allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
     # As for type checkers, an int is a float, and a bool is no int.
     taken = (*allowed, int) if float in allowed else allowed
     if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
-        expected = " or ".join(t.__name__ for t in allowed)
+        expected = " or ".join(_IN_WORDS.get(t, t.__name__) for t in allowed)
         raise TypeError(f"{name}: expected {expected}, got {value!r}")
     if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
         raise TypeError(f"{name}: expected a list of strings, got {value!r}")
@@ -192,7 +205,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            hint = _did_you_mean(key, known, f"; known keys: {sorted(known)}")
+            hint = _did_you_mean(key, known, f"; there are {', '.join(sorted(known))}")
             raise ValueError(f"unknown setting {key!r}{hint}")
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 

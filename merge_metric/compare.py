@@ -138,10 +138,10 @@ def compare_files(
     sources = [parse_source(text) for text in predictions]
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
-        raise ValueError(f"expected predictions of two models or more, got only {names}")
+        raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     found = by_config(read_runs(sources, Path(dataset), configs, allow_missing=allow_missing))
     if len(names) < 2:
-        raise ValueError(f"expected predictions of two models or more, got only {names}")
+        raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     return [
         compare_models(
             {run.model: run.counts for run in found[config]},
@@ -183,7 +183,7 @@ def compare_models(
         ValueError: fewer than two models, or not the same data (see `resampling.compare`).
     """
     if len(counts) < 2:
-        raise ValueError(f"expected two models or more, got {list(counts)}")
+        raise ValueError(f"expected two models or more, got {', '.join(counts) or 'none'}")
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     names = sorted(common, key=lambda name: -_sv(common[name], correctness_threshold))
     options = {"correctness_threshold": correctness_threshold, "rng_seed": rng_seed}

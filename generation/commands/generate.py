@@ -224,12 +224,16 @@ def build_command(
     """
     from generation.pipeline import build
     from generation.run_folder import RunFolder
+    from generation.suggestions.ask import mlm_names
+    from merge_dataset.settings import check_members
 
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
     base.require_suggestions()
-    _require_target(target, Config.read(base.config).overlaid(ablation, changed), overwrite)
+    config = Config.read(base.config).overlaid(ablation, changed)
+    check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
+    _require_target(target, config, overwrite)
     with base.named(name).locked() if name else base.locked():
         folder = build(run, ablation=ablation, into=into, overwrite=overwrite, **changed)
         _export(folder.path, target, output, overwrite=overwrite)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import Format, option, user_errors
+from merge_dataset.commands.command_line import Format, option, user_errors, with_settings
 
 if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @user_errors(extra="predict")
+@with_settings
 def models_command(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Folders, Hub ids, .gguf files.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,9 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from generation.records import Seed, problem_schema, problem_table, seeds_in
-from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path, read_row_groups
-from merge_dataset.schema import NLI, WORD_CLASSES, ProblemFormat
+from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path
+from merge_dataset.schema import NLI, ProblemFormat
 
-_VARIANT_ID: Final = re.compile(rf"(?P<seed_id>.+)/({'|'.join(WORD_CLASSES)})/[^/]+/[^/]+")
-"""Ids that `merge_dataset.schema.variant_id` may give."""
 BLOCK: Final = 1024
 """Problems in a block; a block is held in memory and worked on as a whole."""
 SORTED_AT_A_TIME: Final = 65_536
@@ -55,26 +52,6 @@ def sorted_problems(
             write(file, heapq.merge(*every, key=_BY_ID))
     finally:
         shutil.rmtree(spill, ignore_errors=True)
-
-
-def require_own_ids(path: Path) -> None:
-    """Raise ValueError where a problem's id could be that of a variant of another."""
-    variants = {
-        seed_id: found["seed_id"]
-        for seed_id in _ids(path)
-        if (found := _VARIANT_ID.fullmatch(seed_id))
-    }
-    if variants and (there := set(variants.values()).intersection(_ids(path))):
-        twice = next(each for each, seed in variants.items() if seed in there)
-        raise ValueError(
-            f"{path}: expected ids that no variant of another problem can have, got "
-            f"{twice!r} beside {variants[twice]!r}; name problems otherwise"
-        )
-
-
-def _ids(path: Path) -> Iterator[str]:
-    for table in read_row_groups(path, ["seed_id"]):
-        yield from table["seed_id"].to_pylist()
 
 
 def block_sizes(path: Path) -> list[int]:

@@ -10,24 +10,34 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from generation.config import bundled_path
+from merge_dataset.schema import VARIANT_CLASSES
 
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
+_VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
+"""Ids that `merge_dataset.schema.variant_id` may give."""
 _DIGITS = 12
 """Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
 
 
 class UniqueIds:
-    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`."""
+    """Rename repeated ids: the second `x` becomes `x~2`, the third `x~3`.
+
+    An id that a variant of another problem could have is found by `of_variant`.
+    """
 
     def __init__(self) -> None:
         """No id is taken."""
         self._taken: set[str] = set()
         self._last: dict[str, int] = {}
         """Repeated id → the last number given to it."""
+        self._like_variants: dict[str, str] = {}
+        """Id with the form of a variant's → id of the problem whose variant it would be."""
 
     def __call__(self, row_id: str) -> str:
         """Return the id itself, or where it is taken, with a number."""
@@ -37,7 +47,14 @@ class UniqueIds:
             unique = f"{row_id}~{number}"
             self._last[row_id] = number
         self._taken.add(unique)
+        if found := _VARIANT_ID.fullmatch(unique):
+            self._like_variants[unique] = found["seed"]
         return unique
+
+    def of_variant(self) -> tuple[str, str] | None:
+        """Find an id that a variant of another problem could have, and that problem's."""
+        found = ((own, seed) for own, seed in self._like_variants.items() if seed in self._taken)
+        return next(found, None)
 
 
 class PairIds:

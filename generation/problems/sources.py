@@ -143,6 +143,12 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             add(seed)
     if bad and not config.skip_bad_rows:
         raise ValueError(_report(bad, remedies))
+    if found := reader.unique.of_variant():
+        raise ValueError(
+            f"{opened.description}: expected ids that no variant of another problem can have, got "
+            f"{found[0]!r} beside {found[1]!r}; name problems otherwise, or by another column: "
+            f"`id_column`"
+        )
     if not count:
         skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
         raise ValueError(
@@ -179,6 +185,23 @@ def require_labels(config: ProblemSettings) -> None:
         f"none; {opened.description} has in the column {column!r} {', '.join(shown)}{more}; name "
         f"them with `labels`, and other spellings of them with `label_map`"
     )
+
+
+def require_source(config: ProblemSettings) -> None:
+    """Look at the first row of a file, before what takes longer: models, connections.
+
+    Raises:
+        ValueError: there is no such source, or a file cannot be read or lacks a column.
+        FileNotFoundError: the file of `data` does not exist.
+    """
+    place = config.data or config.dataset
+    if place is None:
+        if config.source != DEMO_SOURCE and source_of(config.source).hub is None:
+            _open_known(config)
+    elif (config.data is not None or is_data_file(place)) and not Path(place).is_dir():
+        opened = _open(config)
+        first, _ = _peek(opened, skip_bad_rows=config.skip_bad_rows)
+        _find_columns(config, first, opened.description)
 
 
 def _open(config: ProblemSettings) -> Opened:

@@ -92,6 +92,22 @@ class Funnel:
         return rows
 
 
+def most_frequent_reasons(rows: Iterable[Mapping[str, Any]], count: int = 3) -> str:
+    """Say in a line why most suggestions were dropped.
+
+    >>> most_frequent_reasons([{"mlm": "m", "less_probable": 3237, "few_mlms": 12}])
+    'not more probable than the original (3,237), validated by fewer masked LMs than min_mlms (12)'
+    """
+    totals: Counter[Reason] = Counter()
+    for row in rows:
+        totals.update({reason: row[reason] for reason in Reason if reason in row})
+    return ", ".join(
+        f"{reason.sentence.partition(' (')[0]} ({total:,})"
+        for reason, total in totals.most_common(count)
+        if total
+    )
+
+
 def count_rejections(
     replacements: pa.Table,
     reasons: NDArray[np.int64],

@@ -209,7 +209,7 @@ def _require_same(
         if value is not None and value != has[name]:
             got = "others" if name == "files" else value
             raise ValueError(
-                f"{session.folder}: expected the {name} that its sample was drawn with "
+                f"{session.folder}: expected the `{name}` that its sample was drawn with "
                 f"({_shown(has[name])}), got {got}; go on without that option, or take another "
                 f"--out for another sample"
             )

@@ -13,6 +13,7 @@ from merge_dataset.commands.command_line import (
     config_option,
     option,
     user_errors,
+    with_settings,
     write_result,
 )
 
@@ -23,6 +24,7 @@ _SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
 
 
 @user_errors()
+@with_settings
 def annotate_command(
     out: Annotated[Path, option("The session's folder.", file_okay=False)],
     dataset: Annotated[

@@ -184,7 +184,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters
     groups = {name: each for name, p in own.items() if (each := _options_in(p.annotation))}
 
-    option_names = {k: v for group in groups.values() for k, v in group.names().items()}
+    option_names = {name: _own_option(name, p.annotation) for name, p in own.items()}
+    option_names |= {k: v for group in groups.values() for k, v in group.names().items()}
 
     @functools.wraps(command)
     def with_options(**values: Any) -> None:
@@ -210,6 +211,15 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def _options_in(annotation: Any) -> _OptionsOf | None:
     return next((each for each in get_args(annotation) if isinstance(each, _OptionsOf)), None)
+
+
+def _own_option(name: str, annotation: Any) -> str:
+    """Name the option of a command's own parameter; an argument is called as it is."""
+    declared = next((each for each in get_args(annotation) if hasattr(each, "param_decls")), None)
+    if declared is None or isinstance(declared, typer.models.ArgumentInfo):
+        return name
+    names = [each for each in declared.param_decls or () if each.startswith("--")]
+    return names[0].partition("/")[0] if names else f"--{name.replace('_', '-')}"
 
 
 def _option(setting: Setting) -> Any:
@@ -259,6 +269,24 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 # --- Messages and results ---
 
 
+class MissingExtraError(ModuleNotFoundError):
+    """A library is missing that another extra brings than the command's own."""
+
+    def __init__(self, name: str | None, extra: str) -> None:
+        """Name the library and the extra."""
+        super().__init__(name=name)
+        self.extra = extra
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say which extra brings what is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name, extra) from error
+
+
 @contextmanager
 def user_errors(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
@@ -282,6 +310,7 @@ def user_errors(
         typer.echo(f"\n{STOPPED}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except ModuleNotFoundError as error:
+        extra = error.extra if isinstance(error, MissingExtraError) else extra
         package = f"merge-nli[{extra}]" if extra else "merge-nli"
         typer.echo(
             f"error: this command needs {error.name}; run: pip install '{package}'", err=True

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from merge_dataset.commands.command_line import Format, OutputFormat, option, user_errors
+from merge_dataset.commands.command_line import (
+    Format,
+    OutputFormat,
+    option,
+    user_errors,
+    with_settings,
+)
 from merge_dataset.files import to_json
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.schema import DATASET_NAME
@@ -32,6 +38,7 @@ def publishing() -> Iterator[None]:
 
 
 @publishing()
+@with_settings
 def publish_dataset_command(
     repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
     folder: Annotated[

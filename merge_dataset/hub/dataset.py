@@ -197,7 +197,7 @@ def parse_version(text: str) -> Version:
     """
     match = _TAG.fullmatch(f"v{text.removeprefix('v')}")
     if match is None:
-        raise ValueError(f"expected a version of three numbers such as 1.0.0, got {text!r}")
+        raise ValueError(f"version: expected three numbers such as 1.0.0, got {text!r}")
     major, minor, patch = map(int, match.groups())
     return major, minor, patch
 

@@ -59,9 +59,7 @@ def parse_repository(text: str, kind: Kind) -> Repository:
     'merge-nli'
     """
     if _NAME.fullmatch(text) is None:
-        raise ValueError(
-            f"expected a repository as OWNER/NAME, for example somebody/merge-nli, got {text!r}"
-        )
+        raise ValueError(f"repo: expected OWNER/NAME, for example somebody/merge-nli, got {text!r}")
     return Repository(text, kind)
 
 

@@ -267,11 +267,11 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
         parameters = round(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
         if not name or not parameters:
             raise ValueError(
-                f"expected the size of a model as NAME=NUMBER, with K, M or B for thousands, "
-                f"millions or billions of parameters, such as bert=110M, got {text!r}"
+                f"sizes: expected the number of a model's parameters as NAME=NUMBER, with K, M or "
+                f"B for thousands, millions or billions, such as bert=110M, got {text!r}"
             )
         if name in sizes:
-            raise ValueError(f"expected one size per model, got two for {name!r}")
+            raise ValueError(f"sizes: expected one size per model, got two for {name!r}")
         sizes[name] = parameters
     return sizes
 
@@ -291,8 +291,8 @@ def read_sizes(sources: Sequence[Source], given: Mapping[str, int]) -> dict[str,
     models = dict.fromkeys(source.model for source in sources)
     if unknown := [name for name in given if name not in models]:
         raise ValueError(
-            f"expected sizes of models with predictions, {', '.join(models)}, got one of "
-            f"{', '.join(map(repr, unknown))}"
+            f"sizes: expected names of models with predictions, {', '.join(models)}, got "
+            f"{', '.join(unknown)}"
         )
     metadata = {
         model: [read_metadata(source.path) for source in sources if source.model == model]

@@ -184,8 +184,12 @@ def analyse(
 
 def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
     if other := sorted(options.keys() - set(chosen.options)):
-        has = ", ".join(sorted(chosen.options)) or "none"
-        raise ValueError(f"{chosen.name}: expected options out of {has}, got {', '.join(other)}")
+        has = ", ".join(f"`{name}`" for name in sorted(chosen.options)) or "none"
+        takers = [each.name for each in ANALYSES.values() if other[0] in each.options]
+        raise ValueError(
+            f"`{other[0]}`: expected with {', '.join(takers) or 'no analysis'}, got it with "
+            f"{chosen.name}, which takes {has} of the options of single analyses"
+        )
     if "correctness_threshold" in options:
         from merge_metric.seed_variant_accuracy.options import check_threshold
 

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import BootstrapSeed, option, user_errors
+from merge_dataset.commands.command_line import BootstrapSeed, option, user_errors, with_settings
 
 
 @user_errors(extra="annotation")
+@with_settings
 def agreement_command(
     files: Annotated[
         list[Path],

@@ -15,6 +15,7 @@ from merge_dataset.commands.command_line import (
     AllowMissing,
     Configs,
     Given,
+    needing,
     option,
     options_of,
     user_errors,
@@ -136,6 +137,7 @@ class AnalysisOptions:
     )
 
 
+@user_errors()
 @with_settings
 def analyse_command(
     name: Annotated[
@@ -206,7 +208,7 @@ def analyse_command(
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
     extra = "embeddings" if "encoder" in given else ANALYSES[name].extra
-    with user_errors(extra=extra):
+    with needing(extra):
         from merge_metric.analyses import analyse
         from merge_metric.tables.plots import check_output, save
 

@@ -106,7 +106,8 @@ def predict_command(
     from merge_metric.predict.jobs import look_at_preset, predict_preset, predict_request
 
     if (model is None) == (preset is None):
-        raise ValueError("expected either --model or --preset")
+        got = "neither" if model is None else "both"
+        raise ValueError(f"expected either --model or --preset, got {got}")
     if only is not None and preset is None:
         raise ValueError("--only: expected together with --preset, of whose models it names some")
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
@@ -129,6 +130,7 @@ def predict_command(
 
 @baseline_app.command("hypothesis-only")
 @user_errors(extra="predict")
+@with_settings
 def hypothesis_only_command(
     train: Annotated[
         Path, option("NLI problems to learn from: .jsonl, .csv, .tsv, .txt, .parquet.")
@@ -167,6 +169,7 @@ def hypothesis_only_command(
 
 @baseline_app.command("majority")
 @user_errors(extra="predict")
+@with_settings
 def majority_command(
     dataset: Dataset,
     train: Annotated[

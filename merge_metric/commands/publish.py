@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from merge_dataset.commands.command_line import Format, config_option, option
+from merge_dataset.commands.command_line import Format, config_option, option, with_settings
 from merge_dataset.commands.publish import (
     Private,
     Yes,
@@ -28,6 +28,7 @@ publish_app.command("dataset")(publish_dataset_command)
 
 @publish_app.command("metric")
 @publishing()
+@with_settings
 def publish_metric_command(
     repo: Annotated[str, option("The Space, OWNER/seed_variant_accuracy.")],
     private: Private = False,
@@ -55,6 +56,7 @@ def publish_metric_command(
 
 @publish_app.command("results")
 @publishing()
+@with_settings
 def publish_results_command(
     predictions: Annotated[
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")

@@ -14,11 +14,13 @@ from merge_dataset.commands.command_line import (
     DatasetFolder,
     option,
     user_errors,
+    with_settings,
 )
 from merge_metric.report import ReportFormat
 
 
 @user_errors(extra="report")
+@with_settings
 def report_command(
     predictions: Annotated[
         list[str],

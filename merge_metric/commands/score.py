@@ -15,6 +15,7 @@ from merge_dataset.commands.command_line import (
     Format,
     option,
     user_errors,
+    with_settings,
     write_result,
 )
 from merge_dataset.files import to_json
@@ -26,6 +27,7 @@ Threshold = Annotated[
 
 
 @user_errors()
+@with_settings
 def score_command(
     files: Annotated[
         list[Path],
@@ -109,6 +111,7 @@ def score_command(
 
 
 @user_errors()
+@with_settings
 def compare_command(
     predictions: Annotated[
         list[str], typer.Argument(help="Predictions files, FILE or NAME=FILE, of two models up.")
@@ -165,4 +168,7 @@ def read_threshold(value: float) -> int:
     """
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
-    return check_threshold(int(value) if value.is_integer() else value)
+    try:
+        return check_threshold(int(value) if value.is_integer() else value)
+    except ValueError as error:
+        raise ValueError(f"{error}".replace("correctness_threshold", "--ct", 1)) from None

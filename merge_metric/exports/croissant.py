@@ -184,9 +184,7 @@ def _date(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise ValueError(
-            f"date of publication: expected one such as 2026-01-31, got {text!r}"
-        ) from None
+        raise ValueError(f"published: expected a date such as 2026-01-31, got {text!r}") from None
 
 
 def _licence(name: str) -> str:

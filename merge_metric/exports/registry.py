@@ -21,6 +21,7 @@ from merge_dataset.commands.command_line import (
     config_option,
     option,
     user_errors,
+    with_settings,
     write_result,
 )
 
@@ -79,7 +80,7 @@ def export(
         parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own] + [form]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(name, rich_help_panel=panel)(user_errors(extra=extra)(command))
+        app.command(name, rich_help_panel=panel)(user_errors(extra=extra)(with_settings(command)))
         return run
 
     return register

@@ -96,7 +96,7 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     if found is None:
         names, such = ("e, n, c", "c,e,n") if known == LABELS else (", ".join(known), None)
         raise ValueError(
-            f"label order: expected what the model's classes "
+            f"label_order: expected what the model's classes "
             f"{', '.join(map(str, range(len(known))))} mean, each of {names} once, "
             f"such as {such or ','.join(known[::-1])}, got {text!r}"
         )

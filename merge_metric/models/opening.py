@@ -65,7 +65,7 @@ def open_model(
     require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
     if request.label_order:
         raise ValueError(
-            f"label order: expected for classifiers only, got {request.label_order!r} for a "
+            f"label_order: expected for classifiers only, got {request.label_order!r} for a "
             f"model of the kind {kind}, which is asked for letters"
         )
     if kind == "remote":

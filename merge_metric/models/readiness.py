@@ -187,6 +187,8 @@ def require_all(looks: Sequence[Look], machine: Machine | None = None, advice: s
     if machine is not None and (full := describe_full_disk(looks, machine)):
         lines.append(f"  {full}")
         head = head if wrong else "there is no room for the models"
+    if len(looks) == len(lines) == 1:
+        raise ValueError("; ".join([lines[0].strip(), *([advice] if advice else [])]))
     if lines:
         raise ValueError("\n".join([f"{head}:", *lines, *([advice] if advice else [])]))
 

@@ -74,6 +74,11 @@ def read_problems(
     if path.is_dir():
         require_dataset(path)
         known = all_configurations(path)
+    elif path.is_file():
+        raise ValueError(
+            f"{dataset}: expected a dataset folder or a run's problems.parquet, got another file; "
+            f"`merge-nli generate --data {dataset}` makes a dataset of problems"
+        )
     else:
         known = _configurations_on_hub(dataset, revision) or list(configs)
     chosen = choose_configurations(dataset, known, configs)
@@ -296,6 +301,8 @@ def _configurations_on_hub(name: str, revision: str | None) -> list[str]:
     try:
         found = datasets.get_dataset_config_names(name, revision=revision)
     except (OSError, ValueError) as error:
+        if "/" not in name:
+            require_dataset(Path(name))
         raise FileNotFoundError(
             f"{name}: expected a dataset folder, a Parquet file of problems, or a name that "
             f"datasets.load_dataset knows, got an error: {error}"
@@ -325,7 +332,9 @@ def _load_split(
         )
     labels = tuple(getattr(rows.features["label"], "names", LABELS))
     if fields == NLI.fields and set(labels) == set(LABELS) and labels != LABELS:
-        raise ValueError(f"{where}: expected the labels {', '.join(LABELS)}, got {list(labels)}")
+        raise ValueError(
+            f"{where}: expected the labels {', '.join(LABELS)}, got {', '.join(labels)}"
+        )
     problem_format = ProblemFormat(fields, labels)
     table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
     return problem_format, _checked(table.select(names), where, problem_format)

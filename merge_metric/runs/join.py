@@ -74,8 +74,9 @@ class Coverage:
     def describe_missing(self, config: str) -> str:
         """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
         return " and ".join(
-            f"{self.n_missing(config, split):,} of {len(self.of(config, split)):,} {split}"
+            f"{missing:,} of {len(self.of(config, split)):,} {split}"
             for split in SPLITS
+            if (missing := self.n_missing(config, split))
         )
 
 
@@ -458,9 +459,9 @@ def _judge_missing(
         advice = "no seed has all of its predictions"
     if coverage.n_missing(config, "seeds") == len(seeds):
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
-    raise ValueError(
-        f"{config}: {missing}: {preview(ids)}; {advice}{_less_incomplete(coverage, config)}"
-    )
+    else:
+        advice += _less_incomplete(coverage, config)
+    raise ValueError(f"{config}: {missing}: {preview(ids)}; {advice}")
 
 
 def _less_incomplete(coverage: Coverage, config: str) -> str:

@@ -105,9 +105,11 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     for suffix in suffixes:
         if path.name.endswith(suffix):
             return suffix
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a predictions file, got a folder")
     raise ValueError(
         f"{path}: expected the name of a predictions file to end in {', '.join(suffixes)}, "
-        f"got {path.suffix or 'no suffix'!r}"
+        f"got {path.suffix or 'one without a suffix'}"
     )
 
 
@@ -115,7 +117,7 @@ def _read_parquet(path: Path) -> pa.Table:
     with naming_damage(path), open_parquet(path) as file:
         names = [name for name in file.schema_arrow.names if name in COLUMNS]
         if not names:  # for the message of `validate`
-            return file.schema_arrow.empty_table()
+            return file.schema_arrow.remove_metadata().empty_table()
         table = file.read(columns=names)
         table.validate(full=True)
     return table

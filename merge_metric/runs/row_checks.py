@@ -69,7 +69,8 @@ def validate(
     if missing := [name for name in REQUIRED if name not in table.column_names]:
         raise ValueError(
             f"{where}: expected the columns {', '.join(REQUIRED)}, "
-            f"got {', '.join(table.column_names) or 'none'}: without {', '.join(missing)}"
+            f"got {', '.join(table.column_names) or 'none of them'}: without "
+            f"{', '.join(missing)}; `merge-nli predict` writes such a file"
         )
     if not len(table):
         raise ValueError(f"{where}: expected at least one row, got none")
@@ -142,16 +143,18 @@ def _codes(
         )
     if codes.null_count:
         row = _first(pc.is_null(codes))
+        from_one = pc.min_max(column).as_py() == {"min": 1, "max": len(labels)}
         raise ValueError(
             f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
-            f"{_such_rows(codes.null_count)}; {_ADVICE[name]}"
+            f"{_such_rows(codes.null_count)}; "
+            f"{'are they counted from 1? count from 0' if from_one else _ADVICE[name]}"
         )
     return codes
 
 
 _ADVICE: Final = {
-    "label": "leave problems without a gold label out",
-    "prediction": "give each row the label that the model chose",
+    "label": "write gold labels so, and leave out problems without one",
+    "prediction": "write so the label that the model chose",
 }
 
 
@@ -216,7 +219,12 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def _such_rows(count: Any) -> str:
-    return "(1 such row)" if count == 1 else f"({count:,} such rows)"
+    return f"({_counted(count, 'row')})"
+
+
+def _counted(count: Any, noun: str) -> str:
+    """Count such rows or ids."""
+    return f"{count:,} such {noun}{'' if count == 1 else 's'}"
 
 
 def _require_values(name: str, column: pa.ChunkedArray, place: Place) -> None:
@@ -235,7 +243,7 @@ def _require_distinct(ids: pa.ChunkedArray, place: Place) -> None:
     rows = np.flatnonzero(pc.equal(ids, repeated[0]).to_numpy())
     raise ValueError(
         f"{place(int(rows[1]))}: variant_id: expected each id once, got {repeated[0].as_py()!r} "
-        f"as in {place(int(rows[0]))} ({len(repeated):,} such ids); drop the repeated rows"
+        f"as in {place(int(rows[0]))} ({_counted(len(repeated), 'id')}); drop the repeated rows"
     )
 
 

@@ -199,7 +199,7 @@ def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterat
     try:
         yield
     except ValueError as error:
-        if beside is not None and str(error).startswith(f"{beside}{os.sep}"):
+        if beside is not None and str(error).startswith((f"{beside}{os.sep}", f"{beside}: ")):
             raise
         raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error
 

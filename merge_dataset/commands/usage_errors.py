@@ -1,0 +1,126 @@
+"""Mistakes in the words of a command line, told in one line like every other error.
+
+Typer frames them in several lines, and its words for a wrong value depend on its release.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+_WRONG_VALUES: Final = (
+    (r"valid integer", "a whole number"),
+    (r"valid (?:number|float)", "a number"),
+    (r"(?:greater than or equal to|x>=) ?(-?[\d.]+)", r"\1 or more"),
+    (r"(?:less than or equal to|x<=) ?(-?[\d.]+)", r"\1 or less"),
+    (r"is a file", "a folder"),
+    (r"[Dd]oes not exist", "one that exists"),
+)
+"""What Typer's releases say of a value → what was expected."""
+
+_CHOICES: Final = re.compile(r"is not one of ([^.]+)")
+_QUOTED: Final = re.compile(r"'([^']*)'")
+
+
+class OneLineErrors(TyperGroup):
+    """A group of commands whose wrong use is told in one line, with exit code 2."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and leave with its exit code, as the base class does."""
+        given = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        try:
+            sys.exit(super().main(args, prog_name, complete_var, False, **extra) or 0)
+        except typer.Abort:
+            typer.echo("error: stopped", err=True)
+            sys.exit(1)
+        except Exception as error:
+            # Typer brings its own copy of click, or takes an installed one: by release.
+            if not hasattr(error, "format_message"):
+                raise
+            if message := describe(error, given):
+                typer.echo(f"error: {message}", err=True)
+            sys.exit(getattr(error, "exit_code", 2))
+
+
+def describe(error: Any, given: Sequence[str]) -> str:
+    """Say what is wrong with a command line; nothing where help was shown instead.
+
+    Args:
+        error: A usage error of Typer's or click's.
+        given: The words of the command line.
+    """
+    kind, context = type(error).__name__, getattr(error, "ctx", None)
+    help_ = f"`{context.command_path} -h` says more" if context else "`merge-nli -h` says more"
+    if kind == "NoArgsIsHelpError":
+        return ""
+    if kind == "NoSuchOption":
+        return _ended(f"no option {error.option_name}{_near_option(error)}", help_)
+    if kind == "BadOptionUsage":
+        return f"{error.option_name}: expected a value after it, got none; {help_}"
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
+        return _ended(f"{message[:1].lower()}{message[1:]}", help_)
+    name = _name_of(parameter)
+    if kind == "MissingParameter":
+        return f"{name}: expected a value, got none; {help_}"
+    value = _value_of(parameter, given)
+    return _ended(f"{name}: {_expected(error.message, value)}", help_)
+
+
+def _ended(message: str, help_: str) -> str:
+    """Point to the help where a message does not say already what was meant."""
+    return message if message.endswith("?") else f"{message}; {help_}"
+
+
+def _near_option(error: Any) -> str:
+    parameters = error.ctx.command.params if error.ctx else ()
+    known = [name for each in parameters for name in each.opts if name.startswith("--")]
+    near = difflib.get_close_matches(error.option_name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _name_of(parameter: Any) -> str:
+    """Name a parameter as the help does."""
+    if parameter.param_type_name == "option":
+        return max(parameter.opts, key=len)
+    return str(parameter.metavar or parameter.name).upper()
+
+
+def _value_of(parameter: Any, given: Sequence[str]) -> str | None:
+    """Find the value of an option among the words; the last one counts."""
+    for place in range(len(given) - 1, -1, -1):
+        option, equals, value = given[place].partition("=")
+        if option in parameter.opts:
+            return value if equals else next(iter(given[place + 1 : place + 2]), None)
+    return None
+
+
+def _expected(said: str, value: str | None) -> str:
+    """Turn what Typer says of a value into "expected …, got …"."""
+    if choices := _CHOICES.search(said):
+        known = _QUOTED.findall(choices[1])
+        wrong = value or next(iter(_QUOTED.findall(said[: choices.start()])), None)
+        near = difflib.get_close_matches(wrong or "", known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"expected one of {', '.join(known)}, got {wrong!r}{hint}"
+    for pattern, expected in _WRONG_VALUES:
+        if found := re.search(pattern, said):
+            wrong = value or next(iter(_QUOTED.findall(said)), None)
+            return f"expected {found.expand(expected)}" + (f", got {wrong!r}" if wrong else "")
+    return said.rstrip(".")

@@ -1,0 +1,47 @@
+"""Typical mistakes on the command line end as `mistakes.toml` has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faults import mistakes, small_world
+from faults.attack import Attack
+
+pytestmark = pytest.mark.slow
+
+PYTHON = re.compile(r"Traceback|\[Errno|<class|NoneType|\bdict\b|\[\{'|\['|Error:")
+"""What no user wants to read."""
+
+
+def make(folder: Path) -> None:
+    small_world.make(folder)
+    mistakes.write_files(folder)
+
+
+def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> None:
+    """Each says what it said when somebody read it, in one line without Python, and makes nothing.
+
+    After a change, read the messages again: `make mistakes` records them.
+    """
+    folder = once("mistakes", make)
+    everything = mistakes.recorded()
+    before = sorted(folder.rglob("*"))
+    for each in attack.tries("mistakes", len(everything)):
+        with each:
+            mistake = everything[each.number % len(everything)]
+            (now,) = mistakes.tried([mistake], folder)
+            assert now == mistake
+            assert now.exit in (1, 2)
+            assert not PYTHON.search(now.message)
+            assert now.exit == 1 or now.message.startswith(("error: ", "Usage: "))
+    assert sorted(folder.rglob("*")) == before, "no mistake leaves anything"
+
+
+def test_there_are_enough_mistakes() -> None:
+    """A hundred and more, no command twice."""
+    commands = [each.command for each in mistakes.recorded()]
+    assert len(commands) == len(set(commands)) >= 100
