@@ -481,7 +481,7 @@ def _read_bundled(folder: str, name: str) -> dict[str, Any]:
     names = _bundled_names(folder)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         wanted = (
             f"one of {', '.join(names)}"
             if kind == "ablation"

@@ -152,7 +152,7 @@ def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) ->
 
 def _did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
     near = difflib.get_close_matches(value, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else otherwise
+    return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
 _IN_WORDS: Final[Mapping[type, str]] = {

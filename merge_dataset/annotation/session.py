@@ -207,7 +207,7 @@ def _require_same(
         raise ValueError("--config: expected the dataset folder with it, got none")
     for name, value in wanted.items():
         if value is not None and value != has[name]:
-            got = "others" if name == "files" else value
+            got = "others" if name == "files" else _shown(value)
             raise ValueError(
                 f"{session.folder}: expected the `{name}` that its sample was drawn with "
                 f"({_shown(has[name])}), got {got}; go on without that option, or take another "

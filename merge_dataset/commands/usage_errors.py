@@ -20,7 +20,6 @@ _WRONG_VALUES: Final = (
     (r"(?:greater than or equal to|x>=) ?(-?[\d.]+)", r"\1 or more"),
     (r"(?:less than or equal to|x<=) ?(-?[\d.]+)", r"\1 or less"),
     (r"is a file", "a folder"),
-    (r"[Dd]oes not exist", "one that exists"),
 )
 """What Typer's releases say of a value → what was expected."""
 
@@ -119,6 +118,9 @@ def _expected(said: str, value: str | None) -> str:
         near = difflib.get_close_matches(wrong or "", known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"expected one of {', '.join(known)}, got {wrong!r}{hint}"
+    if "does not exist" in said:
+        wrong = value or _QUOTED.findall(said)[-1]
+        return f"expected one that is there, got {wrong!r}, which does not exist"
     for pattern, expected in _WRONG_VALUES:
         if found := re.search(pattern, said):
             wrong = value or next(iter(_QUOTED.findall(said)), None)

@@ -107,7 +107,7 @@ def resolve_device(device: str) -> str:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"device: expected auto, cpu, cuda, mps or another device of torch that is here, got "
+            f"device: expected 'auto', 'cpu' or a device torch can use, such as cuda, got "
             f"{device!r}"
         ) from error
     return device

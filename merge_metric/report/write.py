@@ -59,7 +59,7 @@ def format_of(path: Path) -> ReportFormat:
     except KeyError:
         raise ValueError(
             f"{path}: expected a name that ends in {', '.join(SUFFIXES)}, or --format, "
-            f"got {path.suffix or 'one without a suffix'}"
+            f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
         ) from None
 
 

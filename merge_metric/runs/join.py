@@ -74,9 +74,8 @@ class Coverage:
     def describe_missing(self, config: str) -> str:
         """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
         return " and ".join(
-            f"{missing:,} of {len(self.of(config, split)):,} {split}"
+            f"{self.n_missing(config, split):,} of {len(self.of(config, split)):,} {split}"
             for split in SPLITS
-            if (missing := self.n_missing(config, split))
         )
 
 

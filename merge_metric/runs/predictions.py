@@ -109,7 +109,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
         raise ValueError(f"{path}: expected a predictions file, got a folder")
     raise ValueError(
         f"{path}: expected the name of a predictions file to end in {', '.join(suffixes)}, "
-        f"got {path.suffix or 'one without a suffix'}"
+        f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
     )
 
 

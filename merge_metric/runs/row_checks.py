@@ -143,7 +143,7 @@ def _codes(
         )
     if codes.null_count:
         row = _first(pc.is_null(codes))
-        from_one = pc.min_max(column).as_py() == {"min": 1, "max": len(labels)}
+        from_one = column.unique().sort().to_pylist() == [*range(1, len(labels) + 1)]
         raise ValueError(
             f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
             f"{_such_rows(codes.null_count)}; "

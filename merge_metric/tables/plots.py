@@ -182,7 +182,7 @@ def check_output(path: Path) -> None:
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "
-            f"got {path.suffix or 'one without a suffix'}"
+            f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
         )
     import matplotlib  # noqa: F401 - whether it is there
 

@@ -166,7 +166,7 @@ def test_outputs_are_looked_at_before_the_work(
     arguments = ["generate", "--recipe", "demo", "--run", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "thesis")])
     assert result.exit_code == 2
-    assert "holds ['chapter.tex']; name another folder" in result.stderr
+    assert "holds chapter.tex; name another folder" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -179,4 +179,4 @@ def test_ids_of_variants_are_refused(tmp_path: Path) -> None:
     arguments = ["suggest", "--recipe", "demo", "--source", "mine", "--data", str(data)]
     result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
     assert result.exit_code == 2
-    assert "got 'mine:1/noun/dog/cat' beside 'mine:1'; name problems otherwise" in result.stderr
+    assert "got '1/noun/dog/cat' beside '1'; name problems otherwise" in result.stderr

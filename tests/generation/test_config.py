@@ -206,7 +206,7 @@ def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
 
 def test_an_unknown_key_like_no_other_lists_all() -> None:
     """Where nothing is near, the known keys are listed."""
-    with pytest.raises(ValueError, match=r"unknown setting 'qqqq'; known keys: \['ablation', "):
+    with pytest.raises(ValueError, match=r"unknown setting 'qqqq'; there are ablation, "):
         Config.from_mapping({"qqqq": 1})
 
 
@@ -228,15 +228,15 @@ def test_an_unknown_key_like_no_other_lists_all() -> None:
         ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
         ({"word_classes": ()}, "word_classes: expected at least one of .*noun.*, got none"),
         ({"word_classes": ("nouns",)}, r"word_classes: .* got 'nouns'; did you mean 'noun'\?"),
-        ({"word_classes": ("xyz",)}, r"word_classes: expected members of .*, got 'xyz'$"),
+        ({"word_classes": ("xyz",)}, r"word_classes: expected one of .*, got 'xyz'$"),
         ({"label_map": {"a": "entails"}}, r"label_map: .*'entails'; did you mean 'entailment'\?"),
-        ({"masking": "double"}, r"masking: expected one of \['single', 'joint'\], got 'double'"),
+        ({"masking": "double"}, r"masking: expected one of single, joint, got 'double'"),
         ({"tag_match": "corse"}, r"tag_match: .* got 'corse'; did you mean 'coarse'\?"),
         ({"combine": "unions"}, r"combine: .* got 'unions'; did you mean 'union'\?"),
         ({"min_replacements_scope": "words"}, r"min_replacements_scope: .*mean 'word'\?"),
-        ({"dtype": "float8"}, r"dtype: expected one of .*'bfloat16'.*, got 'float8'"),
-        ({"source": "SNLI"}, r"expected a source name .*got 'SNLI'"),
-        ({"source": "my_set"}, r"expected a source name .*got 'my_set'"),
+        ({"dtype": "float8"}, r"dtype: expected one of .*bfloat16.*, got 'float8'"),
+        ({"source": "SNLI"}, r"source: expected a name .*got 'SNLI'"),
+        ({"source": "my_set"}, r"source: expected a name .*got 'my_set'"),
     ],
 )
 def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
@@ -248,17 +248,17 @@ def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rng_seed": "1"}, "rng_seed: expected int, got '1'"),
-        ({"rng_seed": True}, "rng_seed: expected int, got True"),
-        ({"rng_seed": 1.0}, "rng_seed: expected int, got 1.0"),
-        ({"limit": "5"}, "limit: expected int or NoneType, got '5'"),
-        ({"limit": True}, "limit: expected int or NoneType, got True"),
-        ({"scramble": 1}, "scramble: expected bool, got 1"),
-        ({"data": 3}, "data: expected str or NoneType, got 3"),
-        ({"mlms": "bert"}, "mlms: expected tuple, got 'bert'"),
+        ({"rng_seed": "1"}, "rng_seed: expected a whole number, got '1'"),
+        ({"rng_seed": True}, "rng_seed: expected a whole number, got True"),
+        ({"rng_seed": 1.0}, "rng_seed: expected a whole number, got 1.0"),
+        ({"limit": "5"}, "limit: expected a whole number or nothing, got '5'"),
+        ({"limit": True}, "limit: expected a whole number or nothing, got True"),
+        ({"scramble": 1}, "scramble: expected true or false, got 1"),
+        ({"data": 3}, "data: expected a text or nothing, got 3"),
+        ({"mlms": "bert"}, "mlms: expected a list, got 'bert'"),
         ({"mlms": (1,)}, r"mlms: expected a list of strings, got \(1,\)"),
         ({"label_map": ["e"]}, r"label_map: expected Mapping, got \['e'\]"),
-        ({"source": None}, "source: expected str, got None"),
+        ({"source": None}, "source: expected a text, got None"),
     ],
 )
 def test_values_of_another_type(settings: dict[str, Any], message: str) -> None:
@@ -278,29 +278,29 @@ def test_unknown_recipe() -> None:
     """The message lists the recipes and the nearest, and that a file will do."""
     with pytest.raises(
         ValueError,
-        match=r"expected a recipe of \['demo', 'paper-v1', 'paper-v2', 'poster', 'strict'\] or a "
-        r".toml file, got 'paper-v3'; did you mean 'paper-v[12]'\?",
+        match=r"recipe: expected one of demo, paper-v1, paper-v2, poster, strict or a .toml file, "
+        r"got 'paper-v3'; did you mean 'paper-v[12]'\?",
     ):
         Config.from_recipe("paper-v3")
 
 
 def test_unknown_ablation() -> None:
     """The message lists the ablations and the nearest."""
-    with pytest.raises(ValueError, match=r"ablation of .*'none'.*'scramble'; .*mean 'scrambled'"):
+    with pytest.raises(ValueError, match=r"ablation: .*none.*'scramble'; .*mean 'scrambled'"):
         Config.from_recipe("demo", ablation="scramble")
-    with pytest.raises(ValueError, match=r"ablation of .*'none'.*'qq'$"):
+    with pytest.raises(ValueError, match=r"ablation: .*none.*'qq'$"):
         Config().overlaid("qq", {})
 
 
 def test_an_ablation_is_never_a_file() -> None:
     """The message does not suggest what would fail too."""
-    with pytest.raises(ValueError, match=r"^expected an ablation of ((?!toml).)*$"):
+    with pytest.raises(ValueError, match=r"^ablation: expected one of ((?!toml).)*$"):
         Config.from_recipe("demo", ablation="x")
 
 
 def test_missing_recipe_file(tmp_path: Path) -> None:
     """The message has the path."""
-    with pytest.raises(ValueError, match=r"expected a recipe file at .*none\.toml, found none"):
+    with pytest.raises(ValueError, match=r"recipe: expected a file at .*none\.toml, found none"):
         Config.from_recipe(str(tmp_path / "none.toml"))
 
 

@@ -88,7 +88,7 @@ def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None
 @pytest.mark.parametrize("name", ["../elsewhere", "suggestions", "tasks", ".hidden"])
 def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
     """And takes no folder's place."""
-    with pytest.raises(ValueError, match="expected a name for the build of letters, digits"):
+    with pytest.raises(ValueError, match="into: expected a name of letters, digits"):
         build(run.path, into=name)
 
 

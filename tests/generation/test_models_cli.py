@@ -75,8 +75,11 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
         (["x/y", "--only", "S"], "--only: expected together with --preset"),
         (["--preset", "poster"], "preset: expected one of paper, got 'poster'"),
         (["--recipe", "papr"], "paper-v2"),
-        (["x/y", "--label-order", "e,n"], "label order: expected what the model's classes"),
-        (["x/y", "--dtype", "int3"], "'int3' is not one of 'float32', 'bfloat16', 'float16'"),
+        (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
+        (
+            ["x/y", "--dtype", "int3"],
+            "--dtype: expected one of float32, bfloat16, float16, got 'int3'",
+        ),
         (["x/y", "--device", "tpu9"], "device: expected 'auto', 'cpu' or a device torch can use"),
     ],
 )
@@ -114,7 +117,7 @@ def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
         assert lines[-4] == "error: 2 of 3 models cannot be used as they are:"
         assert lines[-3].startswith("  nobody/nothing: HF_HUB_OFFLINE is set")
         assert "expected an architecture that ends in …ForMaskedLM" in lines[-2]
-        assert lines[-1] == "merge-nli models shows what is there"
+        assert lines[-1] == "`merge-nli models` shows what is there"
         assert not folder.exists()
 
 

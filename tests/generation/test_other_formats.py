@@ -407,14 +407,14 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
         ({"labels": ("a", "a")}, "labels: expected two or more different ones"),
         ({"labels": ("a", "")}, "labels: expected text without white space around it, got ''"),
         ({"labels": ("a", " b")}, "labels: expected text without white space .*, got ' b'"),
-        ({"shared_fields": ("premise", "h")}, "shared_fields: expected members of .*, got 'h'"),
+        ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
         ({"shared_fields": ("premise",)}, "shared_fields: expected two or more of"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
         (
             {"fields": ("a", "b"), "premise_column": "x"},
             "premise_column: expected the fields premise and hypothesis with it, .*field_columns",
         ),
-        ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected members of"),
+        ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
     ],
 )
 def test_what_a_format_can_be(changes: dict[str, Any], message: str) -> None:

@@ -373,7 +373,7 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("more", "message"),
     [
         (["--of", "nothing"], "nothing: expected a run folder with a finished build, found none"),
-        (["--of", "../x"], "expected a name for the build"),
+        (["--of", "../x"], "into: expected a name of letters"),
         (
             ["--mlm", "no/such-model"],
             "no/such-model: HF_HUB_OFFLINE is set",

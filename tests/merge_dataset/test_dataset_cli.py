@@ -117,10 +117,10 @@ def test_usage_errors(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = runner.invoke(app, [command, str(tmp_path / "file")])
     assert result.exit_code == 2
-    assert "is a file" in result.stderr
+    assert "expected a folder" in result.stderr
     result = runner.invoke(app, [command, str(tmp_path), "--format", "xml"])
     assert result.exit_code == 2
-    assert "'xml' is not one of" in result.stderr
+    assert "--format: expected one of text, json, got 'xml'" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "register"])

@@ -167,7 +167,7 @@ def test_foreign_folder_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     """A folder with something else in it, or a file, is left alone."""
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("…")
-    with pytest.raises(FileExistsError, match=r"holds \['chapter.tex'\]; name another folder"):
+    with pytest.raises(FileExistsError, match=r"holds chapter.tex; name another folder"):
         export_dataset(make_run(), tmp_path / "thesis")
     with pytest.raises(FileExistsError, match="got a file"):
         export_dataset(tmp_path / "run", tmp_path / "thesis/chapter.tex")
@@ -220,7 +220,7 @@ def test_wrong_rows(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("source", "My Set", "expected a source name"),
+        ("source", "My Set", "source: expected a name"),
         ("config", [], r"expected config of type dict, got \[\]"),
         ("ablation", 3, "expected ablation of type str or NoneType, got 3"),
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),

@@ -166,9 +166,9 @@ def test_option_of_one_setting() -> None:
     [
         ({"width": 9}, ValueError, "width: expected at least 10, got 9"),
         ({"dpi": 0}, ValueError, "dpi: expected at least 1 or nothing, got 0"),
-        ({"width": "9"}, TypeError, "width: expected int, got '9'"),
+        ({"width": "9"}, TypeError, "width: expected a whole number, got '9'"),
         ({"colour": "non"}, ValueError, r"colour: expected one of .*; did you mean 'none'\?"),
-        ({"fonts": ("sans",)}, ValueError, "fonts: expected members of .*, got 'sans'"),
+        ({"fonts": ("sans",)}, ValueError, "fonts: expected one of .*, got 'sans'"),
         ({"fonts": (1,)}, TypeError, "fonts: expected a list of strings"),
         ({"names": {"a": 1}}, TypeError, "names: expected a table of strings"),
         ({"widht": 9}, ValueError, r"unknown setting 'widht'; did you mean 'width'\?"),

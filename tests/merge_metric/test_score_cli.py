@@ -304,8 +304,8 @@ def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFi
         (["--by", "mlms"], "expected a dataset folder with --by, got none"),
         (["--allow-missing"], "expected a dataset folder with --allow-missing, got none"),
         (["--dataset", "nowhere"], "nowhere: expected a dataset folder, found no folder there"),
-        (["--n-bootstrap", "-1"], "Invalid value for '--n-bootstrap'"),
-        (["--format", "xml"], "'xml' is not one of"),
+        (["--n-bootstrap", "-1"], "--n-bootstrap: expected 0 or more, got '-1'"),
+        (["--format", "xml"], "--format: expected one of text, json, got 'xml'"),
     ],
 )
 def test_usage_errors(arguments: list[str], message: str, predictions: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing option '--model'"),
+        ([], "--model: expected a value, got none"),
         (["--model", "m", "--prompt", "Again."], "prompt: expected {hypothesis} where"),
         (["--model", "m", "--temperature", "0.6", "0.3"], "temperature: expected two numbers"),
         (["--model", "m", "--beams", "7"], "--beams: expected a multiple of num_beam_groups"),

@@ -87,9 +87,15 @@ def test_the_same_settings_give_the_same_bytes(dataset: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_class": 5}, r"expected the per_class that its sample was drawn with \(100\), got 5"),
-        ({"rng_seed": 1}, r"expected the rng_seed .* \(0\), got 1; go on without that option, or"),
-        ({"configs": ["snli_nouns"]}, r"the configurations .*got \['snli_nouns'\]"),
+        (
+            {"per_class": 5},
+            r"expected the `per_class` that its sample was drawn with \(100\), got 5",
+        ),
+        (
+            {"rng_seed": 1},
+            r"expected the `rng_seed` .* \(0\), got 1; go on without that option, or",
+        ),
+        ({"configs": ["snli_nouns"]}, r"the `configurations` .*got snli_nouns"),
     ],
 )
 def test_another_sample_is_refused(
@@ -105,7 +111,7 @@ def test_another_dataset_is_refused(
 ) -> None:
     """One that was built anew, with other variants."""
     edit_dataset("snli/verbs/variants.parquet", list.pop)
-    with pytest.raises(ValueError, match=r"expected the files .*variants\.parquet\), got others"):
+    with pytest.raises(ValueError, match=r"expected the `files` .*variants\.parquet\), got others"):
         open_session(session.folder, dataset)
     assert open_session(session.folder) == session
 

@@ -296,7 +296,7 @@ def test_tag_of_the_same_data(published: Desk, dataset: Path) -> None:
 
 @pytest.mark.parametrize("text", ["1.0", "1.0.0.0", "01.0.0", "one", ""])
 def test_no_versions(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected a version of three numbers such as 1\.0\.0"):
+    with pytest.raises(ValueError, match=r"version: expected three numbers such as 1\.0\.0"):
         parse_version(text)
 
 
@@ -379,7 +379,7 @@ def test_organisation(desk: Desk, small: Path) -> None:
 def test_no_repository_names(desk: Desk, small: Path, name: str) -> None:
     result = desk.run("dataset", "--repo", name, small)
     assert result.code == 2
-    assert "expected a repository as OWNER/NAME, for example somebody/merge-nli" in result.err
+    assert "--repo: expected OWNER/NAME, for example somebody/merge-nli" in result.err
 
 
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:

@@ -165,9 +165,13 @@ def test_the_help_lists_the_analyses() -> None:
         (
             "curves",
             ["--top", "3"],
-            "options out of best_and_worst, groups, n_bootstrap, rng_seed, tests, got top",
+            "--top: expected with hardest",
         ),
-        ("matching", ["--matched"], "options out of best_and_worst, groups, tests, got matched"),
+        (
+            "matching",
+            ["--matched"],
+            "got it with matching, which takes --best-and-worst, --group, --test",
+        ),
         ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
         ("curves", ["--group", "c=S"], "groups of models with predictions, a, b, got one of 'c'"),
         ("curves", ["--group", "a"], "the training group of a model as NAME=GROUP"),

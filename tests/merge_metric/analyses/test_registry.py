@@ -90,7 +90,10 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     assert [row["model"] for row in json.loads(as_json[1])["rows"]] == ["a"]
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
-    assert "asked: expected options out of top, got matched" in refused[2]
+    assert (
+        "--matched: expected with classes, mlms, kinds, got it with asked, which takes --top"
+        in refused[2]
+    )
 
 
 def test_an_unknown_analysis_is_refused(folder: Path) -> None:

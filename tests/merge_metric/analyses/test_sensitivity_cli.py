@@ -231,8 +231,14 @@ def test_an_encoder_adds_distances(
         (["confidence", "a-bare.parquet@a-own"], "`merge-nli predict` writes them"),
         (["sizes", "a-bare.parquet@a-own"], "add --size a-bare=NUMBER, such as 86M"),
         (["sizes", FILES[0], "--size", "a=big"], "such as bert=110M, got 'a=big'"),
-        (["fooling", FILES[0], "--size", "a=1M"], "expected options out of n_bootstrap, rng_seed"),
-        (["shift", FILES[0], "--encoder", "x"], "shift: expected options out of none, got encod"),
+        (
+            ["fooling", FILES[0], "--size", "a=1M"],
+            "got it with fooling, which takes --n-bootstrap, --rng-seed of",
+        ),
+        (
+            ["shift", FILES[0], "--encoder", "x"],
+            "--encoder: expected with overlap, got it with shift",
+        ),
         (
             ["kinds", *FILES],
             "such as the configurations snli and snli_paraphrases, got a on anli-r1",

@@ -100,7 +100,7 @@ def test_version_and_date(folder: Path) -> None:
     path = export_croissant(folder, version="1.0.0", published="2026-01-31", overwrite=True).out
     metadata = read(path)
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
-    with pytest.raises(ValueError, match=r"expected one such as 2026-01-31, got 'yesterday'"):
+    with pytest.raises(ValueError, match=r"expected a date such as 2026-01-31, got 'yesterday'"):
         export_croissant(folder, published="yesterday", overwrite=True)
 
 

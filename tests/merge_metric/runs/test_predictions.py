@@ -220,15 +220,15 @@ def test_digests_of_texts(write: Write) -> None:
         (changed(1, seed_id=None), "{row 2}: seed_id: expected a value, got none (1 such row)"),
         (changed(2, label=None), "{row 3}: label: expected a value, got none (1 such row)"),
         (
-            changed(1, prediction=3),
+            changed(1, prediction=4),
             "{row 2}: prediction: expected one of 0 to 2 (entailment, neutral, contradiction), "
-            "got 3 (1 such row); give each row the label that the model chose",
+            "got 4 (1 such row); give each row the label that the model chose",
         ),
         (changed(0, label=-1), "{row 1}: label: expected one of 0 to 2 (entailment, neutral, "),
         (
             [*names(ROWS)[:2], {**ROWS[2], "label": "maybe", "prediction": "neutral"}],
             "{row 3}: label: expected one of entailment, neutral, contradiction, got 'maybe' (1 "
-            "such row); leave problems without a gold label out",
+            "such row); write gold labels so, and leave out problems",
         ),
         (
             [*ROWS, {**ROWS[1], "prediction": 1}, ROWS[0]],
@@ -382,7 +382,7 @@ def test_cut_off_gzip(tmp_path: Path) -> None:
 
 def test_names_of_files(tmp_path: Path) -> None:
     """The suffix says how to read; the file must be there."""
-    for name, got in (("p.txt", r"'\.txt'"), ("p", "'no suffix'"), ("p.parquet.gz", r"'\.gz'")):
+    for name, got in (("p.txt", r"'\.txt'"), ("p", "no suffix"), ("p.parquet.gz", r"'\.gz'")):
         with pytest.raises(ValueError, match=rf"gz, \.jsonl, \.csv, \.tsv, got {got}"):
             read_predictions(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"p\.jsonl: expected a predictions file, found no"):
