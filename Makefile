@@ -19,7 +19,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-faults test-mutants test-bounds lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
+.PHONY: demo test test-slow test-all test-faults mistakes test-mutants test-bounds lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -36,6 +36,9 @@ test-all: $(READY) lint  ## Both
 # A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
 test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows, mistakes; the table is build/faults/results.md
 	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) -m slow tests/faults $(FAULTS)
+
+mistakes: $(READY)  ## Record anew what commands say of mistakes, in tests/faults/mistakes.toml, to read it
+	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m faults.mistakes && git diff --stat faults/mistakes.toml
 
 test-mutants: $(READY)  ## Whether a test catches each mutant of tests/mutants; a part: make test-mutants MUTANTS="lock sync"
 	$(TEST_ENV) $(BIN)/python tests/mutants/run.py $(MUTANTS)

@@ -21,7 +21,7 @@ _WRONG_VALUES: Final = (
     (r"(?:less than or equal to|x<=) ?(-?[\d.]+)", r"\1 or less"),
     (r"is a file", "a folder"),
 )
-"""What Typer's releases say of a value → what was expected."""
+"""Words of Typer's releases about a value → what was expected."""
 
 _CHOICES: Final = re.compile(r"is not one of ([^.]+)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -30,20 +30,13 @@ _QUOTED: Final = re.compile(r"'([^']*)'")
 class OneLineErrors(TyperGroup):
     """A group of commands whose wrong use is told in one line, with exit code 2."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
         """Run a command and leave with its exit code, as the base class does."""
+        if not more.pop("standalone_mode", True):
+            return super().main(args, prog_name, standalone_mode=False, **more)
         given = list(sys.argv[1:] if args is None else args)
-        if not standalone_mode:
-            return super().main(args, prog_name, complete_var, False, **extra)
         try:
-            sys.exit(super().main(args, prog_name, complete_var, False, **extra) or 0)
+            sys.exit(super().main(args, prog_name, standalone_mode=False, **more) or 0)
         except typer.Abort:
             typer.echo("error: stopped", err=True)
             sys.exit(1)
@@ -97,7 +90,7 @@ def _near_option(error: Any) -> str:
 def _name_of(parameter: Any) -> str:
     """Name a parameter as the help does."""
     if parameter.param_type_name == "option":
-        return max(parameter.opts, key=len)
+        return str(max(parameter.opts, key=len))
     return str(parameter.metavar or parameter.name).upper()
 
 

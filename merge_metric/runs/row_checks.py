@@ -154,7 +154,7 @@ def _codes(
 
 _ADVICE: Final = {
     "label": "write gold labels so, and leave out problems without one",
-    "prediction": "write so the label that the model chose",
+    "prediction": "give each row the label that the model chose",
 }
 
 

@@ -33,12 +33,12 @@ class Mistake:
     """A command that somebody typed, and how it ends."""
 
     what: str
-    """What is wrong with it."""
+    """The mistake in it."""
     command: str
     """Words after `merge-nli`, with spaces between."""
     exit: int = 0
     message: str = ""
-    """What it says on stderr from the error on, the folder called …; else its first lines."""
+    """On stderr from the error on, the folder called …; else the first lines on stdout."""
 
 
 def recorded() -> list[Mistake]:

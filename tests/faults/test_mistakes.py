@@ -14,7 +14,7 @@ from faults.attack import Attack
 pytestmark = pytest.mark.slow
 
 PYTHON = re.compile(r"Traceback|\[Errno|<class|NoneType|\bdict\b|\[\{'|\['|Error:")
-"""What no user wants to read."""
+"""Words that no user wants to read."""
 
 
 def make(folder: Path) -> None:
