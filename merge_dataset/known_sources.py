@@ -1,4 +1,4 @@
-"""Known sources: their columns, their place on the Hub, their licence, origin and citation.
+"""Known sources: their columns and labels, their place on the Hub, licence, origin, citation.
 
 A source that people know by name is a row of `SOURCES`, and its name is in
 `schema.KNOWN_SOURCES`, which the loading script needs.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from merge_dataset.schema import LABELS
 
 
 class HubSplit(NamedTuple):
@@ -45,6 +47,18 @@ COLUMN_NAMES: Final = {
     "id": ("pairID", "pair_ID", "uid", "idx", "id"),
 }
 """Part of a problem → names of its column in the usual NLI releases, tried in this order."""
+
+
+UNLABELLED: Final = ("-", "-1", "")
+"""Spellings of no gold label."""
+
+LABEL_SPELLINGS: Final = {
+    **{label: label for label in LABELS},
+    **{label[0]: label for label in LABELS},
+    **{str(number): label for number, label in enumerate(LABELS)},
+    **dict.fromkeys((*UNLABELLED, "none", "hidden"), ""),
+}
+"""Spelling in the usual NLI releases, in lower case → label; "" means unlabelled."""
 
 
 def source_of(name: str) -> Source:

@@ -27,6 +27,7 @@ ARROWS = {
         "merge_dataset.settings",
         "merge_dataset.provenance",
         "merge_dataset.json_lines",
+        "merge_dataset.data_files",
         "merge_dataset.known_sources",
         "merge_dataset.show",
         "merge_metric.models",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from generation.problems.data_files import Row, table_rows
+from merge_dataset.data_files import Row, table_rows
 
 if TYPE_CHECKING:
     import datasets

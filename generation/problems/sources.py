@@ -1,7 +1,7 @@
 """Sources of problems: files, data sets and the bundled demo, read as Seeds (D15).
 
-Names of columns are in `merge_dataset.known_sources`, spellings of labels here. `data_files` and
-`hub_datasets` read rows, `row_ids` has the ids of rows.
+Names of columns and spellings of labels are in `merge_dataset.known_sources`. Its neighbour
+`data_files` and `hub_datasets` read rows, `row_ids` has the ids of rows.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from generation.config import ProblemSettings, bundled_path
-from generation.problems.data_files import Row, is_data_file, read_file
 from generation.problems.hub_datasets import Opened, open_dataset, open_folder
 from generation.problems.row_ids import PairIds, UniqueIds
 from generation.records import Seed
+from merge_dataset.data_files import Row, is_data_file, read_file
 from merge_dataset.files import write_json
-from merge_dataset.known_sources import COLUMN_NAMES, SOURCES, HubSplit, source_of
+from merge_dataset.known_sources import (
+    COLUMN_NAMES,
+    LABEL_SPELLINGS,
+    SOURCES,
+    UNLABELLED,
+    HubSplit,
+    source_of,
+)
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI
 
 log = logging.getLogger(__name__)
-
-_UNLABELLED: Final = dict.fromkeys(("-", "-1", ""), "")
-_NLI_LABELS: Final = {
-    **{label: label for label in LABELS},
-    **{label[0]: label for label in LABELS},
-    **{str(number): label for number, label in enumerate(LABELS)},
-    **dict.fromkeys(("none", "hidden"), ""),
-}
-"""Spellings of the NLI labels in data sets, in lower case; "" means unlabelled."""
 
 _LONGEST_TEXT: Final = 1_000_000
 """Characters: the tagger's limit."""
@@ -421,9 +419,9 @@ def _spellings(config: ProblemSettings) -> dict[str, str]:
     meaning of a number is not guessed.
     """
     labels = config.problem_format.labels
-    usual = _NLI_LABELS if labels == LABELS else {}
+    usual = LABEL_SPELLINGS if labels == LABELS else {}
     named = {label.lower(): label for label in labels} | {label: label for label in labels}
-    return {**_UNLABELLED, **usual, **named}
+    return {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
 
 def _label(value: Any, label_map: Mapping[str, str], spellings: Mapping[str, str]) -> str:

@@ -133,7 +133,7 @@ def predict_command(
 @with_settings
 def hypothesis_only_command(
     train: Annotated[
-        Path, option("NLI problems to learn from: .jsonl, .csv, .tsv, .txt, .parquet.")
+        Path, option("A file of NLI problems to learn from, of any kind that generate reads.")
     ],
     dataset: Dataset,
     config: Configs = None,

@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset import json_lines as jsonl
+from merge_dataset.data_files import Row, read_file
 from merge_dataset.files import digest_of_file
-from merge_dataset.known_sources import COLUMN_NAMES
+from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
 
@@ -29,8 +26,6 @@ _CHARACTERS: Final = {"analyzer": "char_wb", "ngram_range": (2, 5)}
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
 
-_UNLABELLED: Final = ("-", "", "-1", "None", "hidden")
-_SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".txt", ".parquet")
 
 log = logging.getLogger(__name__)
 
@@ -151,8 +146,8 @@ def read_training_data(
     """Read the hypotheses and labels of a file; problems without a label are left out.
 
     Args:
-        path: JSON lines, comma- or tab-separated values with a header, or Parquet, by its
-            suffix. Labels are names or positions in `LABELS`.
+        path: Of any of the kinds that `data_files` reads. Labels are spelled as the usual
+            releases do (`LABEL_SPELLINGS`).
         hypothesis_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
         label_column: Its name; by default one of the usual ones (`COLUMN_NAMES`).
 
@@ -162,71 +157,60 @@ def read_training_data(
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of NLI problems, found no file there")
-    hypothesis = (hypothesis_column,) if hypothesis_column else COLUMN_NAMES["hypothesis"]
-    label = (label_column,) if label_column else COLUMN_NAMES["label"]
-    table = _read(path, hypothesis, label)
-    texts = _column(table, hypothesis, path).to_pylist()
-    names = [str(value) for value in _column(table, label, path).to_pylist()]
-    codes = {name: code for code, name in enumerate(LABELS)}
-    codes |= {str(code): code for code in codes.values()}
-    if unknown := sorted(set(names) - set(codes) - set(_UNLABELLED)):
-        raise ValueError(
-            f"{path}: expected the labels {', '.join(LABELS)} or 0, 1, 2, got "
-            f"{', '.join(map(repr, unknown[:5]))}"
+    hypotheses: list[str] = []
+    labels: list[int] = []
+    left_out = 0
+    columns: tuple[str, str] | None = None
+    for row in read_file(path):
+        if row.problem:
+            raise ValueError(f"{row.where}: {row.problem}" + (row.remedy and f"; {row.remedy}"))
+        columns = columns or (
+            _column(row, hypothesis_column, "hypothesis"),
+            _column(row, label_column, "label"),
         )
-    kept = [row for row, (text, name) in enumerate(zip(texts, names, strict=True))
-            if name in codes and text]  # fmt: skip
-    labels = np.array([codes[names[row]] for row in kept], np.int64)
-    if len(np.unique(labels)) < 2:
-        raise ValueError(f"{path}: expected problems of several labels, got {len(kept)} problems")
-    if left_out := len(names) - len(kept):
+        text, label = _text(row, columns[0]), _label(row, columns[1])
+        if text and label:
+            hypotheses.append(text)
+            labels.append(LABELS.index(label))
+        else:
+            left_out += 1
+    if len(set(labels)) < 2:
+        raise ValueError(f"{path}: expected problems of several labels, got {len(labels)} problems")
+    if left_out:
         log.info("%s: %s problems without a label or hypothesis left out", path, f"{left_out:,}")
     return TrainingData(
-        [texts[row] for row in kept],
-        labels,
+        hypotheses,
+        np.array(labels, np.int64),
         {
             "file": path.name,
             "sha256": digest_of_file(path),
-            "problems": len(kept),
+            "problems": len(labels),
             "left_out": left_out,
         },
     )
 
 
-def _read(path: Path, hypothesis: Sequence[str], label: Sequence[str]) -> pa.Table:
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
-        types: dict[str, Sequence[pa.DataType]] = dict.fromkeys(hypothesis, (pa.string(),))
-        types |= dict.fromkeys(label, (pa.int64(), pa.string()))
-        return jsonl.read(path, types)
-    try:
-        if path.suffix == ".parquet":
-            return pq.ParquetFile(path).read()
-        if path.suffix in {".csv", ".tsv", ".txt"}:
-            separator = "," if path.suffix == ".csv" else "\t"
-            # The releases' tab-separated files have quotation marks as they are.
-            quote = '"' if path.suffix == ".csv" else False
-            options = pv.ParseOptions(
-                delimiter=separator, quote_char=quote, newlines_in_values=bool(quote)
-            )
-            types = dict.fromkeys((*hypothesis, *label), pa.string())
-            return pv.read_csv(
-                path,
-                parse_options=options,
-                convert_options=pv.ConvertOptions(column_types=types, strings_can_be_null=False),
-            )
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: could not be read: {error}") from error
+def _column(row: Row, given: str | None, part: str) -> str:
+    """Find the column of a part of the problem, in the first row."""
+    names = (given,) if given else COLUMN_NAMES[part]
+    if found := [name for name in names if name in row.columns]:
+        return found[0]
     raise ValueError(
-        f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}, got {path.suffix!r}"
+        f"{row.where}: expected a column {' or '.join(names)}, got "
+        f"{', '.join(row.columns) or 'none'}; name it by --{part}-column"
     )
 
 
-def _column(table: pa.Table, names: Sequence[str], path: Path) -> pa.ChunkedArray:
-    for name in names:
-        if name in table.column_names:
-            return table[name]
-    raise ValueError(
-        f"{path}: expected a column {' or '.join(names)}, got "
-        f"{', '.join(table.column_names) or 'none of them'}; name it by --hypothesis-column or "
-        f"--label-column"
-    )
+def _text(row: Row, column: str) -> str:
+    text = row.columns.get(column) or ""
+    if not isinstance(text, str):
+        raise ValueError(f"{row.where}: expected a text in column {column!r}, got {text!r}")
+    return text
+
+
+def _label(row: Row, column: str) -> str:
+    value = row.columns.get(column)
+    text = "" if value is None else str(value).strip().lower()
+    if text not in LABEL_SPELLINGS:
+        raise ValueError(f"{row.where}: expected a label out of {', '.join(LABELS)}, got {value!r}")
+    return LABEL_SPELLINGS[text]

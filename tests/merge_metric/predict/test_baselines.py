@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,6 +189,15 @@ def test_files_of_all_kinds(name: str, write: Callable[[Path], None], tmp_path: 
     assert len(str(data.description["sha256"])) == 64
 
 
+def test_classes_go_by_their_names(tmp_path: Path) -> None:
+    """A table of the Hub that numbers its labels in another order than ours."""
+    classes = datasets.ClassLabel(names=["neutral", "contradiction", "entailment"])
+    features = datasets.Features(hypothesis=datasets.Value("string"), label=classes)
+    rows = {"hypothesis": ["h", "i", "j"], "label": [2, 0, 1]}
+    datasets.Dataset.from_dict(rows, features).to_parquet(tmp_path / "hub.parquet")
+    assert read_training_data(tmp_path / "hub.parquet").labels.tolist() == [0, 1, 2]
+
+
 def test_other_columns(tmp_path: Path) -> None:
     """Named by the user."""
     path = tmp_path / "own.csv"
@@ -204,11 +214,17 @@ def test_other_columns(tmp_path: Path) -> None:
             "x,label\n1,0\n",
             "expected a column sentence2 or hypothesis or sentence_B or text2, got x, label",
         ),
-        ("a.csv", "hypothesis,label\nh,yes\n", "expected the labels entailment.*got 'yes'"),
+        ("a.csv", "hypothesis,label\nh,yes\n", "a.csv:2: expected a label out of ent.*got 'yes'"),
+        ("a.csv", "hypothesis,label\nh\n", "a.csv:2: expected 2 columns, got 1"),
         ("a.csv", "hypothesis,label\nh,0\ni,0\n", "expected problems of several labels, got 2"),
-        ("a.jsonl", '{"hypothesis": 3}\n', "line 1: hypothesis: expected a string in every line"),
-        ("a.pkl", "", "expected a name that ends in .jsonl, .* got '.pkl'"),
-        ("a.parquet", "no", "a.parquet: could not be read"),
+        (
+            "a.jsonl",
+            '{"hypothesis": 3, "label": 0}\n',
+            "a.jsonl:1: expected a text in column 'hypothesis', got 3",
+        ),
+        ("a.jsonl", "{\n", "a.jsonl:1: expected .*JSON"),
+        ("a.pkl", "", "a.pkl: expected a file whose name ends in .jsonl, "),
+        ("a.parquet", "no", "a.parquet: expected a whole .parquet file"),
     ],
 )
 def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Path) -> None:
