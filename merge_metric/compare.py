@@ -26,7 +26,12 @@ from merge_metric.runs.run import (
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
-from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, compare_all, holm
+from merge_metric.seed_variant_accuracy.resampling import (
+    CONFIDENCE,
+    compare_all,
+    holm,
+    resampled_units,
+)
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.seed_variant_accuracy.signature import render, signature
 from merge_metric.tables import Column, Table, figure_column
@@ -114,6 +119,7 @@ def compare_files(
     dataset: str | Path,
     configs: Sequence[str] = (),
     *,
+    cluster: str = "",
     allow_missing: bool = False,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
@@ -125,6 +131,8 @@ def compare_files(
         predictions: Files, as `FILE` or `NAME=FILE` (see `runs.run.parse_source`).
         dataset: The dataset folder.
         configs: Configurations; by default what the files are for.
+        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
+            together. By default each seed by itself.
         allow_missing: Compare on the seeds of which no model's prediction is missing.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1; see `compare_models`.
@@ -139,7 +147,8 @@ def compare_files(
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    found = by_config(read_runs(sources, Path(dataset), configs, allow_missing=allow_missing))
+    runs = read_runs(sources, Path(dataset), configs, cluster=cluster, allow_missing=allow_missing)
+    found = by_config(runs)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     return [
@@ -201,11 +210,12 @@ def compare_models(
         confidence=CONFIDENCE,
         texts=texts,
     )
+    units = resampled_units(some.clusters.name if some.clusters else "")
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     return Comparison(
         config=config,
-        models=_models_table(title, models, correctness_threshold),
-        pairs=_pairs_table(pairs, correctness_threshold, replicates),
+        models=_models_table(title, models, correctness_threshold, units),
+        pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
         signature=render(parts),
     )
 
@@ -315,7 +325,7 @@ def _bounds(bounds: list[float | None]) -> list[float | None] | None:
 # --- Tables ---
 
 
-def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int) -> Table:
+def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int, units: str) -> Table:
     """Make the table with a row per model, the best first: figures with `_ci`, `rank`."""
     return Table(
         name="models",
@@ -327,14 +337,14 @@ def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int) -> Tab
         ),
         rows=tuple(rows),
         notes=(
-            "In percent, with 95 % intervals by bootstrap over seeds; r_r and r_s: lower is "
+            f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
             "better.",
             RULE.format(ct=ct),
         ),
     )
 
 
-def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int) -> Table:
+def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, units: str) -> Table:
     """Make the table with a row per pair: differences with `_ci`, corrected p-values."""
     return Table(
         name="pairs",
@@ -348,7 +358,7 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int) ->
         ),
         rows=tuple(rows),
         notes=(
-            f"In percentage points, with 95 % intervals: paired bootstrap over seeds, "
+            f"In percentage points, with 95 % intervals: paired bootstrap over {units}, "
             f"{replicates:,} replicates.",
             f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
             f"paired bootstrap. Two-sided{_corrected(len(rows))}; significant at {ALPHA} or less.",

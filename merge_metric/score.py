@@ -17,14 +17,16 @@ from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.row_checks import PROBABILITIES, labels_of
 from merge_metric.runs.run import Run, make_model, make_run, runs_of
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, percent, sv_at
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, percent, sv_at
 from merge_metric.seed_variant_accuracy.groups import count_all_groups
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.options import (
     SUM_TOLERANCE,
+    check_cluster,
     check_opposites,
     check_settings,
 )
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import WIDTH
@@ -62,6 +64,7 @@ def score_file(
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
+    cluster: str = "",
     allow_missing: bool = False,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
@@ -78,6 +81,8 @@ def score_file(
         configs: Configurations such as `snli_nouns`; by default what the predictions are
             for (see `join.choose`).
         by: Further columns of the dataset to group variants by (see `join.groupings`).
+        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
+            together. By default each seed by itself.
         allow_missing: Score the seeds of which no prediction is missing.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
         n_bootstrap: Replicates of the bootstrap over seeds; 0 leaves intervals out.
@@ -92,16 +97,20 @@ def score_file(
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
     settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
+    check_cluster(cluster, n_bootstrap)
     path = Path(path)
     predictions = read_predictions(path, None if dataset is None else Path(dataset))
     _warn_of_other_order(predictions, path)
     if dataset is None:
-        _refuse_without_dataset(configs=configs, by=by, allow_missing=allow_missing)
+        _refuse_without_dataset(
+            configs=configs, by=by, cluster=cluster, allow_missing=allow_missing
+        )
         tell_other_order(predictions, str(path))
         runs = [_whole_file(predictions, path)]
     else:
         model = make_model("", [path], predictions, Path(dataset))
-        runs = list(runs_of(model, configs, by=by, keep=SCORED, allow_missing=allow_missing))
+        how = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
+        runs = list(runs_of(model, configs, keep=SCORED, **how))
     return {run.config: score_run(run, None, **settings) for run in runs}
 
 
@@ -195,18 +204,26 @@ def _warn_of_other_order(predictions: pa.Table, path: Path) -> None:
 # --- Text ---
 
 
-def scores_text(results: Mapping[str, _Result], correctness_threshold: int = 90) -> str:
+def scores_text(
+    results: Mapping[str, _Result],
+    correctness_threshold: int = 90,
+    *,
+    more: Sequence[Figure] = (),
+    cluster: str = "",
+) -> str:
     """Render the results of `score_file`: a table each, and once what its columns mean.
 
     Args:
         results: Configuration → result.
         correctness_threshold: Has a column where it is not 50, 80, 90 or 100, in place of 90.
+        more: Further figures to show.
+        cluster: As they were scored with.
     """
     parts = []
     for config, result in results.items():
-        table = score_table(config, result, correctness_threshold)
+        table = score_table(config, result, correctness_threshold, more)
         parts += [table.to_text(), f"signature: {result['signature']}"]
-    explained = (CATALOGUE[key] for key in _EXPLAINED)
+    explained = dict.fromkeys((*(CATALOGUE[key] for key in _EXPLAINED), *more))
     legend = [
         line
         for figure in explained
@@ -214,17 +231,31 @@ def scores_text(results: Mapping[str, _Result], correctness_threshold: int = 90)
     ]
     unit = "In percent"
     if any("seed_accuracy_ci" in result for result in results.values()):
-        unit += "; below each value its 95 % interval, by bootstrap over seeds"
-    return "\n\n".join([*parts, "\n".join([*legend, f"{unit}."])])
+        units = resampled_units(cluster)
+        unit += f"; below each value its 95 % interval, by bootstrap over {units}"
+    return "\n\n".join([*parts, "\n".join([*legend, *wrap(f"{unit}.", WIDTH)])])
 
 
-def score_table(config: str, result: _Result, correctness_threshold: int = 90) -> Table:
-    """Make the table of a result: all variants, then each group and label."""
+def score_table(
+    config: str,
+    result: _Result,
+    correctness_threshold: int = 90,
+    more: Sequence[Figure] = (),
+) -> Table:
+    """Make the table of a result: all variants, then each group and label.
+
+    Args:
+        config: Its configuration.
+        result: Of `score_file`.
+        correctness_threshold: As `scores_text` takes it.
+        more: As `scores_text` takes it.
+    """
     thresholds = _THRESHOLDS
     if correctness_threshold not in thresholds:
         thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
     s, variants, *others = (CATALOGUE[key] for key in _EXPLAINED if key != _SV)
-    figures = (s, variants, *map(sv_at, thresholds), *others)
+    usual = (s, variants, *map(sv_at, thresholds), *others)
+    figures = tuple({figure.key: figure for figure in (*usual, *more)}.values())
     return Table(
         name="scores",
         title=_title(config, result),
@@ -255,6 +286,8 @@ def _title(config: str, result: _Result) -> str:
     title = config
     if (subsamples := result.get("n_subsamples", 1)) > 1:
         title += f", averaged over {subsamples} subsamples"
+    if "n_clusters" in result:
+        title += f"; seeds in {result['n_clusters']:,} clusters"
     if left_out := result["n_seeds_left_out"]:
         title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
     return title

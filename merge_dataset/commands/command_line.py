@@ -75,6 +75,14 @@ LimitSeeds = Annotated[
     option("Only so many seeds of each source, drawn at random.", "--limit-seeds", min=1),
 ]
 SampleSeed = Annotated[int, option("Of that sample.", "--rng-seed", min=0)]
+Cluster = Annotated[
+    str,
+    option(
+        "Text that seeds share, such as premise: the bootstrap draws these together.",
+        "--cluster",
+        metavar="COLUMN",
+    ),
+]
 BootstrapSeed = Annotated[int, option("Of the bootstrap.", "--rng-seed", min=0)]
 
 

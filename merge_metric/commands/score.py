@@ -10,6 +10,7 @@ import typer
 from merge_dataset.commands.command_line import (
     AllowMissing,
     BootstrapSeed,
+    Cluster,
     Configs,
     DatasetFolder,
     Format,
@@ -53,7 +54,29 @@ def score_command(
         int, option("Replicates for intervals; 0 for no intervals.", min=0)
     ] = 1000,
     rng_seed: BootstrapSeed = 0,
+    cluster: Cluster = "",
     ct: Threshold = 90,
+    figure: Annotated[
+        list[str] | None,
+        option(
+            "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
+        ),
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        option(
+            "Exit with 1 where a figure of some configuration is lower, such as "
+            "seed_variant_accuracy=0.7; may be repeated.",
+            metavar="FIGURE=VALUE",
+        ),
+    ] = None,
+    fail_over: Annotated[
+        list[str] | None,
+        option(
+            "The same where it is higher, such as relaxed_fooling_rate=0.4.",
+            metavar="FIGURE=VALUE",
+        ),
+    ] = None,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 
@@ -82,7 +105,12 @@ def score_command(
 
     \b
       merge-nli score unfinished.jsonl --dataset merge-nli --allow-missing
+
+    \b
+      merge-nli score predictions.parquet --dataset merge-nli
+        --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
     """  # \b is a mark of click: keep the lines that follow
+    from merge_metric.gates import failures, named_figure, read_gates
     from merge_metric.score import score_file, scores_text
 
     predictions, *others = files
@@ -92,11 +120,17 @@ def score_command(
             f"seeds, run: merge-nli compare {' '.join(map(str, files))} --dataset …"
         )
     threshold = read_threshold(ct)
+    more = [named_figure("figure", key, threshold) for key in figure or ()]
+    gates = [
+        *read_gates(fail_under or (), correctness_threshold=threshold),
+        *read_gates(fail_over or (), is_least=False, correctness_threshold=threshold),
+    ]
     results = score_file(
         predictions,
         dataset,
         config or (),
         by=by or (),
+        cluster=cluster,
         allow_missing=allow_missing,
         correctness_threshold=threshold,
         n_bootstrap=n_bootstrap,
@@ -107,7 +141,10 @@ def score_command(
         "dataset": dataset and str(dataset),
         "results": results,
     }
-    write_result(output, whole, scores_text(results, threshold))
+    write_result(output, whole, scores_text(results, threshold, more=more, cluster=cluster))
+    if failed := failures(results, gates):
+        typer.echo("\n".join(failed), err=True)
+        raise typer.Exit(1)
 
 
 @user_errors()
@@ -124,6 +161,7 @@ def compare_command(
         int, option("Replicates for intervals; tests take more if need be.", min=1)
     ] = 1000,
     rng_seed: BootstrapSeed = 0,
+    cluster: Cluster = "",
     ct: Threshold = 90,
 ) -> None:
     """Compare models on the same seeds: differences, p-values, ranks with ties.
@@ -148,6 +186,7 @@ def compare_command(
         predictions,
         dataset,
         config or (),
+        cluster=cluster,
         allow_missing=allow_missing,
         correctness_threshold=read_threshold(ct),
         n_bootstrap=n_bootstrap,

@@ -219,6 +219,7 @@ def join(
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
+    cluster: str = "",
     allow_missing: bool = False,
 ) -> Iterator[Joined]:
     """Put predictions beside what the dataset knows of their problems.
@@ -229,6 +230,7 @@ def join(
         configs: Configurations to score; by default those of `choose`.
         by: Columns out of `groupings` to group variants by; word classes always are where
             a configuration has all.
+        cluster: Text by which seeds are clustered, such as `premise`; see `require_text`.
         allow_missing: Leave out seeds of which a prediction, their own or that of a
             variant, is missing.
 
@@ -249,7 +251,10 @@ def join(
         )
     chosen = check_configurations(folder, configs) or choose(coverage)
     for config in chosen:
-        yield _join(predictions, coverage, config, by, allow_missing=allow_missing)
+        if cluster:
+            require_text(folder, config, cluster)
+    for config in chosen:
+        yield _join(predictions, coverage, config, by, cluster, allow_missing=allow_missing)
     _tell_unscored(predictions, coverage, chosen)
 
 
@@ -258,6 +263,7 @@ def _join(
     coverage: Coverage,
     config: str,
     by: Sequence[str],
+    cluster: str,
     *,
     allow_missing: bool,
 ) -> Joined:
@@ -271,7 +277,8 @@ def _join(
     chosen = [name for name in by if name in groupings(problem_format)]
     grouped = tuple(dict.fromkeys((*classes, *chosen)))
     files = split_files(coverage.folder, config)
-    seeds = read_columns(coverage.folder, files["seeds"], _IDENTITY)
+    texts_of_seeds = (*_IDENTITY, cluster) if cluster else _IDENTITY
+    seeds = read_columns(coverage.folder, files["seeds"], texts_of_seeds)
     wanted = (*_IDENTITY, "subsamples", *grouped)
     variants = read_columns(coverage.folder, files["variants"], wanted)
     own, rows = coverage.of(config, "seeds"), coverage.of(config, "variants")
@@ -287,7 +294,29 @@ def _join(
     variants, rows, own_rows = variants.filter(pa.array(kept)), rows[kept], own[seed[kept]]
 
     columns = _variant_columns(variants, grouped) | _answers(predictions, rows, own_rows)
+    if cluster:
+        columns["clusters"] = {cluster: text_codes(seeds[cluster])[seed[kept]]}
     return Joined(config, columns, int((~complete).sum()), texts)
+
+
+def require_text(folder: Path, config: str, cluster: str) -> None:
+    """Raise unless the problems of a configuration have a text of that name.
+
+    Raises:
+        ValueError: they have not.
+    """
+    known = format_in(folder, config).fields
+    if cluster not in known:
+        raise ValueError(
+            f"expected seeds to be clustered by a text of theirs, {' or '.join(known)}, got "
+            f"{cluster!r} for {config}"
+        )
+
+
+def text_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Number texts, the same number for equal ones."""
+    codes: NDArray[np.int64] = column.combine_chunks().dictionary_encode().indices.to_numpy()
+    return codes.astype(np.int64)
 
 
 def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:

@@ -258,6 +258,7 @@ def runs_of(
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
+    cluster: str = "",
     keep: Sequence[str] = (),
     allow_missing: bool = False,
 ) -> Iterator[Run]:
@@ -267,13 +268,21 @@ def runs_of(
         model: From `read_models`.
         configs: Configurations; by default what the predictions are for (see `join.choose`).
         by: Columns to group variants by (see `join.groupings`).
+        cluster: Text by which seeds are clustered for the bootstrap, such as `premise`.
         keep: Columns out of `KEPT` that runs keep.
         allow_missing: Leave out seeds of which a prediction is missing.
 
     Raises:
         ValueError: the predictions cannot be used (see `join.join`).
     """
-    joined = join(model.predictions, model.coverage, configs, by=by, allow_missing=allow_missing)
+    joined = join(
+        model.predictions,
+        model.coverage,
+        configs,
+        by=by,
+        cluster=cluster,
+        allow_missing=allow_missing,
+    )
     origin = {"dataset": model.folder.resolve().name, "folder": model.folder}
     with naming_files(model.paths, beside=model.folder):
         for part in joined:
@@ -287,6 +296,7 @@ def read_runs(
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
+    cluster: str = "",
     keep: Sequence[str] = (),
     allow_missing: bool = False,
 ) -> Iterator[Run]:
@@ -297,6 +307,7 @@ def read_runs(
         dataset: The dataset folder of those that name none.
         configs: Configurations; by default what each model's predictions are for.
         by: As `runs_of` takes it.
+        cluster: As `runs_of` takes it.
         keep: As `runs_of` takes it.
         allow_missing: Leave out seeds of which a prediction is missing.
 
@@ -306,7 +317,9 @@ def read_runs(
     """
     _require_different_files(sources)
     for model in tqdm(read_models(sources, dataset), desc="reading", unit="model", disable=None):
-        yield from runs_of(model, configs, by=by, keep=keep, allow_missing=allow_missing)
+        yield from runs_of(
+            model, configs, by=by, cluster=cluster, keep=keep, allow_missing=allow_missing
+        )
 
 
 def common_texts(texts: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -228,6 +229,25 @@ def sv_at(correctness_threshold: int) -> Figure:
     if correctness_threshold == 100:
         figure = replace(figure, meaning="Share of seeds of which every variant is answered right.")
     return replace(figure, key=f"sv_at_{correctness_threshold}")
+
+
+def figure_named(key: str, correctness_threshold: int = 90) -> Figure:
+    """Find a figure by its key; `sv_at_95` is SV accuracy at 95.
+
+    Raises:
+        ValueError: there is none.
+
+    >>> figure_named("agreement").heading, figure_named("sv_at_95").heading
+    ('agree', 'SV@95')
+    """
+    if key in CATALOGUE:
+        return CATALOGUE[key].at(correctness_threshold)
+    threshold = key.removeprefix("sv_at_")
+    if threshold != key and threshold in map(str, THRESHOLDS):
+        return sv_at(int(threshold))
+    near = get_close_matches(key, CATALOGUE, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? All are" if near else "expected one of"
+    raise ValueError(f"unknown figure {key!r}: {hint} {', '.join(CATALOGUE)}, sv_at_1 to sv_at_100")
 
 
 class Estimate(NamedTuple):

@@ -82,6 +82,19 @@ def check_count(name: str, value: Any) -> int:
     return operator.index(value)
 
 
+def check_cluster(cluster: str, n_bootstrap: int) -> None:
+    """Refuse clusters of seeds where nothing is resampled.
+
+    Raises:
+        ValueError: there are clusters and no replicates.
+    """
+    if cluster and not n_bootstrap:
+        raise ValueError(
+            f"cluster: expected replicates of the bootstrap, which draws seeds of one {cluster} "
+            "together, got none: give n_bootstrap"
+        )
+
+
 def check_settings(correctness_threshold: Any, n_bootstrap: Any, rng_seed: Any) -> dict[str, int]:
     """Check the settings of a score; returns them by name.
 

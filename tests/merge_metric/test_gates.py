@@ -1,0 +1,144 @@
+"""`merge-nli score --fail-under`, `--fail-over` and `--figure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.scored_folder import E, predicted, write_folder
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.gates import failures, read_gates
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, str, str]:
+    """Predictions for both sources of the small dataset folder: S is 2/3 on `snli`, 1 on `demo`."""
+    folder = write_folder(tmp_path / "merge-nli")
+    pq.write_table(pa.Table.from_pylist(predicted()), path := tmp_path / "p.parquet")
+    return path, "--dataset", str(folder)
+
+
+def score(*arguments: object) -> Result:
+    return runner.invoke(app, ["score", *map(str, arguments), "--n-bootstrap", "0"])
+
+
+def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
+    """Exit code 1 and a line for each that says figure, value and what was wanted."""
+    gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "matching_threshold=52")
+    result = score(
+        *files, "--config", "snli", *(x for gate in gates for x in ("--fail-under", gate))
+    )
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-3:] == [
+        "snli: seed_accuracy is 0.6667, wanted 0.7 or more",
+        "snli: sv_at_51 is 0.5, wanted 0.9 or more",
+        "snli: matching_threshold is 51, wanted 52 or more",
+    ]
+    assert result.stdout.startswith("snli, averaged over 2 subsamples")
+
+
+def test_every_configuration_counts(files: tuple[Path, str, str]) -> None:
+    """One that reaches the limit does not help another; figures that are better low have a cap."""
+    result = score(*files, "--fail-over", "relaxed_fooling_rate=0.3", "--format", "json")
+    assert result.exit_code == 1
+    lines = [line for line in result.stderr.splitlines() if "wanted" in line]
+    assert lines == ["snli: relaxed_fooling_rate is 0.5, wanted 0.3 or less"]
+    assert score(*files, "--fail-over", "relaxed_fooling_rate=0.5").exit_code == 0
+
+
+def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
+    """Also where rounding stays a little below."""
+    assert score(*files, "--fail-under", "seed_accuracy=0.6666666666666667").exit_code == 0
+    (gate,) = read_gates(["agreement=0.7"])
+    assert not gate.fails(0.7 - 1e-12)
+    range_ = {"matching_threshold_low": 1.0, "matching_threshold_high": 5.0}
+    (line,) = failures({"x": {"agreement": 0.699996, **range_}}, [gate])
+    assert line == "x: agreement is 0.699996, wanted 0.7 or more"
+
+
+def test_undefined_figures_are_refused(tmp_path: Path) -> None:
+    """Nothing can be said of them, so the gate neither passes nor fails: exit code 2."""
+    folder = write_folder(tmp_path / "merge-nli")
+    rows = predicted("demo")
+    wrong = [{**row, "prediction": E} for row in rows]
+    pq.write_table(pa.Table.from_pylist(wrong), path := tmp_path / "p.parquet")
+    gate = ("--fail-over", "strict_fooling_rate=0.5")
+    result = score(path, "--dataset", folder, *gate)
+    assert result.exit_code == 2
+    assert "error: demo: strict_fooling_rate is undefined, so it cannot be" in result.stderr
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    result = score(path, "--dataset", folder, "--fail-under", "matching_threshold=40")
+    assert result.exit_code == 2
+    assert "demo: matching_threshold is undetermined (1–100), so it cannot" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        (
+            "--fail-under=seed_acuracy=0.7",
+            "--fail-under: unknown figure 'seed_acuracy': did you mean 'seed_accuracy'?",
+        ),
+        ("--fail-under=sv_at_101=0.7", "--fail-under: unknown figure 'sv_at_101'"),
+        ("--fail-under=seed_accuracy", "--fail-under: expected FIGURE=VALUE, such as"),
+        (
+            "--fail-under=seed_accuracy=70",
+            "from 0 to 1 for seed_accuracy, got '70'; did you mean 0.7?",
+        ),
+        ("--fail-under=seed_accuracy=nan", "from 0 to 1 for seed_accuracy, got 'nan'"),
+        ("--fail-under=agreement=high", "from 0 to 1 for agreement, got 'high'"),
+        ("--fail-under=matching_threshold=101", "a percent from 0 to 100 for matching_threshold"),
+        (
+            "--fail-under=qt_gap=0.1",
+            "qt_gap is the better the lower it is; use --fail-over qt_gap=0.1",
+        ),
+        (
+            "--fail-over=agreement=0.1",
+            "agreement is the better the higher it is; use --fail-under agreement",
+        ),
+        ("--figure=agreemnt", "--figure: unknown figure 'agreemnt': did you mean 'agreement'?"),
+    ],
+)
+def test_unusable_gates(gate: str, message: str) -> None:
+    """Refused before a file is looked for."""
+    result = score("nowhere.parquet", gate)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_figures_on_request(files: tuple[Path, str, str]) -> None:
+    """Columns at the right with what they mean; usual ones are not repeated."""
+    asked = ("stable_but_wrong", "core_index", "sv_at_95", "seed_accuracy")
+    result = score(*files, "--ct", 75, *(x for key in asked for x in ("--figure", key)))
+    heading = next(line for line in result.stdout.splitlines() if line.startswith("seeds / "))
+    assert heading.split()[-4:] == ["r_s", "SBW@75", "CORE", "SV@95"]
+    assert heading.split().count("S") == 1
+    assert (
+        "SBW@75: Share of seeds of which at least 75 % of the variants have the sa" in result.stdout
+    )
+    assert "CORE" not in score(*files).stdout
+
+
+def test_seeds_of_a_premise_are_drawn_together(tmp_path: Path) -> None:
+    """The signature, the title and the note say so; other texts are refused by name."""
+    folder = write_folder(tmp_path / "merge-nli")
+    pq.write_table(pa.Table.from_pylist(predicted("snli")), path := tmp_path / "p.parquet")
+    arguments = ["score", str(path), "--dataset", str(folder), "--cluster"]
+    result = runner.invoke(app, [*arguments, "premise"])
+    assert result.exit_code == 0, result.output
+    assert "subsamples; seeds in 1 clusters" in result.stdout
+    assert "|bootstrap:1000|cluster:premise|" in result.stdout
+    assert "bootstrap over seeds, those with the same premise together" in result.stdout
+    result = runner.invoke(app, [*arguments, "promise"])
+    assert result.exit_code == 2
+    assert "clustered by a text of theirs, premise or hypothesis, got 'promise'" in result.stderr
+    result = runner.invoke(app, [*arguments, "premise", "--n-bootstrap", "0"])
+    assert "cluster: expected replicates of the bootstrap" in result.stderr
+    result = runner.invoke(app, ["score", str(path), "--cluster", "premise"])
+    assert "expected a dataset folder with --cluster, got none" in result.stderr
