@@ -286,8 +286,8 @@ def _title(config: str, result: _Result) -> str:
     title = config
     if (subsamples := result.get("n_subsamples", 1)) > 1:
         title += f", averaged over {subsamples} subsamples"
-    if "n_clusters" in result:
-        title += f"; seeds in {result['n_clusters']:,} clusters"
+    if clusters := result.get("n_clusters"):
+        title += f"; seeds in {clusters:,} cluster{'s'[: clusters > 1]}"
     if left_out := result["n_seeds_left_out"]:
         title += f"; {left_out:,} seed{'s'[: left_out > 1]} left out, as predictions are missing"
     return title

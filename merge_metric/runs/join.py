@@ -315,8 +315,9 @@ def require_text(folder: Path, config: str, cluster: str) -> None:
 
 def text_codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Number texts, the same number for equal ones."""
-    codes: NDArray[np.int64] = column.combine_chunks().dictionary_encode().indices.to_numpy()
-    return codes.astype(np.int64)
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    codes: NDArray[np.int64] = encoded.indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _variant_columns(variants: pa.Table, grouped: Sequence[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def score(*arguments: object) -> Result:
 
 def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
     """Exit code 1 and a line for each that says figure, value and what was wanted."""
-    gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "matching_threshold=52")
+    gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "holding_threshold=52")
     result = score(
         *files, "--config", "snli", *(x for gate in gates for x in ("--fail-under", gate))
     )
@@ -38,7 +38,7 @@ def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
     assert result.stderr.splitlines()[-3:] == [
         "snli: seed_accuracy is 0.6667, wanted 0.7 or more",
         "snli: sv_at_51 is 0.5, wanted 0.9 or more",
-        "snli: matching_threshold is 51, wanted 52 or more",
+        "snli: holding_threshold is 50, wanted 52 or more",
     ]
     assert result.stdout.startswith("snli, averaged over 2 subsamples")
 
@@ -132,7 +132,7 @@ def test_seeds_of_a_premise_are_drawn_together(tmp_path: Path) -> None:
     arguments = ["score", str(path), "--dataset", str(folder), "--cluster"]
     result = runner.invoke(app, [*arguments, "premise"])
     assert result.exit_code == 0, result.output
-    assert "subsamples; seeds in 1 clusters" in result.stdout
+    assert "subsamples; seeds in 1 cluster" in result.stdout
     assert "|bootstrap:1000|cluster:premise|" in result.stdout
     assert "bootstrap over seeds, those with the same premise together" in result.stdout
     result = runner.invoke(app, [*arguments, "promise"])
