@@ -109,8 +109,8 @@ def score_file(
         runs = [_whole_file(predictions, path)]
     else:
         model = make_model("", [path], predictions, Path(dataset))
-        how = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
-        runs = list(runs_of(model, configs, keep=SCORED, **how))
+        options: dict[str, Any] = {"by": by, "cluster": cluster, "keep": SCORED}
+        runs = list(runs_of(model, configs, allow_missing=allow_missing, **options))
     return {run.config: score_run(run, None, **settings) for run in runs}
 
 

@@ -90,8 +90,8 @@ def check_cluster(cluster: str, n_bootstrap: int) -> None:
     """
     if cluster and not n_bootstrap:
         raise ValueError(
-            f"cluster: expected replicates of the bootstrap, which draws seeds of one {cluster} "
-            "together, got none: give n_bootstrap"
+            f"clusters of seeds by {cluster} only change intervals: expected 1 replicate of the "
+            "bootstrap or more (--n-bootstrap, n_bootstrap), got 0"
         )
 
 

@@ -134,11 +134,11 @@ def test_seeds_of_a_premise_are_drawn_together(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "subsamples; seeds in 1 cluster" in result.stdout
     assert "|bootstrap:1000|cluster:premise|" in result.stdout
-    assert "bootstrap over seeds, those with the same premise together" in result.stdout
+    assert "by bootstrap over seeds, those with the same premise\ntogether." in result.stdout
     result = runner.invoke(app, [*arguments, "promise"])
     assert result.exit_code == 2
     assert "clustered by a text of theirs, premise or hypothesis, got 'promise'" in result.stderr
     result = runner.invoke(app, [*arguments, "premise", "--n-bootstrap", "0"])
-    assert "cluster: expected replicates of the bootstrap" in result.stderr
+    assert "clusters of seeds by premise only change intervals" in result.stderr
     result = runner.invoke(app, ["score", str(path), "--cluster", "premise"])
     assert "expected a dataset folder with --cluster, got none" in result.stderr
