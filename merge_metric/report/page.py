@@ -22,7 +22,7 @@ from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part, joined
 from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
-from merge_metric.report.sections import FEW, SHIFT
+from merge_metric.report.sections import FEW, SHIFT, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -43,11 +43,11 @@ from merge_metric.report.wording import (
 )
 from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.signature import VERSION
-from merge_metric.tables import initials
+from merge_metric.tables import Table, initials
 from merge_metric.tables.plots import PALETTE
 
 STYLES: Final = ("uPlot.min.css", "report.css")
-SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js")
+SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", "views.js")
 """In the order in which they run; each on its own."""
 
 Row = Mapping[str, Any]
@@ -94,6 +94,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         "styles": [_plain_style(i) for i in range(len(evidence.models))],
         "heat": HEAT.key,
         "heatSteps": HEAT_STEPS,
+        "tables": {table.name: _renderings(table) for table in page_tables(evidence)},
     }
     return (
         _environment()
@@ -341,6 +342,16 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             for c in evidence.configurations
         ],
         "sources": [embed_source(source) for source in sources],
+    }
+
+
+def _renderings(table: Table) -> dict[str, str]:
+    """Render a table in the forms that the page offers."""
+    return {
+        "csv": table.to_csv(),
+        "json": table.to_json(),
+        "Markdown": table.to_markdown(),
+        "LaTeX": table.to_latex(),
     }
 
 

@@ -37,6 +37,20 @@ def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
     for configuration in evidence.configurations:
         found += comparison(configuration)
     found.append(matching(evidence))
+    found += _tables_of_parts(evidence)
+    return found + [hardest_table(evidence, source) for source in sources]
+
+
+def page_tables(evidence: Evidence) -> list[Table]:
+    """List the tables that the page offers to take away: with all pairs, and all figures."""
+    found = [headline(evidence, configuration) for configuration in evidence.configurations]
+    for configuration in evidence.configurations:
+        found += comparison(configuration, every_pair=True)
+    return [*found, heat_map(evidence), *_tables_of_parts(evidence)]
+
+
+def _tables_of_parts(evidence: Evidence) -> list[Table]:
+    found = []
     for configuration in evidence.configurations:
         for kind, title in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):
@@ -46,7 +60,7 @@ def tables(evidence: Evidence, sources: Sequence[SourceSeeds]) -> list[Table]:
         found.append(fooling(evidence, configuration))
         if shifted := shift(evidence, configuration):
             found.append(shifted)
-    return found + [hardest_table(evidence, source) for source in sources]
+    return found
 
 
 def headline(evidence: Evidence, configuration: Configuration) -> Table:
@@ -62,14 +76,16 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
     )
 
 
-def comparison(configuration: Configuration) -> list[Table]:
+def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:
     """Make the tables of `merge-nli compare`: ranks and, of few models, all differences.
 
-    Of many models those that follow one another: the page and the JSON have the others.
+    Of many models those that follow one another, unless every pair is asked for: the page and
+    the JSON have the others.
     """
     if not (compared := configuration.comparison):
         return []
-    pairs = compared.pairs if len(compared.models.rows) <= FEW else compared.neighbours()
+    is_whole = every_pair or len(compared.models.rows) <= FEW
+    pairs = compared.pairs if is_whole else compared.neighbours()
     return [
         replace(compared.ranking(), name=_name("ranking", configuration)),
         replace(
@@ -105,6 +121,24 @@ def matching(evidence: Evidence) -> Table:
         columns=(_MODEL, *(Column(heading, heading, "threshold") for heading, _ in parts)),
         rows=tuple(rows),
         notes=(f"In percent. {MATCHING.explanation}",),
+    )
+
+
+def heat_map(evidence: Evidence) -> Table:
+    """Make a table of all figures, with a row per configuration, part of it and model."""
+    rows = (
+        {"config": configuration.name, **row}
+        for configuration in evidence.configurations
+        for row in _part_rows(
+            evidence, [p for p in configuration.parts() if p.kind != "label"], HEADLINE
+        )
+    )
+    return Table(
+        name="heat-map",
+        title="Sources and word classes",
+        columns=(Column("config", "config"), _PART, _MODEL, *map(figure_column, HEADLINE)),
+        rows=tuple(rows),
+        notes=(f"In percent{_with_intervals(evidence)}.",),
     )
 
 

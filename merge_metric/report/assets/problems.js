@@ -125,15 +125,16 @@
   function seedRow(item) {
     const { seed } = item;
     const opener = element("button", { type: "button", className: "opener", "aria-expanded": "false" }, [
-      sentences(source.premises[seed], [], source.hypotheses[seed], [], [
-        element("span", { className: "id", textContent: source.ids[seed] }),
-      ]),
+      sentences(source.premises[seed], [], source.hypotheses[seed], []),
     ]);
+    const id = source.ids[seed];
+    const link = element("a", { className: "id", href: `#seed=${encodeURIComponent(id)}`, textContent: id });
+    link.addEventListener("click", (event) => event.stopPropagation());
     const cells = models.length <= MOST_COLUMNS
       ? models.map((model) => answerCell(data.models[model], source.own[model][seed], source.gold[seed], item.right[model], item.answered[model]))
       : totals(item);
     const row = element("tr", { className: "seed" }, [
-      element("td", {}, [opener]), goldCell(seed), ...cells,
+      element("td", {}, [opener, link]), goldCell(seed), ...cells,
     ]);
     row.addEventListener("click", () => {
       if (!getSelection().toString()) toggle(row, opener, item);
@@ -189,7 +190,31 @@
     opener.setAttribute("aria-expanded", String(!open));
     if (open) row.nextSibling.remove();
     else row.after(detailsRow(item, row.cells.length));
+    Report.openedSeed = open ? null : source.ids[item.seed];
+    row.dispatchEvent(new Event("seed", { bubbles: true }));
   }
+
+  /** Turn to a seed and open it; filters that hide it are cleared. */
+  Report.openSeed = (id) => {
+    const position = data.sources.findIndex(({ ids }) => ids.includes(id));
+    if (position < 0) return;
+    if (position !== $("source").selectedIndex) {
+      $("source").selectedIndex = position;
+      chooseSource();
+    }
+    search();
+    const isIt = ({ seed }) => source.ids[seed] === id;
+    if (!found.some(isIt)) {
+      $("filters").reset();
+      $("source").selectedIndex = position;
+      search();
+    }
+    const place = found.findIndex(isIt);
+    show(Math.floor(place / PAGE));
+    const row = $("seed-table").tBodies[0].rows[place % PAGE];
+    toggle(row, row.querySelector(".opener"), found[place]);
+    row.scrollIntoView();
+  };
 
   function detailsRow({ seed, n, right, answered }, colspan) {
     const variants = variantsOf(seed);
@@ -212,8 +237,33 @@
         : `${n} variants; those that most models answer wrong first`;
     const shares = models.length > MOST_COLUMNS ? [modelTotals(seed, right, answered)] : [];
     const shown = variants.length ? [element("div", { className: "scroll" }, [table]), more] : [];
-    const parts = [...shares, element("h4", { textContent: title }), ...shown];
+    const parts = [...shares, ...wordLines(seed, variants), element("h4", { textContent: title }), ...shown];
     return element("tr", { className: "details" }, [element("td", { colspan }, parts)]);
+  }
+
+  /** A line for each replaced word: its replacements that are shown, and each model's share. */
+  function wordLines(seed, variants) {
+    const groups = new Map();
+    for (const variant of variants) {
+      groups.set(variant.group, [...(groups.get(variant.group) ?? []), variant]);
+    }
+    if (!groups.size) return [];
+    const lines = [...groups].map(([{ word, wordClass }, members]) => {
+      const name = source.classes[wordClass];
+      const rights = models.map((model) => members.filter(({ answers }) => answers[model] === source.gold[seed]).length);
+      const known = models.map((model) => members.filter(({ answers }) => answers[model] !== MISSING).length);
+      return element("tr", {}, [
+        element("th", { scope: "row", textContent: word && name !== PARAPHRASE ? `${word} (${name})` : name }),
+        element("td", { "data-label": "Variants", textContent: members.length }),
+        ...models.map((model) => element("td", { "data-label": data.models[model] }, [shareOf(rights[model], known[model])])),
+      ]);
+    });
+    const heads = ["Replaced", "Variants", ...data.models].map((textContent, i) =>
+      element("th", { scope: "col", className: i > 1 ? "m" : "", textContent }));
+    const table = element("table", { className: "words" }, [
+      element("thead", {}, [element("tr", {}, heads)]), element("tbody", {}, lines),
+    ]);
+    return [element("h4", { textContent: "By replaced word" }), element("div", { className: "scroll" }, [table])];
   }
 
   /** For many models: what each answers on the seed, and its share of variants. */
@@ -336,6 +386,37 @@
   fill($("model"), [...several, ...data.models.map((name, model) => [model, name])]);
   fill($("condition"), CONDITIONS);
   fill($("order"), ORDERS);
+
+  // --- The seeds that pass the filters, as a file ---
+
+  const cellsOf = ({ seed, n, answered, right }) => ({
+    seed_id: source.ids[seed],
+    premise: source.premises[seed],
+    hypothesis: source.hypotheses[seed],
+    gold: label(source.gold[seed]),
+    votes: [...(source.votes[seed] ?? "")].map(label).join(" "),
+    n_variants: n,
+    ...Object.fromEntries(models.flatMap((model) => [
+      [`${data.models[model]}: answer`, isAnswered(model, seed) ? label(source.own[model][seed]) : ""],
+      [`${data.models[model]}: variants answered`, answered[model]],
+      [`${data.models[model]}: variants right`, right[model]],
+    ])),
+  });
+  // A text that a spreadsheet would take for a formula stays a text.
+  const quoted = (value) => `"${String(value).replace(/^(?=[=+\-@\t\r])/, "'").replaceAll('"', '""')}"`;
+  const downloads = {
+    CSV: (rows) => {
+      const lines = [Object.keys(rows[0] ?? {}), ...rows.map(Object.values)].map((line) => line.map(quoted).join(","));
+      Report.save("seeds.csv", `${lines.join("\n")}\n`, "text/csv");
+    },
+    JSON: (rows) => Report.save("seeds.json", `${JSON.stringify(rows, null, 1)}\n`, "application/json"),
+  };
+  const takes = Object.entries(downloads).map(([textContent, act]) => {
+    const made = element("button", { type: "button", textContent, title: "The seeds that pass the filters, in this order" });
+    made.addEventListener("click", () => act(found.map(cellsOf)));
+    return made;
+  });
+  document.querySelector('.take[data-table="seeds"]').append(...takes);
 
   let waiting = 0;
   $("search").addEventListener("input", () => {

@@ -20,11 +20,9 @@ const Report = (() => {
     return made;
   }
 
-  /** A figure as the tables show it. Of two as near, 51.2 and 51.3, Python takes the even one. */
+  /** A figure as the tables show it; the data have one decimal. */
   function number(value) {
-    if (value == null) return "–";
-    const isTie = Math.abs(value % 1) === 0.25;
-    return (isTie ? Math.trunc(value) + Math.sign(value) * 0.2 : value).toFixed(1).replace("100.0", "100");
+    return value == null ? "–" : value.toFixed(1).replace("100.0", "100");
   }
 
   /** A figure [value, low, high], or with a fourth entry that stands for an undetermined value. */
@@ -80,6 +78,44 @@ const Report = (() => {
     whenChosen(listener) { listeners.push(listener); },
   };
 })();
+
+// --- Tables to take away: files, and text for a document ---
+
+{
+  const save = (name, text, type) => {
+    const url = URL.createObjectURL(new Blob([text], { type }));
+    Report.element("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  };
+  const copy = async (button, text) => {
+    const label = button.textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Not allowed here";
+    }
+    setTimeout(() => (button.textContent = label), 1500);
+  };
+  Report.copy = copy;
+  Report.save = save;
+  for (const place of document.querySelectorAll(".take[data-table]")) {
+    const name = place.dataset.table;
+    const forms = Report.data.tables[name];
+    if (!forms) continue;
+    const button = (textContent, act) => {
+      const made = Report.element("button", { type: "button", textContent });
+      made.addEventListener("click", () => act(made));
+      return made;
+    };
+    place.append(
+      button("CSV", () => save(`${name}.csv`, `${forms.csv}\n`, "text/csv")),
+      button("JSON", () => save(`${name}.json`, `${forms.json}\n`, "application/json")),
+      button("Copy Markdown", (made) => copy(made, forms.Markdown)),
+      button("Copy LaTeX", (made) => copy(made, forms.LaTeX)),
+    );
+  }
+}
 
 // On paper nothing stays folded.
 {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
 import re
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
+from merge_metric.report.sections import headline, page_tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import MATCHING, RELAXED, cell, interval, number, shown
 from merge_metric.report.write import render_html
@@ -455,6 +458,99 @@ def test_opening_a_row(table: Chrome, case: Any) -> None:
     assert table.title != "owned"
     opener.click()
     assert find(table, ".details") == []
+
+
+def test_lines_of_replaced_words(table: Chrome, case: Any) -> None:
+    """An opened seed begins with a line per replaced word: how many, and each model's share."""
+    one(table, "#search").send_keys("p003")
+    until(table, lambda: ids(table) == ["snli:p003"])
+    one(table, ".opener").click()
+    mine = [row for row in case.snli.variants if row["seed_id"] == "snli:p003"]
+    lines = {
+        text(one(line, "th")): [text(td) for td in line.find_elements(By.TAG_NAME, "td")]
+        for line in find(table, ".words tbody tr")
+    }
+    weak = {r["variant_id"]: r["prediction"] for r in case.snli.predictions(0.45, "weak")}
+    expected = {}
+    for row in mine:
+        members = [r for r in mine if r["original"] == row["original"]]
+        right = sum(weak[r["variant_id"]] == r["label"] for r in members)
+        share = f"{int(100 * right / len(members) + 0.5)} %"
+        expected[f"{row['original']} ({row['word_class']})"] = [str(len(members)), share]
+    assert len(expected) == 2
+    assert {name: cells[:2] for name, cells in lines.items()} == expected
+
+
+# --- Links, and tables to take away ---
+
+
+def test_address_is_the_view(opened: Chrome, url: str) -> None:
+    """Controls and the opened seed stand in the address; it brings them back."""
+    other = text(find(opened, "#config option")[1])
+    choose(opened, "config", other)
+    Select(one(opened, "#measure")).select_by_index(0)
+    choose(opened, "gold", "neutral")
+    one(opened, ".opener").click()
+    seed = ids(opened)[0]
+    until(opened, lambda: "seed=" in opened.current_url)
+    address = opened.current_url
+    assert {f"config={other}", "gold=1"} <= set(address.partition("#")[2].split("&"))
+    opened.get("about:blank")
+    opened.get(address)
+    until(opened, lambda: len(find(opened, ".details")) == 1)
+    assert one(opened, "#config option:checked").text == other
+    assert one(opened, "#measure option:checked").text.startswith("S: ")
+    assert one(opened, "#gold option:checked").text == "neutral"
+    row = one(opened, ".details").find_element(By.XPATH, "preceding-sibling::tr[1]")
+    assert text(one(row, ".id")) == seed
+    opened.get("about:blank")
+    opened.get(f"{url}#seed=snli%3Ap003")
+    until(opened, lambda: len(find(opened, ".details")) == 1)
+    assert "snli:p003" in ids(opened)
+    opened.get("about:blank")
+    opened.get(f"{url}#seed=nobody&gold=77&config=other")  # of another report
+    assert found(opened) == 9 or found(opened) == 30
+    assert find(opened, ".details") == []
+
+
+def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
+    """As CSV and JSON files, and copied as Markdown and LaTeX; seeds as they are filtered."""
+    kept = """
+        window.taken = [];
+        URL.createObjectURL = (blob) => {
+          blob.text().then((text) => window.taken.push(text));
+          return "#";
+        };
+        HTMLAnchorElement.prototype.click = function () { window.taken.push(this.download); };
+        navigator.clipboard.writeText = async (text) => { window.taken.push(text); };
+    """
+    opened.execute_script(kept)
+    choose(opened, "config", "snli")
+    names = {place.get_attribute("data-table") for place in find(opened, ".take")}
+    assert names == {"seeds", *(table.name for table in page_tables(evidence))}
+    for nth, label in enumerate(("CSV", "JSON", "Copy Markdown", "Copy LaTeX")):
+        button = find(opened, ".take[data-table='figures-snli'] button")[nth]
+        assert button.text == label
+        button.click()
+    table = headline(evidence, snli(evidence))
+    wanted = [
+        "figures-snli.csv",
+        "figures-snli.json",
+        f"{table.to_csv()}\n",
+        f"{table.to_json()}\n",
+        table.to_markdown(),
+        table.to_latex(),
+    ]
+    until(opened, lambda: sorted(opened.execute_script("return taken")) == sorted(wanted))
+    opened.execute_script("window.taken = []")
+    choose(opened, "gold", "neutral")
+    find(opened, ".take[data-table='seeds'] button")[0].click()
+    until(opened, lambda: len(opened.execute_script("return taken")) == 2)
+    name, text_of_seeds = opened.execute_script("return taken")
+    rows = list(csv.DictReader(StringIO(text_of_seeds)))
+    assert name == "seeds.csv"
+    assert len(rows) == found(opened) == 10
+    assert {row["gold"] for row in rows} == {"neutral"}
 
 
 def test_votes_are_shown(table: Chrome) -> None:
