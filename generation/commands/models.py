@@ -124,10 +124,11 @@ def _as_text(looks: Sequence[Look], left_out: Sequence[Preset], full_disk: str) 
         [f"downloads in all: {size_in_words(size)}"] if (size := bytes_to_download(looks)) else []
     )
     notes += [f"wrong: {full_disk}"] if full_disk else []
-    said = (
-        f"{len(looks)} models, {f'{wrong} cannot be used as they are' if wrong else 'all usable'}"
+    count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
+    said = f"{wrong} cannot be used as they are" if wrong else "all usable"
+    table = Table(
+        "models", f"{count}, {said}", tuple(columns), tuple(map(_row, looks)), tuple(notes)
     )
-    table = Table("models", said, tuple(columns), tuple(map(_row, looks)), tuple(notes))
     typer.echo(table.to_text())
 
 

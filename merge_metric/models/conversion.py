@@ -257,6 +257,7 @@ def _not_read(where: str, error: Exception) -> str:
             f"refused, and nothing of it was run; take the weights from elsewhere"
         )
     text = text.rpartition("WeightsUnpickler error:")[2].partition("This is an internal")[0]
+    text = text.partition("Check the documentation")[0]
     first = re.sub(r"\s+", " ", text).strip()[:160] or type(error).__name__
     return (
         f"{where}: expected a file that torch saved, could not read it ({first}): it is damaged, "

@@ -87,6 +87,11 @@ def problems_of_config(
             f"{where}: expected a class of transformers, got {own[0]}, which needs code of its "
             f"own; that is never run"
         )
+    elif "model_type" in config and not _is_known_type(config):
+        yield (
+            f"{where}: expected a type of model that transformers has, got "
+            f"{config['model_type']!r:.60}: a newer transformers may have it"
+        )
     elif is_base or not names or any(name.endswith(head.architectures) for name in names):
         return
     elif not all(name.endswith("Model") for name in names):
@@ -108,11 +113,15 @@ def _own_code(config: Mapping[str, Any], head: Head) -> list[str]:
 
 
 def _is_known_type(config: Mapping[str, Any]) -> bool:
-    """Tell whether transformers has a model of this type; that is seen without importing it."""
-    spec, kind = find_spec("transformers"), str(config.get("model_type", "")).replace("-", "_")
-    if spec is None or spec.origin is None or not kind.isidentifier():
-        return False
-    return Path(spec.origin).parent.joinpath("models", kind).is_dir()
+    """Tell whether transformers has a model of this type; most are seen without importing it."""
+    kind, spec = str(config.get("model_type", "")), find_spec("transformers")
+    folder = kind.replace("-", "_")
+    if spec is not None and spec.origin is not None and folder.isidentifier():
+        if Path(spec.origin).parent.joinpath("models", folder).is_dir():
+            return True
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return kind in CONFIG_MAPPING_NAMES
 
 
 def problems_of_sizes(
@@ -126,9 +135,11 @@ def problems_of_sizes(
         if value < 0 and (key in _LAYERS | _WIDTHS or key.startswith(("num_", "n_"))):
             told = "expected is no negative number"
         elif key in _LAYERS and value > len(weights.tensors):
-            told = f"the weights have {len(weights.tensors):,} tensors only"
+            told = f"the weights have {len(weights.tensors):,} tensors only: they do not belong together"
         elif key in _WIDTHS and value > largest:
-            told = f"the largest dimension of the weights is {largest:,}"
+            told = (
+                f"the largest dimension of the weights is {largest:,}: they do not belong together"
+            )
         else:
             continue
         yield f"{files.where(CONFIG)}: it says {key} {value:,}; {told}"

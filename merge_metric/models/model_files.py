@@ -230,7 +230,7 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
     if checkpoint.revision is None and _looks_like_path(checkpoint.source):
         raise ValueError(
             f"{checkpoint.source}: expected a folder with a model, a .gguf file, or an id on the "
-            f"Hub such as org/name: there is no such folder"
+            f"Hub such as org/name: there is no such folder or file"
         )
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -320,7 +320,8 @@ def _not_found(checkpoint: Checkpoint, error: BaseException) -> str:
 
 
 def _looks_like_path(source: str) -> bool:
-    return source.startswith((".", "/", "~", "\\")) or source.endswith("/") or "\\" in source
+    is_path = source.startswith((".", "/", "~", "\\")) or source.endswith(("/", ".gguf"))
+    return is_path or "\\" in source
 
 
 def _files_in(folder: Path) -> dict[str, StoredFile]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.adapters import is_adapter, read_adapter
+from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.label_order import (
     SEEDS,
     describe_evidence,
@@ -18,7 +19,7 @@ from merge_metric.models.label_order import (
     parse_order,
     unknown_order,
 )
-from merge_metric.models.model_config import read_config
+from merge_metric.models.model_config import problems_of_config, read_config
 from merge_metric.models.model_files import find_checkpoint, list_files
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
@@ -90,6 +91,8 @@ def find_kind(request: ModelRequest) -> Kind:
             return _KINDS_OF_ADAPTERS[str(task)]
         files = list_files(find_checkpoint(adapter.base, revision=adapter.base_revision))
     config = read_config(files)
+    for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
+        raise ValueError(problem)
     architectures = config.get("architectures") or []
     for name in architectures:
         if name.endswith("ForSequenceClassification"):

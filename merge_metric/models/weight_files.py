@@ -117,7 +117,7 @@ def read_header(files: ModelFiles, name: str) -> dict[str, Tensor]:
         spans = [tuple(of["data_offsets"]) for of in entries.values()]
         fit = all(map(_fits, tensors.values(), spans))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(_damaged(files, name, "its header is none")) from error
+        raise ValueError(_damaged(files, name, "its header is no JSON")) from error
     if not fit:
         raise ValueError(_damaged(files, name, "its header contradicts itself"))
     expected = 8 + length + max((end for _, end in spans), default=0)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
+from merge_metric.models.conversion import unfit_torch
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.opening import find_kind
@@ -90,6 +91,8 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     wanted = expected(model, folder)
     np.testing.assert_allclose(answers(folder), wanted, atol=2e-6)
     assert find_kind(ModelRequest(model=str(folder))) == "classifier"
+    if unfit_torch():
+        return  # it may not read the pickle
     weights = folder / "adapter_model.safetensors"
     torch.save(load_file(weights), folder / "adapter_model.bin")
     weights.unlink()

@@ -19,12 +19,13 @@ from safetensors.torch import load_file
 from merge_metric.models import conversion
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.conversion import convert, find_converted, read_pickle
+from merge_metric.models.conversion import convert, find_converted, read_pickle, unfit_torch
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.model_files import files_of_folder
 from merge_metric.models.weight_files import find_weights
 
+reads_pickles = pytest.mark.skipif(bool(unfit_torch()), reason=unfit_torch())
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
 
 
@@ -78,6 +79,7 @@ def tied(tensors: dict[str, Any], folder: Path) -> None:
     whole(tensors | more, folder)
 
 
+@reads_pickles
 def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> None:
     """By this torch, by old ones, in files, with tensors that share memory; each once."""
     expected = answers(tiny_classifier("bert-uncased"))
@@ -100,6 +102,7 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
     assert len(list(cache.iterdir())) == len(ways)
 
 
+@reads_pickles
 def test_what_was_used_is_recorded(tmp_path: Path) -> None:
     """The revision depends on the pickle; its digest is that of the file."""
     folder = pickled(tmp_path, "zip", whole)
@@ -153,6 +156,7 @@ def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "payload-ran").exists(), "it does run where it is let"
 
 
+@reads_pickles
 def test_half_a_download(tmp_path: Path, cache: Path) -> None:
     """The file is named, and nothing is kept."""
     folder = pickled(tmp_path, "zip", whole)
@@ -164,6 +168,7 @@ def test_half_a_download(tmp_path: Path, cache: Path) -> None:
         assert not list(cache.glob("*"))
 
 
+@reads_pickles
 def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may not read pickles, but what was converted before is used."""
     folder = pickled(tmp_path, "zip", whole)
@@ -180,6 +185,7 @@ def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     load(inspect(folder, CLASSIFIER), device="cpu")
 
 
+@reads_pickles
 def test_several_at_once(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

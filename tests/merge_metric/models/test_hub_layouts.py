@@ -25,6 +25,7 @@ from helpers.problem_folder import many_problems, write_folder
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_metric.models.conversion import unfit_torch
 from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)
@@ -92,7 +93,8 @@ def check_folders(names: tuple[str, ...], predict: Predict, tmp_path: Path) -> N
 
 def test_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
     """The least alike; the others belong to the second tier."""
-    check_folders(FIRST, predict, tmp_path)
+    # Too old a torch may not read the pickle.
+    check_folders(FIRST[1:] if unfit_torch() else FIRST, predict, tmp_path)
 
 
 @pytest.mark.slow
