@@ -116,9 +116,9 @@ def _is_known_type(config: Mapping[str, Any]) -> bool:
     """Tell whether transformers has a model of this type; most are seen without importing it."""
     kind, spec = str(config.get("model_type", "")), find_spec("transformers")
     folder = kind.replace("-", "_")
-    if spec is not None and spec.origin is not None and folder.isidentifier():
-        if Path(spec.origin).parent.joinpath("models", folder).is_dir():
-            return True
+    models = Path(spec.origin).parent / "models" if spec and spec.origin else None
+    if models is not None and folder.isidentifier() and (models / folder).is_dir():
+        return True
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return kind in CONFIG_MAPPING_NAMES
@@ -133,16 +133,18 @@ def problems_of_sizes(
     largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)
     for key, value in _integers(config):
         if value < 0 and (key in _LAYERS | _WIDTHS or key.startswith(("num_", "n_"))):
-            told = "expected is no negative number"
-        elif key in _LAYERS and value > len(weights.tensors):
-            told = f"the weights have {len(weights.tensors):,} tensors only: they do not belong together"
+            yield f"{files.where(CONFIG)}: {key}: expected no negative number, got {value:,}"
+            continue
+        if key in _LAYERS and value > len(weights.tensors):
+            told = f"the weights have {len(weights.tensors):,} tensors only"
         elif key in _WIDTHS and value > largest:
-            told = (
-                f"the largest dimension of the weights is {largest:,}: they do not belong together"
-            )
+            told = f"the largest dimension of the weights is {largest:,}"
         else:
             continue
-        yield f"{files.where(CONFIG)}: it says {key} {value:,}; {told}"
+        yield (
+            f"{files.where(CONFIG)}: it says {key} {value:,}; {told}: one of the two is damaged, "
+            f"or not of this model; get it again"
+        )
 
 
 def _integers(config: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, int]]:

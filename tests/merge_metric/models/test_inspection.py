@@ -77,7 +77,11 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (WHOLE, {"num_hidden_layers": 10**7}, "config.json: it says num_hidden_layers 10,000,000"),
         (WHOLE, {"text_config": {"n_layer": 10**7}}, "config.json: it says n_layer 10,000,000"),
         (WHOLE, {"vocab_size": 8}, "vocab_size 8; the largest dimension of the weights is 7"),
-        (WHOLE, {"num_attention_heads": -2}, "config.json: it says num_attention_heads -2"),
+        (
+            WHOLE,
+            {"num_attention_heads": -2},
+            "config.json: num_attention_heads: expected no negative number, got -2",
+        ),
         (WHOLE, {"num_labels": 10**9}, "config.json: expected num_labels up to 10,000"),
         (WHOLE, {"architectures": "Bert"}, "config.json: expected architectures, a list of names"),
         (WHOLE, {"architectures": ["BertForNLI"]}, "got BertForNLI, which needs code of its own"),
