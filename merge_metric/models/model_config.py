@@ -119,9 +119,9 @@ def _is_known_type(config: Mapping[str, Any]) -> bool:
     models = Path(spec.origin).parent / "models" if spec and spec.origin else None
     if models is not None and folder.isidentifier() and (models / folder).is_dir():
         return True
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers.models.auto import configuration_auto
 
-    return kind in CONFIG_MAPPING_NAMES
+    return kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
 
 
 def problems_of_sizes(
