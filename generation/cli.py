@@ -8,6 +8,7 @@ import typer
 
 from generation.commands.generate import (
     build_command,
+    count_command,
     demo_command,
     diff_command,
     generate_command,
@@ -73,6 +74,7 @@ _COMMANDS = {
         build_command,
         paraphrase_command,
         signals_command,
+        count_command,
         diff_command,
     ),
     _RUN: (models_command, predict_command),

@@ -359,8 +359,8 @@ class Config(ProblemSettings):
     """By default what suits the device."""
     workers: int = _machine_setting(
         1,
-        "Processes at a time: of build, and with --executor of suggest.",
-        commands="suggest build",
+        "Processes at a time: of build and count, and with --executor of suggest.",
+        commands="suggest build count",
         minimum=1,
     )
     tagger: str | None = setting(

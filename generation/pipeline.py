@@ -29,9 +29,16 @@ from generation.reasons import Reason
 from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
 from generation.signals.signal_columns import PllChanges, cure
-from generation.suggestions.ask import ask, collect, mlm_names, store_root, units_of, wanted_mlms
+from generation.suggestions.ask import (
+    ask,
+    collect,
+    mlm_names,
+    stores_of,
+    unchanged_questions,
+    units_of,
+    wanted_mlms,
+)
 from generation.suggestions.questions import Questions, questions_about
-from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import Fate
 from generation.variants.builder import Builder
 from generation.variants.candidates import Candidates
@@ -352,7 +359,7 @@ def _build(
     if not overwrite:
         known = {key: suggested[key] for key in ("source_data", "mlms")}
         out.require_same_build(config.output_settings(), made_from=known)
-    _require_unchanged(base)
+    unchanged_questions(base)
     pll_changes = _pll_changes(out, base, config)
     if ablation and not base.manifest.is_file():
         raise FileNotFoundError(
@@ -379,19 +386,6 @@ def _build(
         variants=total.variants,
     )
     write_record(out.manifest, manifest)
-
-
-def _require_unchanged(base: RunFolder) -> None:
-    """Raise ValueError where a file that `suggest` left has been changed since."""
-    questions = Questions(base.questions)
-    names = [path.relative_to(base.path).as_posix()
-             for path in (base.config, base.problems, questions.header)]  # fmt: skip
-    base.require_unchanged(base.suggested, names, "suggest")
-    if changed := questions.changed():
-        raise ValueError(
-            f"{base.questions}: expected {', '.join(changed[:3])} as written, got other contents; "
-            f"run: merge-nli suggest --run {base.path}"
-        )
 
 
 def _require_good(
@@ -457,7 +451,9 @@ def _candidates(
                 questions,
                 probability_filter=config.probability_filter,
             )
-            for number, (mlm, store) in enumerate(_stores(base, config, suggested).items())
+            for number, (mlm, store) in enumerate(
+                stores_of(base, config, suggested["mlms"]).items()
+            )
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -576,13 +572,3 @@ def _require_fitting(base: RunFolder, config: Config, suggested: Mapping[str, An
                 f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "
                 "merge-nli suggest with these settings"
             )
-
-
-def _stores(
-    base: RunFolder, config: Config, suggested: Mapping[str, Any]
-) -> dict[str, SuggestionStore]:
-    """Open the stores that `suggest` filled, by MLM."""
-    root = store_root(base, config)
-    return {
-        record["name"]: SuggestionStore.open(root, record["store"]) for record in suggested["mlms"]
-    }

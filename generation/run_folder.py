@@ -115,6 +115,16 @@ class RunFolder:
         return self.path / "signals.json"
 
     @property
+    def shared_words(self) -> Path:
+        """All shared words of the problems, which `merge-nli count` lists."""
+        return self.path / "shared_words.parquet"
+
+    @property
+    def counts(self) -> Path:
+        """Counts that a build does without, by `merge-nli count`; written last."""
+        return self.path / "counts.json"
+
+    @property
     def likelihoods(self) -> Path:
         """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
         return self.path / "likelihoods"
@@ -148,7 +158,8 @@ class RunFolder:
         """Everything that a command writes straight into the folder."""
         return (self.config, self.manifest, self.suggested, self.problems, self.questions,
                 self.replacements, self.exclusions, self.seeds, self.variants, self.signals,
-                self.signals_made, self.skipped_rows, self.sorting, self.candidates)  # fmt: skip
+                self.signals_made, self.shared_words, self.counts, self.skipped_rows, self.sorting,
+                self.candidates)  # fmt: skip
 
     def require_build(self) -> None:
         """Raise FileNotFoundError unless a build was finished here."""

@@ -1,4 +1,4 @@
-"""The commands of the masked LMs' runs: demo, generate, suggest, build, signals and diff."""
+"""The commands of masked LMs' runs: demo, generate, suggest, build, signals, count, diff."""
 
 from __future__ import annotations
 
@@ -278,6 +278,38 @@ def signals_command(
         f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
         f"{made['mlm']['name']}; {made['windowed']:,} longer than its limit, within windows",
         f"Next: merge-nli build --run {run}{into}",
+    )
+
+
+@user_errors(extra="generation")
+@with_settings
+def count_command(
+    *,
+    run: Run = "runs/default",
+    given: Annotated[Given, options_of(Config, "count")],
+    output: Format = "text",
+) -> None:
+    """Count what build does without, for merge-nli analyse seeds and filters.
+
+    After suggest: the problems that share words of each class, words that stand twice
+    or in another form, and what each filter by itself lets pass. For that all
+    suggestions are tagged, which takes a few times as long as a build; no masked LM
+    runs, and builds stay as they are.
+
+    \b
+    Examples:
+      merge-nli count --run runs/snli
+      merge-nli analyse seeds --run runs/snli
+      merge-nli analyse filters --run runs/snli
+    """
+    from generation.run_counts import count_run
+
+    record = count_run(run, **given)
+    write_result(
+        output,
+        record,
+        f"Counts of {record['source']} in {run}",
+        f"Next: merge-nli analyse seeds --run {run}, merge-nli analyse filters --run {run}",
     )
 
 

@@ -5,7 +5,7 @@ The stores end up the same however the work is dealt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -219,3 +219,35 @@ def _collect(name: str, questions: Questions, run: RunFolder, config: Config) ->
 def store_root(run: RunFolder, config: Config) -> Path:
     """Return the folder that holds the stores."""
     return Path(config.store) if config.store else run.store
+
+
+def stores_of(
+    run: RunFolder, config: Config, mlms: Iterable[Mapping[str, Any]]
+) -> dict[str, SuggestionStore]:
+    """Open the stores that `suggest` filled, by MLM.
+
+    Args:
+        run: The run folder.
+        config: For where the stores are.
+        mlms: What `suggested.json` has of each MLM.
+    """
+    root = store_root(run, config)
+    return {record["name"]: SuggestionStore.open(root, record["store"]) for record in mlms}
+
+
+def unchanged_questions(run: RunFolder) -> Questions:
+    """Open the questions of a run.
+
+    Raises:
+        ValueError: a file that `suggest` left has been changed since.
+    """
+    questions = Questions(run.questions)
+    names = [path.relative_to(run.path).as_posix()
+             for path in (run.config, run.problems, questions.header)]  # fmt: skip
+    run.require_unchanged(run.suggested, names, "suggest")
+    if changed := questions.changed():
+        raise ValueError(
+            f"{run.questions}: expected {', '.join(changed[:3])} as written, got other contents; "
+            f"run: merge-nli suggest --run {run.path}"
+        )
+    return questions

@@ -188,6 +188,19 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
     )
 
 
+def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[np.bool_]]:
+    """Apply each cheap filter by itself: reason → [n, k] the suggestions that it lets pass.
+
+    Args:
+        scores: As `cheap_filters` takes them, like the next.
+        vocabulary: What the token ids read as.
+    """
+    there = scores.answered[:, None] & (scores.tokens >= 0)
+    return {
+        reason: there & passes(scores, there, vocabulary) for reason, passes in _FILTERS.items()
+    }
+
+
 def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
     """Number each word of several pieces past the vocabulary's tokens, and add what they read as.
 

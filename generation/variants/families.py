@@ -124,13 +124,17 @@ def lemmas(word: str, tag: str) -> tuple[str, ...]:
     return found or (word,)
 
 
+def has_library() -> bool:
+    """Tell whether lemminflect is installed."""
+    try:
+        return find_spec("lemminflect") is not None
+    except ValueError:  # in `sys.modules` without a specification
+        return False
+
+
 def require_library() -> None:
     """Raise ValueError where lemminflect is not installed."""
-    try:
-        is_there = find_spec("lemminflect") is not None
-    except ValueError:  # in `sys.modules` without a specification
-        is_there = False
-    if not is_there:
+    if not has_library():
         raise ValueError(
             "families: expected lemminflect to be installed, which knows lemmas and inflections; "
             "run: pip install 'merge-nli[morphology]'"

@@ -368,6 +368,34 @@ def provenance(request: Request, *, run: Path | None = None) -> Made:
 
 
 @analysis(
+    "problems that share a word, by its class, their labels, and how many have a word that stands "
+    "twice or in another form; of --run, after merge-nli count (table 3)",
+    predictions="none",
+)
+def seeds(request: Request, *, run: Path) -> Made:
+    """Problems of a run folder that share words, and the seeds among them."""
+    from merge_metric.analyses.potential_seeds import (
+        plot_potential_seeds,
+        potential_seeds,
+        read_problems,
+    )
+
+    return potential_seeds(read_problems(run)), plot_potential_seeds
+
+
+@analysis(
+    "suggestions of the word's class, and more probable ones, each filter by itself; of --run, "
+    "after merge-nli count (table 5)",
+    predictions="none",
+)
+def filters(request: Request, *, run: Path) -> Made:
+    """Suggestions of a run folder that each filter lets pass."""
+    from merge_metric.analyses.filters import filters, plot_filters, read_filters
+
+    return filters(read_filters(run)), plot_filters
+
+
+@analysis(
     "how far S, SV accuracy and shares of labels move on random draws of seeds, and how many seeds "
     "an interval of --width takes; labels without predictions too (appendix A.4.1)",
     predictions="optional",

@@ -23,6 +23,7 @@ from merge_metric.agreement.drawings import short_names
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
 from merge_metric.analyses.measures import Row
+from merge_metric.analyses.run_records import replacements_of
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import PALETTE, distinct, grid, heat_map, new_figure, spread
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Bools = NDArray[np.bool_]
-
-REPLACEMENTS: Final = "replacements.parquet"
-"""File of a run folder: R_M(⟨p, h⟩, o) in full."""
 
 MLM: Final = "mlm"
 NUMBER: Final = "number"
@@ -81,13 +79,7 @@ def of_run(run: Path) -> Validated:
         FileNotFoundError: it has no build.
         ValueError: the build has no replacement.
     """
-    path = run / REPLACEMENTS
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
-            f"--run {run}"
-        )
-    return _read([path], None, "replacements", "word")
+    return _read([replacements_of(run)], None, "replacements", "word")
 
 
 def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:

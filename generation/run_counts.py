@@ -1,0 +1,227 @@
+"""`merge-nli count`: counts over a run's problems and suggestions that a build does without.
+
+For tables about what a build starts from: which problems share words (paper, table 3) and what
+each filter by itself lets pass (table 5). No masked LM runs, and no build is needed or changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from tqdm import tqdm
+
+from generation.config import Config
+from generation.executors.blocks import map_blocks
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger
+from generation.run_folder import RunFolder
+from generation.suggestions.ask import stores_of, unchanged_questions
+from generation.suggestions.questions import Questions, Shard, masked_queries
+from generation.suggestions.store import SuggestionStore
+from generation.variants.candidates import in_words
+from generation.variants.families import family_of, has_library
+from generation.variants.filter_shares import PASSED, count_passed
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of_file,
+    digests,
+    read_record,
+    write_record,
+)
+from merge_dataset.schema import WORD_CLASSES, ProblemFormat
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+NOT_IN_VOCABULARY: Final = "not_in_vocabulary"
+
+
+def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
+    """Count shared words of all classes, and the suggestions that each filter lets pass.
+
+    Args:
+        run: A run folder after `suggest`.
+        workers: Processes at a time; by default as the run's settings say.
+
+    Returns:
+        The contents of `counts.json`.
+
+    Raises:
+        BlockingIOError: another command is at work in the folder.
+        FileNotFoundError: it holds no suggestions.
+        ValueError: suggestions are missing or were changed since, or the tagger cannot be loaded.
+    """
+    folder = RunFolder(Path(run))
+    folder.require_suggestions()
+    with folder.locked():
+        questions = unchanged_questions(folder)
+        config = Config.read(folder.config).overlaid(None, {"workers": workers} if workers else {})
+        mlms = read_record(folder.suggested)["mlms"]
+        tagger = Tagger.load(config.tagger)
+        folder.counts.unlink(missing_ok=True)
+        passed = _passed(_Work(questions, stores_of(folder, config, mlms), config))
+        tally = _Tally([mlm["name"] for mlm in mlms], config, questions, passed)
+        _write_words(folder, config, tagger, tally)
+        record = {
+            "source": config.source,
+            "tagger": tagger.name,
+            "tag_match": config.tag_match,
+            "other_forms": has_library(),
+            "filters": list(tally.rows()),
+            "made_from": digest_of_file(folder.suggested),
+            "files": digests({path.name: path for path in (folder.problems, folder.shared_words)}),
+        }
+        write_record(folder.counts, record)
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Everything that a shard needs. Can be sent to other processes."""
+
+    questions: Questions
+    stores: Mapping[str, SuggestionStore]
+    """By MLM."""
+    config: Config
+
+    def open(self) -> Callable[[Shard], NDArray[np.int32]]:
+        """Return the function that works on shards; each process has its own tagger."""
+        vocabularies = {mlm: store.vocabulary() for mlm, store in self.stores.items()}
+        tagger = Tagger.load(self.config.tagger, spare_torch=self.config.workers > 1)
+
+        def count(shard: Shard) -> NDArray[np.int32]:
+            queries = self.questions.of(shard)
+            answers = {
+                mlm: in_words(store.answers(shard, queries), vocabularies[mlm])
+                for mlm, store in self.stores.items()
+            }
+            return count_passed(queries, answers, tagger, tag_match=self.config.tag_match)
+
+        return count
+
+
+def _passed(work: _Work) -> NDArray[np.int32]:
+    """Return [MLMs, questions, len(PASSED)] counts, questions by shard and key."""
+    parts = []
+    with tqdm(total=len(work.questions), desc="filters", unit="question") as bar:
+        for part in map_blocks(work.questions.shards, work.open, workers=work.config.workers):
+            parts.append(part)
+            bar.update(part.shape[1])
+    return np.concatenate(parts, axis=1)
+
+
+class _Tally:
+    """Sums of counts by masked LM, word class and text, an occurrence at a time."""
+
+    def __init__(
+        self, mlms: Sequence[str], config: Config, questions: Questions, passed: NDArray[np.int32]
+    ) -> None:
+        """Start at nothing."""
+        self._mlms, self._config, self._questions, self._passed = mlms, config, questions, passed
+        self._fields = config.problem_format.fields
+        shape = (len(mlms), len(WORD_CLASSES) * len(self._fields), len(PASSED))
+        self._sums = np.zeros(shape, np.int64)
+        self._occurrences = np.zeros(shape[:2], np.int64)
+        self._missing = np.zeros(shape[:2], np.int64)
+
+    def add(self, problems: TaggedProblems) -> None:
+        """Count the occurrences of a block's words that were asked about."""
+        groups, queries = [], []
+        for seed in problems.seeds:
+            for word in problems.words[seed.seed_id]:
+                if word.word_class not in self._config.word_classes:
+                    continue
+                group = WORD_CLASSES.index(word.word_class) * len(self._fields)
+                for text, place in problems.places(seed, word):
+                    asked = masked_queries(place, masking=self._config.masking)
+                    queries += asked
+                    groups += [group + text] * len(asked)
+        if not queries:
+            return
+        rows, group_of = self._questions.rows(queries), np.array(groups)
+        for n in range(len(self._mlms)):
+            counts = self._passed[n, rows]
+            np.add.at(self._sums[n], group_of, counts)
+            np.add.at(self._occurrences[n], group_of, 1)
+            np.add.at(self._missing[n], group_of, counts[:, 0] == 0)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a record per masked LM, word class and text."""
+        for n, mlm in enumerate(self._mlms):
+            for group, sums in enumerate(self._sums[n].tolist()):
+                word_class, text = divmod(group, len(self._fields))
+                if self._occurrences[n, group]:
+                    yield {
+                        "mlm": mlm,
+                        "word_class": WORD_CLASSES[word_class],
+                        "field": self._fields[text],
+                        "occurrences": int(self._occurrences[n, group]),
+                        NOT_IN_VOCABULARY: int(self._missing[n, group]),
+                        **dict(zip(PASSED, sums, strict=True)),
+                    }
+
+
+def _write_words(folder: RunFolder, config: Config, tagger: Tagger, tally: _Tally) -> None:
+    """Write `shared_words.parquet` block by block, and add each block to the tally."""
+    if not has_library():
+        log.warning(
+            "lemminflect is not installed, so it is not told which words have another form in "
+            "their problem; for that: pip install 'merge-nli[morphology]', and count again"
+        )
+    schema = _schema(config.problem_format)
+    sizes = block_sizes(folder.problems)
+    with (
+        tqdm(total=sum(sizes), desc="shared words", unit="problem") as bar,
+        atomic(folder.shared_words) as path,
+        RowGroupWriter(path, schema) as words,
+    ):
+        for number, size in enumerate(sizes):
+            seeds = read_block(folder.problems, number)
+            problems = tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
+            words.write(pa.Table.from_pylist(list(_words(problems, config)), schema))
+            tally.add(problems)
+            bar.update(size)
+
+
+def _schema(problem_format: ProblemFormat) -> pa.Schema:
+    return pa.schema(
+        [
+            ("seed_id", pa.string()),
+            ("word_class", pa.string()),
+            ("word", pa.string()),
+            *((f"{field}_occurrences", pa.int32()) for field in problem_format.fields),
+            ("other_forms", pa.list_(pa.string())),
+        ]
+    )
+
+
+def _words(problems: TaggedProblems, config: Config) -> Iterator[dict[str, Any]]:
+    """Yield a row per shared word: how often it stands in each text, and its other forms."""
+    fields = config.problem_format.fields
+    for seed in problems.seeds:
+        sentences = problems.of(seed)
+        for word in problems.words[seed.seed_id]:
+            forms = None
+            if has_library():
+                family = family_of(word, sentences)
+                forms = sorted({sentences[text].tokens[at].text for text, at in family})
+            yield {
+                "seed_id": seed.seed_id,
+                "word_class": word.word_class,
+                "word": word.word,
+                **{
+                    f"{field}_occurrences": len(positions)
+                    for field, positions in zip(fields, word.positions, strict=True)
+                },
+                "other_forms": forms,
+            }

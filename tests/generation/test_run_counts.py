@@ -1,0 +1,271 @@
+"""`merge-nli count`: shared words and what each filter lets pass, counted again from scratch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from helpers.one_problem import FakeTagger, sentence
+from helpers.reference import Span, cased_like, keeps_class, shared, slow_mlm, tag
+from helpers.tiny_models import tiny_model
+from typer.testing import CliRunner
+
+from generation import Config, build, suggest
+from generation.cli import app
+from generation.problems import on_disk as blocks
+from generation.problems.on_disk import block_sizes, read_block
+from generation.records import MaskedQuery, Scores, Sentence
+from generation.run_counts import count_run
+from generation.run_folder import RunFolder
+from generation.suggestions import questions
+from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
+from generation.variants import families
+from generation.variants.filter_shares import PASSED, count_passed
+from generation.variants.funnel import NOT_IN_VOCABULARY
+from merge_dataset.files import digest_of_file, read_record
+from merge_dataset.schema import WORD_CLASSES
+
+CLASSES = ("noun", "verb", "adjective")
+K = 30
+
+PROBLEMS = """\
+premise\thypothesis\tlabel
+A man and a man sleep near the dog.\tA man sleeps and the dog sleeps.\tentailment
+The small child is playing with small balls.\tA small child plays.\tneutral
+The dog has run home.\tThe dog will run and is running.\tcontradiction
+Two boys swim.\tNobody is there.\tneutral
+A girl really smiles.\tA girl really frowns.\tentailment
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Five problems in blocks of two and several shards, asked about by two tiny masked LMs."""
+    folder = tmp_path_factory.mktemp("counts")
+    (folder / "problems.tsv").write_text(PROBLEMS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", 2)
+        patch.setattr(questions, "PROBLEMS_PER_SHARD", 2)
+        config = Config.from_recipe(
+            "paper-v2",
+            run=str(folder / "run"),
+            source="s",
+            data=str(folder / "problems.tsv"),
+            mlms=(str(tiny_model("bert-cased")), str(tiny_model("roberta"))),
+            suggestions_per_occurrence=K,
+            min_replacements=1,
+            device="cpu",
+        )
+        made = suggest(config)
+    count_run(made.path)
+    return made
+
+
+def passed(model: Path, text: str, span: Span, word: str) -> dict[str, int] | None:
+    """Each filter by itself, one suggestion at a time; None for a word out of the vocabulary."""
+    mlm = slow_mlm(model)
+    if mlm.suggestions(text, span, [span], K, False) is None:
+        return None
+    place = mlm.locate(text, span)
+    ids = list(mlm.tokenizer(text)["input_ids"])
+    assert place is not None
+    original, ids[place] = ids[place], mlm.tokenizer.mask_token_id
+    scores = mlm._logits[place, *ids]
+    ranked = sorted(range(len(scores)), key=lambda number: -scores[number])[:K]
+    found = Counter(suggestions=len(ranked))
+    for number in ranked:
+        piece = mlm._pieces[number]
+        read = mlm.read(piece)[0]
+        is_word = (
+            number not in mlm.tokenizer.all_special_ids
+            and read.isalpha()
+            and mlm.is_whole_word(piece, mlm._pieces[original])
+        )
+        same = is_word and keeps_class(text, word, cased_like(read.lower(), word), "coarse")
+        more = scores[number] > scores[original]
+        found += Counter(whole_words=is_word, same_class=same, more_probable=more)
+        found += Counter(both=same and more)
+    return dict(found)
+
+
+class Tagger(FakeTagger):
+    """Knows one sentence."""
+
+    def tag(self, texts: Sequence[str]) -> list[Sentence]:
+        """Tag it."""
+        assert list(texts) == ["A boy runs."]
+        return [sentence("A/DT boy/NN runs/VBZ ./.")]
+
+
+def test_table_5_by_hand() -> None:
+    """Six suggestions for "boy", two of which are no nouns, and one no word.
+
+    Whole words: man, run, boy, dog, nice. Nouns: man, boy, dog. Above the original: man, run, ##s.
+    """
+    texts = ("boy", "man", "run", "s", "dog", "nice", "")
+    kinds = np.array([WHOLE, WHOLE, WHOLE, ATTACHED, WHOLE, WHOLE, OTHER], np.int8)
+    scores = Scores(
+        original=np.array([0, -1], np.int32),
+        original_logit=np.array([2.0, np.nan], np.float32),
+        log_normalizer=np.zeros(2, np.float32),
+        tokens=np.array([[1, 2, 3, 0, 4, 5], [-1] * 6], np.int32),
+        logits=np.array([[3.0, 2.5, 2.2, 2.0, 1.0, 0.5], [np.nan] * 6], np.float32),
+        windowed=np.zeros(2, np.bool_),
+    )
+    tags = {"run": "VB", "nice": "JJ"}
+    counts = count_passed(
+        [MaskedQuery("A boy runs.", (2, 5), ((2, 5),))] * 2,
+        {"mlm": (scores, Vocabulary(texts, kinds))},
+        Tagger(lambda place, word: (tags.get(word, "NNS"),)),  # type: ignore[arg-type]
+        tag_match="coarse",
+    )
+    assert dict(zip(PASSED, counts[0, 0].tolist(), strict=True)) == {
+        "suggestions": 6,
+        "whole_words": 5,
+        "same_class": 3,
+        "more_probable": 3,
+        "both": 1,
+    }
+    assert counts[0, 1].tolist() == [0] * 5  # not in the vocabulary
+
+
+@pytest.mark.slow
+def test_each_filter_by_itself(run: RunFolder) -> None:
+    """Every number of table 5, again by the slow reference."""
+    expected: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    seeds = [
+        seed for n in range(len(block_sizes(run.problems))) for seed in read_block(run.problems, n)
+    ]
+    for kind in ("bert-cased", "roberta"):
+        for seed in seeds:
+            for word, word_class in shared(seed, CLASSES, None):
+                for field, text in zip(("premise", "hypothesis"), seed.texts, strict=True):
+                    for span in [token.span for token in tag(text) if token.text == word]:
+                        here = expected[kind, word_class, field]
+                        counts = passed(tiny_model(kind), text, span, word)
+                        here += Counter(occurrences=1, **(counts or {NOT_IN_VOCABULARY: 1}))
+    record = read_record(run.counts)
+    assert len(record["filters"]) == len(expected) == 12
+    for row in record["filters"]:
+        key = tuple(row.pop(name) for name in ("mlm", "word_class", "field"))
+        assert {name: n for name, n in row.items() if n} == dict(expected[key]), key
+    assert sum(row["both"] for row in record["filters"]) > 0
+
+
+@pytest.mark.slow
+def test_shared_words_of_all_classes(run: RunFolder) -> None:
+    """Adverbs too, though the run does not replace them; how often, and in which other forms."""
+    rows = {
+        (row["seed_id"], row["word"]): (
+            row["word_class"],
+            row["premise_occurrences"],
+            row["hypothesis_occurrences"],
+            row["other_forms"],
+        )
+        for row in pq.ParquetFile(run.shared_words).read().to_pylist()
+    }
+    assert rows == {
+        ("s:0", "dog"): ("noun", 1, 1, []),
+        ("s:0", "man"): ("noun", 2, 1, []),
+        ("s:1", "child"): ("noun", 1, 1, []),
+        ("s:1", "small"): ("adjective", 2, 1, []),
+        ("s:2", "dog"): ("noun", 1, 1, []),
+        ("s:2", "run"): ("verb", 1, 1, ["running"]),
+        ("s:4", "girl"): ("noun", 1, 1, []),
+        ("s:4", "really"): ("adverb", 1, 1, []),
+    }
+    for seed_id, word in rows:
+        assert (word, rows[seed_id, word][0]) in [
+            pair
+            for number in range(len(block_sizes(run.problems)))
+            for seed in read_block(run.problems, number)
+            if seed.seed_id == seed_id
+            for pair in shared(seed, WORD_CLASSES, None)
+        ]
+
+
+def copied(run: RunFolder, to: Path) -> RunFolder:
+    """A copy to change."""
+    shutil.copytree(run.path, to)
+    return RunFolder(to)
+
+
+def command(*arguments: object) -> Any:
+    """Run `merge-nli`."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.slow
+def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
+    """Counted again, by two processes; no build is needed, and none is changed."""
+    again = copied(run, tmp_path / "again")
+    before = [digest_of_file(path) for path in (again.counts, again.shared_words)]
+    build(again.path)
+    manifest = again.manifest.read_bytes()
+    told = command("count", "--run", again.path, "--workers", 2)
+    assert told.exit_code == 0, told.output
+    assert "Next: merge-nli analyse seeds --run" in told.stdout
+    assert [digest_of_file(path) for path in (again.counts, again.shared_words)] == before
+    assert again.manifest.read_bytes() == manifest
+
+
+@pytest.mark.slow
+def test_analyses_read_what_was_counted(run: RunFolder, tmp_path: Path) -> None:
+    """Tables 3 and 5 from the files; before a build without seeds, after it with them."""
+    folder = copied(run, tmp_path / "run")
+    first = json.loads(command("analyse", "seeds", "--run", folder.path, "--format", "json").stdout)
+    assert {row["which"] for row in first["rows"]} == {"sharing"}
+    build(folder.path, min_replacements=1)
+    told = command("analyse", "seeds", "--run", folder.path, "--format", "json")
+    table = json.loads(told.stdout)
+    n = {(row["which"], row["word_class"]): row["n"] for row in table["rows"]}
+    assert n["sharing", "all"] == 4
+    assert n["sharing", "noun"] == 4
+    assert n["sharing", "verb"] == n["sharing", "adverb"] == n["sharing", "adjective"] == 1
+    eligible = read_record(folder.manifest)["eligible"]
+    for word_class in CLASSES:
+        assert n.get(("eligible", word_class), 0) == eligible[word_class]
+    filters = command("analyse", "filters", "--run", folder.path, "--format", "json")
+    rows = json.loads(filters.stdout)["rows"]
+    assert [(row["mlm"], row["word_class"]) for row in rows] == [
+        (mlm, word_class) for mlm in ("bert-cased", "roberta") for word_class in CLASSES
+    ]
+
+
+@pytest.mark.slow
+def test_what_is_missing_or_changed_is_told(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """No suggestions, no counts, other words, other suggestions; no lemminflect."""
+    result = command("count", "--run", tmp_path)
+    assert (result.exit_code, "expected suggestions in" in result.stderr) == (2, True)
+    folder = copied(run, tmp_path / "run")
+
+    def refused() -> str:
+        result = command("analyse", "filters", "--run", folder.path)
+        assert result.exit_code == 2
+        assert f"run: merge-nli count --run {folder.path}" in result.stderr
+        return str(result.stderr)
+
+    suggested = folder.suggested.read_bytes()
+    folder.suggested.write_bytes(suggested + b" ")
+    assert "expected counts of the run's suggestions, got older ones" in refused()
+    folder.suggested.write_bytes(suggested)
+    words = folder.shared_words.read_bytes()
+    folder.shared_words.write_bytes(words[:-1])
+    assert "expected shared_words.parquet as counted, got others" in refused()
+    folder.counts.unlink()
+    assert "expected a run folder with counts.json, found none" in refused()
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
+    record = count_run(folder.path)
+    assert not record["other_forms"]
+    assert "lemminflect is not installed" in caplog.text
+    forms = pq.ParquetFile(folder.shared_words).read()["other_forms"].to_pylist()
+    assert forms == [None] * 8

@@ -1,0 +1,218 @@
+"""Tables 3 and 5 from the records of a run folder: by hand, and against counting rows again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from generation.cli import app
+from generation.records import Seed, problem_table
+from merge_dataset.files import digest_of_file, digests, write_record
+from merge_dataset.schema import LABELS, WORD_CLASSES
+from merge_metric.analyses.filters import filters, plot_filters
+from merge_metric.analyses.potential_seeds import (
+    plot_potential_seeds,
+    potential_seeds,
+    read_problems,
+)
+
+Word = dict[str, Any]
+
+
+def word(seed: str, word_class: str, form: str, premise: int = 1, **more: Any) -> Word:
+    """A shared word that stands once in the hypothesis."""
+    return {
+        "seed_id": seed,
+        "word_class": word_class,
+        "word": form,
+        "premise_occurrences": premise,
+        "hypothesis_occurrences": more.get("hypothesis", 1),
+        "other_forms": more.get("forms", []),
+    }
+
+
+def write_run(
+    folder: Path,
+    labels: Sequence[str],
+    words: Sequence[Word],
+    variants: Sequence[tuple[str, str, str]] | None = None,
+    counts: Sequence[dict[str, Any]] = (),
+) -> Path:
+    """A run folder as `merge-nli count` and perhaps `build` leave it."""
+    folder.mkdir(parents=True)
+    seeds = [
+        Seed(seed_id=f"s:{n}", source="s", texts=("p", "h"), label=label)
+        for n, label in enumerate(labels)
+    ]
+    pq.write_table(problem_table(seeds), folder / "problems.parquet")
+    path = folder / "shared_words.parquet"
+    schema = pa.schema(
+        [("seed_id", pa.string()), ("word_class", pa.string()), ("word", pa.string()),
+         ("premise_occurrences", pa.int32()), ("hypothesis_occurrences", pa.int32()),
+         ("other_forms", pa.list_(pa.string()))]
+    )  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(list(words), schema), path)
+    if variants is not None:
+        names = ("seed_id", "word_class", "original")
+        rows = [dict(zip(names, each, strict=True)) for each in variants]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "variants.parquet")
+    write_record(folder / "suggested.json", {"mlms": []})
+    record = {
+        "source": "s",
+        "filters": list(counts),
+        "made_from": digest_of_file(folder / "suggested.json"),
+        "files": digests({path.name: path}),
+    }
+    write_record(folder / "counts.json", record)
+    return folder
+
+
+def test_table_3_by_hand(tmp_path: Path) -> None:
+    """Five problems, of which four share words and two are seeds.
+
+    The second noun of s:0 stands twice but is not replaced, so the seed has no such word.
+    """
+    run = write_run(
+        tmp_path / "run",
+        ["entailment", "entailment", "neutral", "contradiction", "neutral"],
+        [
+            word("s:0", "noun", "man"),
+            word("s:0", "noun", "dog", premise=2),
+            word("s:0", "verb", "is", forms=["are"]),
+            word("s:1", "noun", "girl"),
+            word("s:2", "verb", "runs", hypothesis=3, forms=["running"]),
+            word("s:3", "adverb", "quickly"),
+        ],
+        [("s:0", "noun", "man"), ("s:2", "verb", "runs"), ("s:2", "verb", "runs running")],
+    )
+    table = potential_seeds(read_problems(run))
+    shown = {
+        (row["which"], row["word_class"]): tuple(
+            row[key] for key in ("n", "label_0", "label_1", "label_2", "stands_twice", "other_form")
+        )
+        for row in table.rows
+    }
+    assert shown == {
+        ("sharing", "noun"): (2, 1.0, 0.0, 0.0, 0.5, 0.0),
+        ("sharing", "verb"): (2, 0.5, 0.5, 0.0, 0.5, 1.0),
+        ("sharing", "adverb"): (1, 0.0, 0.0, 1.0, 0.0, 0.0),
+        ("sharing", "all"): (4, 0.5, 0.25, 0.25, 0.5, 0.5),
+        ("eligible", "noun"): (1, 1.0, 0.0, 0.0, 0.0, 0.0),
+        ("eligible", "verb"): (1, 0.0, 1.0, 0.0, 1.0, 1.0),
+        ("eligible", "all"): (2, 0.5, 0.5, 0.0, 0.5, 0.5),
+    }
+    assert "Of 5 labelled problems" in table.notes[0]
+    plot_potential_seeds(table)
+
+
+def test_random_words_against_rows(tmp_path: Path) -> None:
+    """Every share of problems, from sets of ids; unknown forms and a missing build are told."""
+    rng = random.Random(6)
+    labels = [rng.choice(LABELS) for _ in range(60)]
+    words = [
+        word(
+            f"s:{n}",
+            word_class,
+            f"w{k}",
+            premise=rng.choice((1, 1, 2)),
+            forms=rng.choice(([], [], ["x"])),
+        )
+        for n in range(60)
+        for word_class in rng.sample(WORD_CLASSES, rng.randint(0, 3))
+        for k in range(rng.randint(1, 2))
+    ]
+    table = potential_seeds(read_problems(write_run(tmp_path / "a", labels, words)))
+    assert "no build yet" in " ".join(table.notes)
+    for row in table.rows:
+        mine = [each for each in words if row["word_class"] in ("all", each["word_class"])]
+        ids = {each["seed_id"] for each in mine}
+        twice = {each["seed_id"] for each in mine if each["premise_occurrences"] > 1}
+        forms = {each["seed_id"] for each in mine if each["other_forms"]}
+        assert (row["n"], row["share"]) == (len(ids), len(ids) / 60)
+        assert (row["n_stands_twice"], row["n_other_form"]) == (len(twice), len(forms))
+        for number, label in enumerate(LABELS):
+            of_label = [each for each in ids if labels[int(each[2:])] == label]
+            assert row[f"label_{number}"] == len(of_label) / len(ids)
+    unknown = [{**each, "other_forms": None} for each in words]
+    table = potential_seeds(read_problems(write_run(tmp_path / "b", labels, unknown)))
+    assert {row["other_form"] for row in table.rows} == {None}
+    assert "lemminflect was not installed" in table.notes[-1]
+    plot_potential_seeds(table)
+
+
+def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, Any]:
+    """A row of `merge-nli count`."""
+    names = ("occurrences", "not_in_vocabulary", "suggestions", "whole_words", "same_class",
+             "more_probable", "both")  # fmt: skip
+    return {
+        "source": "s",
+        "mlm": mlm,
+        "word_class": word_class,
+        "field": field,
+        **dict(zip(names, numbers, strict=True)),
+    }
+
+
+def test_table_5_by_hand() -> None:
+    """Shares are of all suggestions: a text with more occurrences weighs more."""
+    rows = [
+        counts("m", "verb", "premise", 2, 2, 0, 0, 0, 0, 0),
+        counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50),
+        counts("m", "noun", "hypothesis", 1, 0, 200, 190, 180, 40, 30),
+    ]
+    table = filters(rows)
+    noun, verb = table.rows
+    assert (noun["asked"], noun["not_in_vocabulary"], noun["per_occurrence"]) == (4, 1, 200)
+    assert (noun["same_class_premise"], noun["same_class_hypothesis"]) == (0.8, 0.9)
+    assert noun["same_class_all"] == 660 / 800
+    assert (noun["more_probable_all"], noun["both_all"]) == (100 / 800, 80 / 800)
+    assert (verb["asked"], verb["per_occurrence"], verb["same_class_all"]) == (0, None, None)
+    plot_filters(table)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    """Every format and a drawing; what else is given beside --run is refused."""
+    made = write_run(
+        tmp_path / "run",
+        ["entailment", "neutral"],
+        [word("s:0", "noun", "man")],
+        counts=[counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50)],
+    )
+    for name in ("seeds", "filters"):
+
+        def analyse(*arguments: str, name: str = name) -> Any:
+            return CliRunner().invoke(app, ["analyse", name, *arguments])
+
+        plot = tmp_path / f"{name}.svg"
+        told = analyse("--run", str(made), "--format", "json", "--out", str(plot))
+        assert told.exit_code == 0, told.output
+        table = json.loads(told.stdout)
+        assert (table["name"], plot.read_text()[:5]) == (name, "<?xml")
+        for kind in ("text", "latex", "csv", "markdown"):
+            assert analyse("--run", str(made), "--format", kind).exit_code == 0
+        for arguments, message in (
+            ([], f"{name}: expected a run folder, got none; add --run FOLDER"),
+            (["--dataset", str(made)], f"{name}: expected a run folder, got none"),
+            (["--run", str(made), "--dataset", "x"], "expected --run alone, got --dataset too"),
+            (["--run", str(tmp_path)], f"run: merge-nli count --run {tmp_path}"),
+        ):
+            result = analyse(*arguments)
+            assert result.exit_code == 2
+            assert message in result.stderr
+
+
+@pytest.mark.parametrize("name", ["shared_words.parquet", "counts.json"])
+def test_damage_is_told(tmp_path: Path, name: str) -> None:
+    """A file that was changed since is no source of figures."""
+    run = write_run(tmp_path / "run", ["neutral"], [word("s:0", "noun", "man")])
+    (run / name).write_bytes((run / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        read_problems(run)
