@@ -67,6 +67,13 @@ def read_rows(
         raise ValueError(f"{path}: {error}") from error
 
 
+def read_header(path: Path) -> list[str]:
+    """Read the names of a CSV file's columns, as `read_rows` takes them."""
+    head = read_text(path).removeprefix("\ufeff").partition("\n")[0]
+    rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
+    return [name.strip() for name in next(rows, [])]
+
+
 def read_columns(
     path: Path, required: Sequence[str], optional: Sequence[str] = ()
 ) -> tuple[list[int], dict[str, list[str]]]:

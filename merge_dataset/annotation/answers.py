@@ -1,10 +1,10 @@
 """Annotators' answers about variants, in files that are only added to.
 
 An annotator's file has one JSON object per line: an answer (`variant_id`, `fluency`,
-`reasoning`, `comment`, `time`), or the taking back of the last one to a variant
-(`variant_id`, `undone`: true, `time`), and a checksum of the line (`crc32`). So nothing that
-was said is lost or read as something else, and a crash can only cut off a line that nobody
-was told is saved.
+`reasoning`, `comment`, `time`; about a paraphrase `equivalent` in place of the scores), or the
+taking back of the last one to a variant (`variant_id`, `undone`: true, `time`), and a checksum of
+the line (`crc32`). So nothing that was said is lost or read as something else, and a crash can
+only cut off a line that nobody was told is saved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from merge_dataset.json_lines import parse_line, sealed
 
@@ -30,8 +30,25 @@ SCALE: Final = {1: "poor", 2: "mostly poor", 3: "uncertain", 4: "mostly good", 5
 ENOUGH: Final = 9
 """F + R of a good variant (paper, section 4)."""
 
-COLUMNS: Final = ("annotator", "variant_id", "fluency", "reasoning", "comment")
-"""Columns of a table of answers, and of a CSV file of them."""
+SCORES: Final = "scores"
+EQUIVALENCE: Final = "equivalence"
+
+Kind = Literal["scores", "equivalence"]
+"""What is asked: fluency and reasoning of a variant (MERGE paper, A.3), or whether a paraphrase
+says the same as its original (Arakelyan et al. 2024, section 3.1)."""
+
+ASKED: Final[Mapping[Kind, tuple[str, ...]]] = {
+    SCORES: ("fluency", "reasoning"),
+    EQUIVALENCE: ("equivalent",),
+}
+"""Kind → the values that an answer has."""
+
+COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    kind: ("annotator", "variant_id", *names, "comment") for kind, names in ASKED.items()
+}
+"""Kind → columns of a table of answers, and of a CSV file of them."""
+
+_YES_NO: Final = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 _CHECKSUM: Final = re.compile(rb'"crc32": "[0-9a-f]{8}"')
@@ -50,14 +67,37 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Equivalence:
+    """The judgement of one paraphrase: whether it means the same as its original."""
+
+    variant_id: str
+    equivalent: bool
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Undo:
     """The last answer to a variant does not count; one before it counts again."""
 
     variant_id: str
 
 
-Event = Answer | Undo
+Judgement = Answer | Equivalence
+
+Event = Answer | Equivalence | Undo
 """A line of an annotator's file."""
+
+
+def kind_of(judgement: Judgement) -> Kind:
+    """Tell what was asked."""
+    return SCORES if isinstance(judgement, Answer) else EQUIVALENCE
+
+
+def require_kind(judgement: Judgement, kind: Kind) -> None:
+    """Raise ValueError where something else was asked."""
+    if kind_of(judgement) != kind:
+        asked, got = (" and ".join(ASKED[each]) for each in (kind, kind_of(judgement)))
+        raise ValueError(f"expected {asked} for {judgement.variant_id!r}, got {got}")
 
 
 def check_annotator(name: str) -> str:
@@ -127,11 +167,15 @@ def parse_event(record: object) -> Event:
     return Undo(variant) if record.get("undone") is True else parse_answer(record)
 
 
-def parse_answer(record: Mapping[str, Any]) -> Answer:
-    """Read an answer from values by name; see `parse_event`."""
+def parse_answer(record: Mapping[str, Any]) -> Judgement:
+    """Read an answer from values by name, of which `equivalent` is of a paraphrase."""
     comment = record.get("comment", "")
     if not isinstance(comment, str):
         raise ValueError(f"comment: expected a text, got {comment!r}")
+    if "equivalent" in record:
+        if others := [name for name in ASKED[SCORES] if record.get(name) is not None]:
+            raise ValueError(f"expected equivalent alone, got {' and '.join(others)} too")
+        return Equivalence(record["variant_id"], parse_equivalent(record["equivalent"]), comment)
     fluency, reasoning = (parse_score(record.get(name), name) for name in ("fluency", "reasoning"))
     return Answer(record["variant_id"], fluency, reasoning, comment)
 
@@ -154,16 +198,33 @@ def parse_score(value: object, name: str) -> int:
     return int(number)
 
 
-def replay(events: Iterable[Event]) -> list[Answer]:
+def parse_equivalent(value: object) -> bool:
+    """Read yes or no, which tables and other tools may spell in other ways.
+
+    Raises:
+        ValueError: it is neither.
+
+    >>> parse_equivalent(True), parse_equivalent("No"), parse_equivalent(" TRUE ")
+    (True, False, True)
+    """
+    if isinstance(value, bool):
+        return value
+    said = _YES_NO.get(value.strip().lower()) if isinstance(value, str) else None
+    if said is None:
+        raise ValueError(f"equivalent: expected yes or no, got {value!r}")
+    return said
+
+
+def replay(events: Iterable[Event]) -> list[Judgement]:
     """Return the answers that stand, in the order they were given; to a variant maybe several.
 
     >>> first, second = Answer("snli:1", 1, 1), Answer("snli:1", 5, 5)
     >>> replay([first, second, Undo("snli:1")]) == [first]
     True
     """
-    standing: list[Answer] = []
+    standing: list[Judgement] = []
     for event in events:
-        if isinstance(event, Answer):
+        if not isinstance(event, Undo):
             standing.append(event)
             continue
         given = [i for i, answer in enumerate(standing) if answer.variant_id == event.variant_id]
@@ -173,7 +234,7 @@ def replay(events: Iterable[Event]) -> list[Answer]:
     return standing
 
 
-def current(standing: Iterable[Answer]) -> dict[str, Answer]:
+def current(standing: Iterable[Judgement]) -> dict[str, Judgement]:
     """Map each variant to the answer that counts: the last of those that stand."""
     return {answer.variant_id: answer for answer in standing}
 
@@ -212,8 +273,7 @@ def as_record(event: Event) -> dict[str, Any]:
         return {"variant_id": event.variant_id, "undone": True}
     return {
         "variant_id": event.variant_id,
-        "fluency": event.fluency,
-        "reasoning": event.reasoning,
+        **{name: getattr(event, name) for name in ASKED[kind_of(event)]},
         "comment": event.comment,
     }
 
@@ -284,7 +344,7 @@ def _is_event(line: bytes) -> bool:
     return True
 
 
-def read_standing(path: Path) -> list[Answer]:
+def read_standing(path: Path) -> list[Judgement]:
     """Read the answers that stand in an annotator's file, as `replay` gives them.
 
     Raises:

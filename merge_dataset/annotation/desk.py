@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from merge_dataset.annotation.answers import (
+    EQUIVALENCE,
     SCALE,
+    SCORES,
+    Kind,
+    Undo,
     append,
     current,
     parse_event,
     read_events,
     replay,
+    require_kind,
 )
 from merge_dataset.annotation.sample import Item, Spans, replaced
 from merge_dataset.annotation.session import Session
@@ -52,8 +57,12 @@ class Desk:
         return {
             "annotator": self.annotator,
             "session": self.session.folder.resolve().name,
+            "kind": self.session.kind,
             "scale": list(SCALE.values()),
-            "items": [_shown(item) for item in shuffled(self.session.items, self.annotator)],
+            "items": [
+                _SHOWN[self.session.kind](item)
+                for item in shuffled(self.session.items, self.annotator)
+            ],
             "standing": [asdict(answer) for answer in standing if self._knows(answer.variant_id)],
             "position": position,
         }
@@ -76,6 +85,8 @@ class Desk:
         event = parse_event(record)
         if not self._knows(event.variant_id):
             raise ValueError(f"expected a variant of the session, got {event.variant_id!r}")
+        if not isinstance(event, Undo):
+            require_kind(event, self.session.kind)
         with self._lock:
             if self._events[position:] == [event]:
                 return len(self._events)
@@ -125,7 +136,35 @@ def _shown(item: Item) -> dict[str, Any]:
     if item.word_class != PARAPHRASE:
         pairs = replaced(item.original, item.replacement, item.word_class)
         changes = [(old, new) for new, old in pairs.items()]
-    return {"id": item.variant_id, "label": item.label, "changes": changes, "texts": texts}
+    shown = {"id": item.variant_id, "label": item.label, "changes": changes, "texts": texts}
+    return shown | {"shared": []}
+
+
+def _shown_pair(item: Item) -> dict[str, Any]:
+    """Describe a pair to judge the meaning of: what both share, and what is said twice.
+
+    The label is left out, which has nothing to do with it, and so are marks: all of it changed.
+    """
+    alike = {
+        field: text for field, text in item.variant_texts.items() if text == item.seed_texts[field]
+    }
+    texts = [
+        {
+            "field": field,
+            "original": pieces(item.seed_texts[field], []),
+            "variant": pieces(text, []),
+        }
+        for field, text in item.variant_texts.items()
+        if field not in alike
+    ]
+    shared = [{"field": field, "text": text} for field, text in alike.items()]
+    return {"id": item.variant_id, "label": None, "changes": [], "texts": texts, "shared": shared}
+
+
+_SHOWN: Final[Mapping[Kind, Callable[[Item], dict[str, Any]]]] = {
+    SCORES: _shown,
+    EQUIVALENCE: _shown_pair,
+}
 
 
 def pieces(text: str, spans: Spans) -> list[tuple[str, bool]]:

@@ -11,18 +11,26 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.annotation.answers import SCALE, Answer, check_annotator, parse_answer
+from merge_dataset.annotation.answers import (
+    ASKED,
+    EQUIVALENCE,
+    SCALE,
+    SCORES,
+    Judgement,
+    Kind,
+    check_annotator,
+    parse_answer,
+)
 from merge_dataset.annotation.desk import pieces
 from merge_dataset.annotation.sample import Item, Spans
 from merge_dataset.files import describe_json_error, read_text
 
-_SCORES: Final = ("fluency", "reasoning")
 _SHOWN: Final = 60
 """Characters of a value that a message shows."""
 
 
-def _choices(name: str, question: str) -> str:
-    lines = [f'    <Choice value="{n} {word}" alias="{n}"/>' for n, word in SCALE.items()]
+def _choices(name: str, question: str, choices: Mapping[str, str]) -> str:
+    lines = [f'    <Choice value="{word}" alias="{alias}"/>' for alias, word in choices.items()]
     return "\n".join(
         [
             f'  <Header size="5" value="{question}"/>',
@@ -34,45 +42,81 @@ def _choices(name: str, question: str) -> str:
     )
 
 
-CONFIG: Final = "\n".join(
-    [
-        "<View>",
-        '  <HyperText name="problem" value="$problem"/>',
-        _choices("fluency", "Fluency: is the variant grammatical, and does it make sense?"),
-        _choices("reasoning", "Reasoning: does the label of the original still hold?"),
-        '  <TextArea name="comment" toName="problem" maxSubmissions="1" placeholder="Comment"/>',
-        "</View>",
-        "",
-    ]
-)
-"""The labelling configuration, for any fields of texts."""
+_SCALE: Final = {str(n): f"{n} {word}" for n, word in SCALE.items()}
+
+_QUESTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    SCORES: (
+        _choices("fluency", "Fluency: is the variant grammatical, and does it make sense?", _SCALE),
+        _choices("reasoning", "Reasoning: does the label of the original still hold?", _SCALE),
+    ),
+    EQUIVALENCE: (_choices("equivalent", "Do both mean the same?", {"yes": "yes", "no": "no"}),),
+}
+
+CONFIGS: Final[Mapping[Kind, str]] = {
+    kind: "\n".join(
+        [
+            "<View>",
+            '  <HyperText name="problem" value="$problem"/>',
+            *questions,
+            '  <TextArea name="comment" toName="problem" maxSubmissions="1" '
+            'placeholder="Comment"/>',
+            "</View>",
+            "",
+        ]
+    )
+    for kind, questions in _QUESTIONS.items()
+}
+"""Kind → the labelling configuration, for any fields of texts."""
 
 
-def render(items: Sequence[Item], annotator: str = "") -> dict[str, str]:
+def render(items: Sequence[Item], annotator: str = "", kind: Kind = SCORES) -> dict[str, str]:
     """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
 
     Args:
         items: In the order they are to be annotated in.
         annotator: Left out: Label Studio knows who annotates.
+        kind: What is asked.
 
     Returns:
         The texts of the files, by their suffixes.
     """
-    made = [{"data": {"variant_id": item.variant_id, "problem": _html(item)}} for item in items]
-    return {".json": json.dumps(made, indent=1, ensure_ascii=False) + "\n", ".xml": CONFIG}
+    html = _html if kind == SCORES else _pair_html
+    made = [{"data": {"variant_id": item.variant_id, "problem": html(item)}} for item in items]
+    return {".json": json.dumps(made, indent=1, ensure_ascii=False) + "\n", ".xml": CONFIGS[kind]}
 
 
 def _html(item: Item) -> str:
     """Lay out original and variant side by side, a row per field."""
     rows = [
-        f"<tr><th>{escape(field.replace('_', ' '))}</th>"
-        f"<td>{_marked(item.seed_texts[field], item.seed_spans[field])}</td>"
-        f"<td>{_marked(text, item.variant_spans[field])}</td></tr>"
+        (
+            field,
+            _marked(item.seed_texts[field], item.seed_spans[field]),
+            _marked(text, item.variant_spans[field]),
+        )
         for field, text in item.variant_texts.items()
     ]
     head = f"<p>Label of the original: <b>{escape(item.label)}</b></p>"
-    columns = "<tr><th></th><th>Original</th><th>Variant</th></tr>"
-    return f'{head}<table border="1" cellpadding="8">{columns}{"".join(rows)}</table>'
+    return head + _table("Variant", rows)
+
+
+def _pair_html(item: Item) -> str:
+    """Lay out what both share, and below it original and paraphrase, without the label."""
+    shared, rows = "", []
+    for field, text in item.variant_texts.items():
+        if text == item.seed_texts[field]:
+            shared += f"<p>{escape(field.replace('_', ' '))} of both: {escape(text)}</p>"
+        else:
+            rows.append((field, escape(item.seed_texts[field]), escape(text)))
+    return shared + _table("Paraphrase", rows)
+
+
+def _table(variant: str, rows: Sequence[tuple[str, str, str]]) -> str:
+    columns = f"<tr><th></th><th>Original</th><th>{variant}</th></tr>"
+    cells = "".join(
+        f"<tr><th>{escape(field.replace('_', ' '))}</th><td>{old}</td><td>{new}</td></tr>"
+        for field, old, new in rows
+    )
+    return f'<table border="1" cellpadding="8">{columns}{cells}</table>'
 
 
 def _marked(text: str, spans: Spans) -> str:
@@ -85,7 +129,7 @@ def _marked(text: str, spans: Spans) -> str:
 # --- Back ---
 
 
-def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
+def read(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
     """Read annotators and answers of an export, JSON or JSON-MIN; skipped tasks are left out.
 
     Args:
@@ -106,7 +150,7 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
             f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
             f"got something else"
         )
-    found: dict[tuple[str, str], Answer] = {}
+    found: dict[tuple[str, str], Judgement] = {}
     for number, task in enumerate(exported, start=1):
         try:
             for user, record in _annotations(task):
@@ -143,7 +187,7 @@ def _annotations(task: object) -> Iterator[tuple[object, dict[str, Any]]]:
         yield annotation.get("completed_by"), _record(data, values)
 
 
-_NAMES: Final = (*_SCORES, "comment")
+_NAMES: Final = (*ASKED[SCORES], *ASKED[EQUIVALENCE], "comment")
 
 
 def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,8 +196,9 @@ def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
         raise ValueError(
             f"variant_id: expected the id of a variant in the task's data, got {variant!r}"
         )
-    scores = {name: _score(values.get(name)) for name in _SCORES}
-    return {"variant_id": variant, "comment": _comment(values.get("comment")), **scores}
+    kind: Kind = SCORES if values.get("equivalent") is None else EQUIVALENCE
+    said = {name: _score(values.get(name)) for name in ASKED[kind]}
+    return {"variant_id": variant, "comment": _comment(values.get("comment")), **said}
 
 
 def _plain(value: object) -> object:

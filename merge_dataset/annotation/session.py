@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.annotation.answers import answers_path
+from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, Kind, answers_path
 from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
 from merge_dataset.files import (
     digest_of,
@@ -28,6 +28,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.json_lines import parse_object
 from merge_dataset.layout import split_files
+from merge_dataset.schema import PARAPHRASE, parse_config_name
 
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
@@ -58,6 +59,12 @@ class Session:
     description: dict[str, Any]
     """`session.json`."""
 
+    @property
+    def kind(self) -> Kind:
+        """What is asked; scores in sessions of before anything else could be."""
+        kind: Kind = self.description.get("kind", SCORES)
+        return kind
+
 
 def open_session(
     folder: Path,
@@ -80,7 +87,8 @@ def open_session(
     Raises:
         FileExistsError: the folder holds something else.
         FileNotFoundError: there is no session, and no dataset is named.
-        ValueError: the session is of another sample, or malformed.
+        ValueError: the session is of another sample, or malformed, or one would be of paraphrases
+            and replacements.
     """
     if (folder / SESSION).is_file():
         session = read_session(folder)
@@ -97,9 +105,29 @@ def open_session(
             f"else; name another --out"
         )
     per_class = PER_CLASS if per_class is None else per_class
+    _kind_of(choose(dataset, configs))
     sample = draw(dataset, configs, per_class=per_class, rng_seed=rng_seed or 0)
     _write(folder, dataset, sample, per_class, rng_seed or 0)
     return read_session(folder)
+
+
+def _kind_of(configs: Sequence[str]) -> Kind:
+    """Tell what is asked about the variants of configurations.
+
+    Raises:
+        ValueError: paraphrases and replacements, about which other things are asked.
+    """
+    paraphrases = [name for name in configs if parse_config_name(name)[1] == PARAPHRASE]
+    if not paraphrases:
+        return SCORES
+    if len(paraphrases) < len(configs):
+        others = [name for name in configs if name not in paraphrases]
+        raise ValueError(
+            f"--config: expected paraphrases, which are judged by whether they mean the same, or "
+            f"replacements, which are scored, got {', '.join(paraphrases)} and "
+            f"{', '.join(others)}; make a session of each"
+        )
+    return EQUIVALENCE
 
 
 def read_session(folder: Path) -> Session:
@@ -137,6 +165,8 @@ def _read_description(path: Path) -> dict[str, Any]:
             f"{path}: expected what a session was drawn from, found nothing under "
             f"{', '.join(sorted(missing))}"
         )
+    if (kind := description.get("kind", SCORES)) not in ASKED:
+        raise ValueError(f"{path}: expected a kind out of {', '.join(ASKED)}, got {kind!r}")
     content = {key: value for key, value in description.items() if key != _DIGEST}
     if description.get(_DIGEST, digest := digest_of(content)) != digest:
         raise ValueError(f"{path}: expected what was written when the sample was drawn, {_DAMAGED}")
@@ -164,6 +194,7 @@ def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed
     """Write the sample, and then the description: a folder with one is complete."""
     description = {
         "format": 1,
+        "kind": _kind_of(sample.configurations),
         "dataset": dataset.resolve().name,
         "files": _digests(dataset, sample.configurations),
         "configurations": sample.configurations,

@@ -8,32 +8,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.annotation.answers import COLUMNS, Answer, check_annotator, parse_answer
+from merge_dataset.annotation.answers import (
+    ASKED,
+    COLUMNS,
+    EQUIVALENCE,
+    SCORES,
+    Judgement,
+    Kind,
+    check_annotator,
+    parse_answer,
+)
 from merge_dataset.annotation.sample import Item
-from merge_dataset.csv_tables import read_rows
+from merge_dataset.csv_tables import read_header, read_rows
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
 
 
-def render(items: Sequence[Item], annotator: str = "") -> dict[str, str]:
-    """Render a CSV table with a row per item, with room for scores and comment.
+def render(items: Sequence[Item], annotator: str = "", kind: Kind = SCORES) -> dict[str, str]:
+    """Render a CSV table with a row per item, with room for what is asked and a comment.
 
     With a byte order mark, as Excel takes it for another encoding without.
 
     Args:
         items: In the order they are to be annotated in.
         annotator: Who fills it in, where that is known.
+        kind: What is asked. About equivalence tables have neither labels nor single words.
 
     Returns:
         The text of the file, by its suffix.
     """
     fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
     texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
-    names = ["annotator", "variant_id", "label", "original", "replacement", *texts, *COLUMNS[2:]]
+    told = ("label", "original", "replacement") if kind == SCORES else ()
+    names = ["annotator", "variant_id", *told, *texts, *COLUMNS[kind][2:]]
     written = io.StringIO()
     written.write("\ufeff")
-    table = csv.DictWriter(written, names, restval="")
+    table = csv.DictWriter(written, names, restval="", extrasaction="ignore")
     table.writeheader()
     for item in items:
         row = {
@@ -61,8 +72,10 @@ def plain(text: str) -> str:
 # --- Back ---
 
 
-def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
-    """Read annotators and answers of a table; rows with neither score are not answered yet.
+def read(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
+    """Read annotators and answers of a table; rows without any are not answered yet.
+
+    One with a column `equivalent` has those about paraphrases, another scores.
 
     Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
     other names are left out.
@@ -75,14 +88,16 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Answer]]:
         ValueError: a column is missing, a row is malformed or contradicts another, or the file
             was cut off.
     """
-    found: dict[tuple[str, str], Answer] = {}
+    found: dict[tuple[str, str], Judgement] = {}
     own = () if annotator is not None else ("annotator",)
-    required = (*own, *COLUMNS[1:4])
+    kind: Kind = EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
+    asked = ASKED[kind]
+    required = (*own, "variant_id", *asked)
     for line, cells in read_rows(path, required, ("annotator", "comment"), ended=True):
         row = {"annotator": "", "comment": ""} | cells
         try:
-            without = [name for name in ("fluency", "reasoning") if not row[name].strip()]
-            if len(without) == 2:
+            without = [name for name in asked if not row[name].strip()]
+            if len(without) == len(asked):
                 continue
             if without:
                 raise ValueError(

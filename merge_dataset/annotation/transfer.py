@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,40 +12,46 @@ import pyarrow as pa
 
 from merge_dataset.annotation import label_studio, spreadsheet
 from merge_dataset.annotation.answers import (
-    Answer,
+    COLUMNS,
+    EQUIVALENCE,
+    SCORES,
+    Equivalence,
+    Judgement,
+    Kind,
     append,
     as_record,
     check_annotator,
     current,
+    kind_of,
     read_standing,
+    require_kind,
 )
 from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, locked_answers
 from merge_dataset.files import write_text
 
-SCHEMA: Final = pa.schema(
-    [
-        ("annotator", pa.string()),
-        ("variant_id", pa.string()),
-        ("fluency", pa.int8()),
-        ("reasoning", pa.int8()),
-        ("comment", pa.string()),
-    ]
-)
+_TYPES: Final = {"fluency": pa.int8(), "reasoning": pa.int8(), "equivalent": pa.bool_()}
+
+SCHEMAS: Final[Mapping[Kind, pa.Schema]] = {
+    kind: pa.schema([(name, _TYPES.get(name, pa.string())) for name in names])
+    for kind, names in COLUMNS.items()
+}
+"""Kind → schema of a table of answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """A kind of files: how they are read and written."""
 
-    read: Callable[[Path, str | None], list[tuple[str, Answer]]]
+    read: Callable[[Path, str | None], list[tuple[str, Judgement]]]
     """File, and whose answers it has where it does not say so → annotators and answers."""
-    render: Callable[[Sequence[Item], str], dict[str, str]] | None = None
-    """Items and annotator → texts of the files by suffix; None where nobody fills such files in."""
+    render: Callable[[Sequence[Item], str, Kind], dict[str, str]] | None = None
+    """Items, annotator and what is asked → texts of the files by suffix; None where nobody fills
+    such files in."""
 
 
-def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Answer]]:
+def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
     """Read an annotator's file of another session."""
     name = check_annotator(annotator or path.stem)
     return [(name, answer) for answer in current(read_standing(path)).values()]
@@ -92,7 +98,7 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
         raise ValueError(f"{path}: expected a file .csv, or .json for Label Studio")
     texts = {
         path.with_suffix(suffix): text
-        for suffix, text in form.render(items, annotator or "").items()
+        for suffix, text in form.render(items, annotator or "", session.kind).items()
     }
     for file in texts:
         if file.exists():
@@ -123,12 +129,16 @@ def import_answers(
         OSError: answers could not be written; see above.
         ValueError: the file is malformed, about other variants, or contradicts answers.
     """
-    given: dict[str, list[Answer]] = {}
+    given: dict[str, list[Judgement]] = {}
     for name, answer in _read(path, annotator):
         if answer.variant_id not in session.items:
             raise ValueError(
                 f"{path}: expected variants of {session.folder}, got {answer.variant_id!r}"
             )
+        try:
+            require_kind(answer, session.kind)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
         given.setdefault(name, []).append(answer)
     with ExitStack() as stack:
         files = {name: stack.enter_context(locked_answers(session, name)) for name in sorted(given)}
@@ -146,7 +156,7 @@ def import_answers(
     return taken
 
 
-def _read(path: Path, annotator: str | None) -> list[tuple[str, Answer]]:
+def _read(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
     if path.suffix not in FORMATS:
@@ -155,7 +165,7 @@ def _read(path: Path, annotator: str | None) -> list[tuple[str, Answer]]:
 
 
 def _require_no_others(
-    path: Path, annotator: str, before: dict[str, Answer], given: Iterable[Answer]
+    path: Path, annotator: str, before: dict[str, Judgement], given: Iterable[Judgement]
 ) -> None:
     for answer in given:
         there = before.get(answer.variant_id, answer)
@@ -175,13 +185,15 @@ def read_answers(paths: Sequence[Path | str]) -> pa.Table:
             columns `COLUMNS`; an answer may stand in several of them.
 
     Returns:
-        The columns `SCHEMA`, sorted by annotator and variant, each pair once.
+        The columns `SCHEMAS` has for what was asked, sorted by annotator and variant, each pair
+        once.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: a file is malformed, or an annotator's answers to a variant differ.
+        ValueError: a file is malformed, or an annotator's answers to a variant differ, or some
+            are scores and others about equivalence.
     """
-    found: dict[tuple[str, str], tuple[Answer, Path]] = {}
+    found: dict[tuple[str, str], tuple[Judgement, Path]] = {}
     for file in (file for path in paths for file in _files(Path(path))):
         for annotator, answer in FORMATS[file.suffix].read(file, None):
             key = (annotator, answer.variant_id)
@@ -195,10 +207,19 @@ def read_answers(paths: Sequence[Path | str]) -> pa.Table:
         {"annotator": annotator, **as_record(found[annotator, variant][0])}
         for annotator, variant in sorted(found)
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    kinds = {kind_of(answer): file for answer, file in found.values()}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"expected answers to one kind of question, got fluency and reasoning in "
+            f"{kinds[SCORES]}, and whether paraphrases mean the same in {kinds[EQUIVALENCE]}; look "
+            f"at them one by one"
+        )
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds), SCORES)])
 
 
-def _shown(answer: Answer) -> str:
+def _shown(answer: Judgement) -> str:
+    if isinstance(answer, Equivalence):
+        return f"{'yes' if answer.equivalent else 'no'} {answer.comment!r}"
     return f"F{answer.fluency} R{answer.reasoning} {answer.comment!r}"
 
 

@@ -20,7 +20,15 @@ from merge_metric.agreement.coefficients import (
     kappas,
     resampled,
 )
-from merge_metric.agreement.judgements import FLUENCY, GOOD, REASONING, SCORES, Judgements
+from merge_metric.agreement.judgements import (
+    FLUENCY,
+    GOOD,
+    N_ANSWERS,
+    REASONING,
+    SAME,
+    SCORES,
+    Judgements,
+)
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
 
@@ -52,9 +60,14 @@ def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Ta
     rows = [
         {"class": name, "score": score, **row}
         for name, part in judgements.by_class()
-        for score in SCORES
+        for score in part.codes
         for row in _pair_rows(part, score, _draws(part, n_bootstrap, rng_seed))
     ]
+    meaning = judgements.about_meaning
+    weighting = (
+        "Linear and quadratic: a disagreement weighs its distance or the square of it, which "
+        "between good and not good is the same."
+    )
     return Table(
         name="kappa",
         title="Agreement of two annotators: Cohen's κ",
@@ -65,14 +78,13 @@ def pair_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> Ta
             Column("b", "other"),
             Column("n_both", "both", "count"),
             Column("agreement", "agree", "share", "agreement_ci"),
-            *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic")),
+            *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
             *_note_column(rows),
         ),
         rows=tuple(rows),
         notes=(
-            "Both: variants that both judged; agree: with the same score, in percent. Linear and "
-            "quadratic: a disagreement weighs its distance or the square of it, which between "
-            "good and not good is the same.",
+            "Both: variants that both judged; agree: with the same answer, in percent.",
+            *([] if meaning else [weighting]),
             *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
         ),
     )
@@ -93,7 +105,7 @@ def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> T
             **_alpha_row(part.codes[score], score, _draws(part, n_bootstrap, rng_seed)),
         }
         for name, part in judgements.by_class()
-        for score in SCORES
+        for score in part.codes
     ]
     return Table(
         name="alpha",
@@ -103,14 +115,16 @@ def alpha_table(judgements: Judgements, *, n_bootstrap: int, rng_seed: int) -> T
             Column("score", "score"),
             Column("n_items", "variants", "count"),
             Column("n_answers", "answers", "count"),
-            *_figure_columns("alpha", LEVELS, ("α nominal", "α ordinal", "α interval")),
+            *_figure_columns(
+                "alpha", LEVELS, ("α nominal", "α ordinal", "α interval"), judgements.about_meaning
+            ),
             *_note_column(rows),
         ),
         rows=tuple(rows),
         notes=(
-            "Variants that two annotators or more judged, and the answers to them. Nominal: scores "
+            "Variants that two annotators or more judged, and the answers to them. Nominal: these "
             "are the same or not; ordinal: they are ranks; interval: they differ by the square of "
-            "their distance, which between good and not good is the same.",
+            "their distance. Where there are only two answers, that is all the same.",
             *([_INTERVALS.format(n=n_bootstrap)] if n_bootstrap else []),
         ),
     )
@@ -120,13 +134,17 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
     """Count, for each pair of annotators, which scores one gave where the other gave which.
 
     Returns:
-        A table for each pair with F and R, and one with a row per pair: good or not.
+        A table for each pair with F and R, and one with a row per pair: good or not. Of
+        paraphrases only the latter: the same or not.
     """
     numbers = range(1, SCORES[FLUENCY] + 1)
     tables, rows = [], []
     for one, other in _pairs(judgements):
         a, b = judgements.annotators[one], judgements.annotators[other]
-        counts = {score: confusion(judgements, score, one, other) for score in SCORES}
+        counts = {score: confusion(judgements, score, one, other) for score in judgements.codes}
+        rows.append({"a": a, "b": b, **_both_or_one(counts[SAME if SAME in counts else GOOD])})
+        if judgements.about_meaning:
+            continue
         tables.append(
             Table(
                 name=f"confusion {a} {b}",
@@ -149,14 +167,11 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
                 ),
             )
         )
-        (neither, only_b), (only_a, both) = counts[GOOD].astype(int).tolist()
-        rows.append(
-            {"a": a, "b": b, "both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
-        )
+    same = judgements.about_meaning
     headings = {"both": "both", "a_only": "only one", "b_only": "only other", "neither": "neither"}
-    good = Table(
-        name="confusion good",
-        title="Which of two annotators found variants good",
+    binary = Table(
+        name="confusion same" if same else "confusion good",
+        title=f"Which of two annotators found {'pairs the same' if same else 'variants good'}",
         columns=(
             Column("a", "one"),
             Column("b", "other"),
@@ -164,13 +179,19 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
         ),
         rows=tuple(rows),
     )
-    return [*tables, good] if rows else []
+    return [*tables, binary] if rows else []
+
+
+def _both_or_one(counts: Floats) -> dict[str, int]:
+    """Name the counts of two annotators' yes and no, (2, 2)."""
+    (neither, only_b), (only_a, both) = counts.astype(int).tolist()
+    return {"both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
 
 
 def confusion(judgements: Judgements, score: str, one: int, other: int) -> Floats:
     """Count, (k, k), one annotator's answers (rows) where the other gave which (columns)."""
     codes = judgements.codes[score]
-    return np.asarray(confusions(codes[one], codes[other], SCORES[score]).sum(axis=0))
+    return np.asarray(confusions(codes[one], codes[other], N_ANSWERS[score]).sum(axis=0))
 
 
 # --- Rows ---
@@ -178,7 +199,7 @@ def confusion(judgements: Judgements, score: str, one: int, other: int) -> Float
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each pair of annotators, and one for their mean where there are several."""
-    weightings = WEIGHTINGS if score != GOOD else WEIGHTINGS[:1]
+    weightings = WEIGHTINGS if N_ANSWERS[score] > 2 else WEIGHTINGS[:1]
     measures: dict[str, Measure] = {"agreement": _agreement}
     measures |= {_key("kappa", each): partial(kappas, weighting=each) for each in weightings}
     rows: list[dict[str, Any]] = []
@@ -186,7 +207,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
     for one, other in _pairs(part):
         a, b = part.codes[score][one], part.codes[score][other]
         both = (a > 0) & (b > 0)
-        figures, samples = _measure(confusions(a, b, SCORES[score]), measures, draws)
+        figures, samples = _measure(confusions(a, b, N_ANSWERS[score]), measures, draws)
         rows.append(
             {
                 "a": part.annotators[one],
@@ -243,8 +264,8 @@ def _mean(
 
 
 def _alpha_row(codes: Codes, score: str, draws: Floats | None) -> dict[str, Any]:
-    k = SCORES[score]
-    levels = LEVELS if score != GOOD else LEVELS[:1]
+    k = N_ANSWERS[score]
+    levels = LEVELS if k > 2 else LEVELS[:1]
     pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
     said = pairable[pairable > 0]
     measures = {_key("alpha", level): partial(alphas, level=level) for level in levels}
@@ -264,7 +285,8 @@ def _note(said: Codes, score: str, none: str) -> str:
         return ""
     if not len(answers):
         return none
-    return _UNDEFINED + (("not good", "good")[answers[0] - 1] if score == GOOD else f"{answers[0]}")
+    names = {GOOD: ("not good", "good"), SAME: ("no", "yes")}.get(score)
+    return _UNDEFINED + (names[answers[0] - 1] if names else f"{answers[0]}")
 
 
 def _pairs(judgements: Judgements) -> list[tuple[int, int]]:
@@ -300,13 +322,15 @@ def _key(coefficient: str, kind: str) -> str:
 
 
 def _figure_columns(
-    coefficient: str, kinds: Sequence[str], headings: Sequence[str]
+    coefficient: str, kinds: Sequence[str], headings: Sequence[str], binary: bool
 ) -> list[Column]:
+    """Make the columns of a coefficient; of two answers only the first, as all are the same."""
     keys = [_key(coefficient, kind) for kind in kinds]
-    return [
+    columns = [
         Column(key, heading, "fraction", f"{key}_ci")
         for key, heading in zip(keys, headings, strict=True)
     ]
+    return columns[:1] if binary else columns
 
 
 def _note_column(rows: Sequence[Mapping[str, Any]]) -> list[Column]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from merge_dataset.annotation.answers import ENOUGH
 from merge_metric.agreement.annotators import confusion
-from merge_metric.agreement.judgements import GOOD, SCORES, Judgements
+from merge_metric.agreement.judgements import N_ANSWERS, Judgements
 from merge_metric.agreement.masked_lms import Provided
 from merge_metric.agreement.shares import ANSWERS, WEIGHTED
 from merge_metric.tables import Table
@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 FORMATS: Final = (".png", ".svg")
 
-_NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)", "good": f"F + R ≥ {ENOUGH}"}
+_NAMES: Final = {
+    "F": "fluency (F)",
+    "R": "reasoning (R)",
+    "good": f"F + R ≥ {ENOUGH}",
+    "same": "the same",
+}
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
 _RED: Final = "#C00000"
@@ -47,13 +52,13 @@ _DARK: Final = 0.3
 
 
 def write_plots(
-    judgements: Judgements, scores: Table, found: Provided | None, folder: Path
+    judgements: Judgements, scores: Table | None, found: Provided | None, folder: Path
 ) -> list[Path]:
     """Write what can be drawn, as PNG and SVG.
 
     Args:
         judgements: Of one annotator or more.
-        scores: `shares.score_table` of them.
+        scores: `shares.score_table` of them; None where they are about paraphrases.
         found: What each masked LM provides, where that is known.
         folder: Where; made if need be. Files of the same names are replaced.
 
@@ -69,11 +74,12 @@ def write_plots(
 
 
 def _figures(
-    judgements: Judgements, scores: Table, found: Provided | None
+    judgements: Judgements, scores: Table | None, found: Provided | None
 ) -> Iterator[tuple[str, Figure]]:
-    yield "scores", plot_scores(scores)
-    if any(row["by"] == "MLM" for row in scores.rows):
-        yield "scores-by-mlm", plot_mlms(scores)
+    if scores is not None:
+        yield "scores", plot_scores(scores)
+        if any(row["by"] == "MLM" for row in scores.rows):
+            yield "scores-by-mlm", plot_mlms(scores)
     if found is not None:
         yield "shared-replacements", plot_shared(found)
     if len(judgements.annotators) > 1:
@@ -170,15 +176,16 @@ def plot_shared(found: Provided) -> Figure:
 
 
 def plot_confusions(judgements: Judgements) -> Figure:
-    """Draw, for each pair of annotators, who gave which F and R, and found which good."""
+    """Draw, for each pair of annotators, who gave which answer where the other gave which."""
     pairs = list(combinations(range(len(judgements.annotators)), 2))
-    figure = new_figure(9.0, 0.4 + 2.9 * len(pairs))
-    axes_of = figure.subplots(len(pairs), len(SCORES), squeeze=False)
+    scores = {score: N_ANSWERS[score] for score in judgements.codes}
+    figure = new_figure(3.0 * len(scores) + 0.4 * (len(scores) == 1), 0.4 + 2.9 * len(pairs))
+    axes_of = figure.subplots(len(pairs), len(scores), squeeze=False)
     for line, (one, other) in zip(axes_of, pairs, strict=True):
-        for axes, (score, k) in zip(line, SCORES.items(), strict=True):
+        for axes, (score, k) in zip(line, scores.items(), strict=True):
             counts = confusion(judgements, score, one, other)
             heat_map(axes, counts.tolist(), (0.0, float(counts.max()) or 1.0), "{:.0f}")
-            names = ["no", "yes"] if score == GOOD else list(ANSWERS)
+            names = ["no", "yes"] if k == 2 else list(ANSWERS)
             axes.set_xticks(range(k), names)
             axes.set_yticks(range(k), names)
             axes.set_title(_NAMES[score], fontsize="medium")

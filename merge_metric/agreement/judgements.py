@@ -27,8 +27,16 @@ FLUENCY: Final = "F"
 REASONING: Final = "R"
 GOOD: Final = "good"
 
+SAME: Final = "same"
+
 SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
 """Score → how many answers there are: 1–5, and whether a variant is `good`."""
+
+N_ANSWERS: Final = SCORES | {SAME: 2}
+"""Of all that may be asked: also whether a paraphrase means the `same`, 1 no, 2 yes."""
+
+EQUIVALENT: Final = "equivalent"
+"""Column of a table of answers about paraphrases."""
 
 _KNOWN: Final = ("variant_id", "seed_id", "source", "word_class")
 
@@ -93,7 +101,8 @@ class Judgements:
     annotators: tuple[str, ...]
     variant_ids: tuple[str, ...]
     codes: Mapping[str, Codes]
-    """Answers by `SCORES`, (A, N): 1–5, of good 1 or 2; 0 where there is none."""
+    """Answers by `SCORES`, or by `SAME` alone, (A, N): 1–5, of good and same 1 or 2; 0 where there
+    is none."""
     items: tuple[Item, ...] | None = None
     """(N,) or None where nothing is known of the variants."""
 
@@ -113,11 +122,16 @@ class Judgements:
         annotators, rows = _numbered(answers["annotator"])
         variants, columns = _numbered(answers["variant_id"])
         scores = {FLUENCY: "fluency", REASONING: "reasoning"}
-        codes = {name: np.zeros((len(annotators), len(variants)), np.int8) for name in SCORES}
+        if EQUIVALENT in answers.column_names:
+            scores = {SAME: EQUIVALENT}
+        shape = len(annotators), len(variants)
+        codes = {name: np.zeros(shape, np.int8) for name in scores}
         for name, column in scores.items():
-            codes[name][rows, columns] = answers[column].to_numpy()
-        total = codes[FLUENCY] + codes[REASONING]
-        codes[GOOD][:] = np.where(total > 0, 1 + is_good(total), 0)
+            least = 1 if name == SAME else 0  # no is an answer, too
+            codes[name][rows, columns] = least + answers[column].to_numpy().astype(np.int8)
+        if SAME not in codes:
+            total = codes[FLUENCY] + codes[REASONING]
+            codes[GOOD] = np.where(total > 0, 1 + is_good(total), 0).astype(np.int8)
         if items is None:
             return cls(annotators, variants, codes)
         if unknown := [name for name in variants if name not in items]:
@@ -199,10 +213,20 @@ class Judgements:
             return self.variant_ids
         return tuple(item.seed_id for item in self.items)
 
+    @property
+    def about_meaning(self) -> bool:
+        """Whether paraphrases were judged by whether they mean the same, not by scores."""
+        return SAME in self.codes
+
+    @property
+    def answered(self) -> Bools:
+        """Who judged which variant, (A, N)."""
+        return np.asarray(next(iter(self.codes.values())) > 0)
+
     @cached_property
     def n_annotators(self) -> NDArray[np.int64]:
         """Number of annotators who judged each variant, (N,)."""
-        answered: NDArray[np.int64] = (self.codes[FLUENCY] > 0).sum(axis=0)
+        answered: NDArray[np.int64] = self.answered.sum(axis=0)
         return answered
 
     def mean(self, score: str) -> Floats:

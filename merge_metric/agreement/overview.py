@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
-from merge_metric.agreement.judgements import FLUENCY, Judgements, read_study, variant_files
+from merge_metric.agreement.judgements import Judgements, read_study, variant_files
 from merge_metric.agreement.masked_lms import (
     Provided,
     count_provided,
@@ -19,6 +19,7 @@ from merge_metric.agreement.masked_lms import (
     dropped,
     shared_table,
 )
+from merge_metric.agreement.meaning import meaning_table
 from merge_metric.agreement.shares import score_table, share_table
 from merge_metric.tables import Table
 
@@ -51,7 +52,7 @@ class Overview:
     def to_json(self) -> str:
         """Write everything; shares as fractions of 1."""
         judgements = self.judgements
-        counts = (judgements.codes[FLUENCY] > 0).sum(axis=1).tolist()
+        counts = judgements.answered.sum(axis=1).tolist()
         whole: dict[str, Any] = {
             "annotators": dict(zip(judgements.annotators, counts, strict=True)),
             "variants": len(judgements.variant_ids),
@@ -62,9 +63,9 @@ class Overview:
         }
         return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
 
-    def table(self, name: str) -> Table:
-        """Find the table of a name; raises KeyError where there is none."""
-        return {table.name: table for table in self.tables}[name]
+    def table(self, name: str) -> Table | None:
+        """Find the table of a name."""
+        return {table.name: table for table in self.tables}.get(name)
 
     def _joined(self, parts: Sequence[str], gap: str) -> str:
         after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
@@ -99,15 +100,17 @@ def agreement(
     study = read_study(files, sessions, dataset)
     judgements = study.judgements.without(without)
     options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-    found = _provided(judgements, dataset, run, without)
+    meaning = judgements.about_meaning
+    found = None if meaning else _provided(judgements, dataset, run, without)
     tables = []
     if len(judgements.annotators) > 1:
         tables += [pair_table(judgements, **options), alpha_table(judgements, **options)]
         tables += confusion_tables(judgements)
-    tables += [
-        share_table(judgements, study.seeds, **options),
-        score_table(judgements, study.seeds),
-    ]
+    if meaning:
+        tables.append(meaning_table(judgements))
+    else:
+        tables.append(share_table(judgements, study.seeds, **options))
+        tables.append(score_table(judgements, study.seeds))
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements, found))
@@ -142,7 +145,7 @@ def _provided(
 
 
 def _remarks(judgements: Judgements, without: Sequence[str]) -> tuple[str, ...]:
-    counts = (judgements.codes[FLUENCY] > 0).sum(axis=1).tolist()
+    counts = judgements.answered.sum(axis=1).tolist()
     who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
     if without:

@@ -115,10 +115,16 @@ def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
         paths: Of `annotation.answers.read_answers`.
 
     Raises:
-        ValueError: there are no answers, or a file is malformed.
+        ValueError: there are no answers, or none are scores, or a file is malformed.
     """
     answers: dict[str, list[Answer]] = {}
-    for row in read_answers(paths).to_pylist():
+    table = read_answers(paths)
+    if "fluency" not in table.column_names:
+        raise ValueError(
+            f"{', '.join(map(str, paths))}: expected scores of fluency and reasoning, got answers "
+            "about paraphrases; merge-nli agreement has what they say"
+        )
+    for row in table.to_pylist():
         answer = Answer(row["variant_id"], row["fluency"], row["reasoning"])
         answers.setdefault(answer.variant_id, []).append(answer)
     if not answers:

@@ -1,19 +1,24 @@
 // Annotating: which item is shown, what is answered, what the keys do.
 
 import { Refused, beAlone, drafts, readSession, save } from "./saving.js";
-import { $, SCALES, say, showDraft, showItem, showNotice, showProgress, showTrouble } from "./view.js";
-
-const BLANK = { fluency: null, reasoning: null, comment: "" };
+import {
+  $, ASKED, say, showDraft, showItem, showKind, showNotice, showProgress, showTrouble,
+} from "./view.js";
 
 let session; // as the server describes it; `standing` and `position` are kept up to date
 let kept; // drafts
 let index = 0; // of the item shown
-let draft = { ...BLANK };
+let asked = ASKED.scores; // what an answer says, beside its comment
+let draft = blank();
 let active = "fluency"; // the scale that digits go to
 let usable = false; // whether this is the tab to annotate in
 let saving = false;
 
 // --- What is answered ---
+
+function blank() {
+  return { ...Object.fromEntries(asked.map((name) => [name, null])), comment: "" };
+}
 
 function answerTo(id) {
   return session.standing.findLast((answer) => answer.variant_id === id) ?? null;
@@ -23,8 +28,8 @@ function answered() {
   return new Set(session.standing.map((answer) => answer.variant_id));
 }
 
-function differs(names = Object.keys(BLANK)) {
-  const saved = answerTo(session.items[index].id) ?? BLANK;
+function differs(names = [...asked, "comment"]) {
+  const saved = answerTo(session.items[index].id) ?? blank();
   return names.some((name) => saved[name] !== draft[name]);
 }
 
@@ -34,9 +39,10 @@ function go(to, { start = null } = {}) {
   index = to;
   const item = session.items[index];
   const saved = answerTo(item.id);
-  const { fluency, reasoning, comment } = start ?? kept.read(item.id) ?? saved ?? BLANK;
-  draft = { fluency, reasoning, comment };
-  active = "fluency";
+  const from = start ?? kept.read(item.id) ?? saved ?? {};
+  draft = blank();
+  for (const name of Object.keys(draft)) draft[name] = from[name] ?? draft[name];
+  active = asked[0];
   showItem(item, index + 1, session.items.length);
   refresh();
   $("item-title").focus({ preventScroll: true });
@@ -45,11 +51,11 @@ function go(to, { start = null } = {}) {
 
 function refresh() {
   const saved = answerTo(session.items[index].id);
-  const complete = SCALES.every((scale) => draft[scale] !== null);
+  const complete = asked.every((scale) => draft[scale] !== null);
   const state = differs() ? (complete ? "Not saved yet" : "") : saved ? "Saved" : "";
   showDraft(draft, active, state);
   showProgress(`${session.session} · ${session.annotator}`, answered().size, session.items.length);
-  $("undo").disabled = !differs(SCALES) && session.standing.length === 0;
+  $("undo").disabled = !differs(asked) && session.standing.length === 0;
 }
 
 function goToOpen() {
@@ -78,7 +84,7 @@ function finish() {
 
 function choose(scale, value) {
   draft[scale] = value;
-  active = "reasoning";
+  active = asked.at(-1);
   remember();
 }
 
@@ -121,11 +127,11 @@ async function refused(error) {
 
 async function confirm() {
   const { id } = session.items[index];
-  const missing = SCALES.find((scale) => draft[scale] === null);
+  const missing = asked.find((scale) => draft[scale] === null);
   if (missing) {
     active = missing;
     refresh();
-    $("state").textContent = `Give ${missing} first: 1 to 5`;
+    $("state").textContent = missing === "equivalent" ? "Answer first: yes or no" : `Give ${missing} first: 1 to 5`;
     say($("state").textContent);
     return;
   }
@@ -143,7 +149,7 @@ async function confirm() {
 async function undo() {
   const { id } = session.items[index];
   const shown = !$("item").hidden;
-  if (shown && differs(SCALES)) {
+  if (shown && differs(asked)) {
     kept.forget(id);
     go(index);
     say("Choice taken back");
@@ -153,7 +159,7 @@ async function undo() {
   if (!last || !(await send({ variant_id: last.variant_id, undone: true }))) return;
   session.standing.pop();
   kept.forget(last.variant_id);
-  const before = answerTo(last.variant_id) ?? BLANK;
+  const before = answerTo(last.variant_id) ?? blank();
   const to = session.items.findIndex((item) => item.id === last.variant_id);
   go(to, { start: { ...before, comment: last.comment } });
   remember();
@@ -182,6 +188,13 @@ const KEYS = {
   g: openGuidelines,
   "?": openGuidelines,
 };
+// Of pairs n is an answer, and there are no scales to choose from.
+const PAIR_KEYS = {
+  ...KEYS, f: null, r: null, ArrowUp: null, ArrowDown: null,
+  y: () => choose("equivalent", true),
+  n: () => choose("equivalent", false),
+  o: goToOpen,
+};
 const IN_NOTICE = ["ArrowLeft", "ArrowRight", "u", "Backspace", "g", "?"];
 
 function turnTo(scale) {
@@ -197,8 +210,9 @@ function pressed(event) {
   if (event.target.tagName === "BUTTON" && event.key === "Enter") return;
   if (event.target.type === "radio" && event.key.startsWith("Arrow")) return;
   const inItem = !$("item").hidden;
-  const digit = inItem && digitOf(event);
-  const act = digit ? () => choose(active, digit) : KEYS[event.key];
+  const pairs = session.kind === "equivalence";
+  const digit = inItem && !pairs && digitOf(event);
+  const act = digit ? () => choose(active, digit) : (pairs ? PAIR_KEYS : KEYS)[event.key];
   if (!act || !(inItem || IN_NOTICE.includes(event.key))) return;
   if (event.repeat && !event.key.startsWith("Arrow")) return;
   event.preventDefault();
@@ -244,10 +258,10 @@ function listen() {
     event.preventDefault();
     if (usable && !saving) confirm();
   });
-  for (const scale of SCALES) {
+  for (const scale of Object.values(ASKED).flat()) {
     $(scale).addEventListener("change", (event) => {
       if (saving) return refresh();
-      choose(scale, Number(event.target.value));
+      choose(scale, JSON.parse(event.target.value)); // a number, or whether it is so
     });
     // After a click, arrows go to other items again; who came by Tab stays.
     $(scale).addEventListener("click", (event) => {
@@ -267,6 +281,8 @@ function listen() {
 
 async function start() {
   session = await readSession();
+  asked = ASKED[session.kind];
+  showKind(session.kind);
   kept = drafts(session);
   const done = answered();
   const first = session.items.findIndex((item) => !done.has(item.id));

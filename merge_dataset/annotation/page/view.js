@@ -1,7 +1,21 @@
 // Puts things on the page. Texts of the data only ever become text nodes.
 
 export const $ = (id) => document.getElementById(id);
-export const SCALES = ["fluency", "reasoning"];
+export const ASKED = { scores: ["fluency", "reasoning"], equivalence: ["equivalent"] };
+
+let asked = ASKED.scores;
+
+// What is asked in this session: its questions and guidelines are shown, and no others.
+export function showKind(kind) {
+  asked = ASKED[kind];
+  for (const element of document.querySelectorAll("[data-kind]")) {
+    element.hidden = element.dataset.kind !== kind;
+  }
+  $("variant-title").textContent = kind === "scores" ? "Variant" : "Paraphrase";
+  const key = kind === "scores" ? "n" : "o";
+  $("open-key").textContent = key;
+  $("open").setAttribute("aria-keyshortcuts", key);
+}
 
 function piecesInto(element, pieces) {
   for (const [text, marked] of pieces) {
@@ -32,6 +46,15 @@ export function showItem(item, number, count) {
   $("label").textContent = $("label-again").textContent = item.label;
   $("change").textContent = item.changes.map((words) => words.join(" → ")).join(", ");
   $("texts").style.setProperty("--rows", 1 + 2 * item.texts.length);
+  $("shared").replaceChildren();
+  for (const { field, text } of item.shared) {
+    const name = document.createElement("dt");
+    const words = document.createElement("dd");
+    name.append(`${field.replaceAll("_", " ")} of both`);
+    words.dir = "auto";
+    words.append(text);
+    $("shared").append(name, words);
+  }
   fillTexts($("original"), item.texts, "original");
   fillTexts($("variant"), item.texts, "variant");
   $("notice").hidden = true;
@@ -39,9 +62,9 @@ export function showItem(item, number, count) {
 }
 
 export function showDraft(draft, active, state) {
-  for (const scale of SCALES) {
+  for (const scale of asked) {
     for (const input of document.getElementsByName(scale)) {
-      input.checked = Number(input.value) === draft[scale];
+      input.checked = input.value === String(draft[scale]);
     }
     $(scale).classList.toggle("active", scale === active);
   }

@@ -20,3 +20,9 @@ def same_session(same_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -
 def session(same_session: Path, tmp_path: Path) -> Session:
     """All eleven variants of `snli`: six nouns, three verbs, two adjectives."""
     return read_session(Path(shutil.copytree(same_session, tmp_path / "study")))
+
+
+@pytest.fixture
+def pairs(paraphrases: Path, tmp_path: Path) -> Session:
+    """A session of paraphrases: whether each means the same as its original."""
+    return open_session(tmp_path / "pairs", paraphrases, ["snli_paraphrases"])

@@ -25,8 +25,9 @@ from merge_dataset.annotation.answers import (
     replay,
 )
 from merge_dataset.annotation.spreadsheet import read as read_csv
-from merge_dataset.annotation.transfer import SCHEMA, read_answers
+from merge_dataset.annotation.transfer import SCHEMAS, read_answers
 
+SCHEMA = SCHEMAS["scores"]
 CAT, COW = "snli:1/noun/dog/cat", "snli:1/noun/dog/cow"
 POOR, FINE = Answer(CAT, 1, 2), Answer(CAT, 5, 4, "a “fine” one, really")
 

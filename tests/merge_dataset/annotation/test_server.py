@@ -65,6 +65,7 @@ def test_the_page_is_told_what_to_show(client: Client) -> None:
                 "variant": [["A girl has a small ", False], ["cat", True], [".", False]],
             },
         ],
+        "shared": [],
     }
     assert "bert" not in json.dumps(told)
 

@@ -25,6 +25,7 @@ def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
     files = session.description.pop("files")
     assert session.description == {
         "format": 1,
+        "kind": "scores",
         "dataset": "merge-nli",
         "configurations": ["snli_nouns", "snli_verbs", "snli_adjectives"],
         "per_class": 100,

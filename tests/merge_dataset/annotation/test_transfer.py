@@ -146,7 +146,7 @@ def test_tasks_show_both_texts_with_marks(session: Session, tmp_path: Path) -> N
 
 def test_the_labelling_configuration(tmp_path: Path) -> None:
     """Every control is about the text that the tasks have; scores are saved as digits."""
-    view = ElementTree.fromstring(label_studio.CONFIG)
+    view = ElementTree.fromstring(label_studio.CONFIGS["scores"])
     (text,) = view.findall("HyperText")
     assert text.attrib == {"name": "problem", "value": "$problem"}
     controls = [*view.findall("Choices"), *view.findall("TextArea")]
