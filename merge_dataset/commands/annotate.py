@@ -74,14 +74,15 @@ def annotate_command(
     ] = False,
     output: Format = "text",
 ) -> None:
-    """Judge variants by hand: fluency and reasoning, from 1 to 5.
+    """Judge variants by hand: fluency and reasoning, from 1 to 5; paraphrases by their meaning.
 
     The first time, a sample is drawn from the dataset, spread over sources, classes and
     masked LMs, and kept in the session's folder. Then a page opens for one annotator, on
     this machine only; every answer is saved at once, and the same command goes on where
     they stopped. Each annotator has a command of their own, and sees nobody else's answers.
 
-    Without --annotator, --export and --import the sample is only drawn.
+    Without --annotator, --export and --import the sample is only drawn. Paraphrases are
+    drawn where --config names them, into a session of their own.
 
     \b
     Examples:
@@ -96,6 +97,9 @@ def annotate_command(
 
     \b
       merge-nli annotate --out study --import filled-in.csv --annotator cy
+
+    \b
+      merge-nli annotate merge-nli --out pairs --config snli_paraphrases --annotator ann
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.annotation.session import open_session
 

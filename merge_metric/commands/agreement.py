@@ -17,7 +17,7 @@ def agreement_command(
         list[Path],
         typer.Argument(
             help="Session folders, annotators' files (.jsonl), and tables (.csv) with the columns "
-            "annotator, variant_id, fluency, reasoning and comment."
+            "annotator, variant_id, fluency, reasoning (of paraphrases: equivalent) and comment."
         ),
     ],
     session: Annotated[
@@ -48,7 +48,8 @@ def agreement_command(
     Cohen's kappa (plain and weighted) of each pair of annotators, Krippendorff's
     alpha of all, confusion matrices; shares of good variants (F + R of 9 or 10) with
     intervals, weighted to the classes of the dataset, by class, source, masked LM and
-    number of masked LMs; and what would go with each masked LM.
+    number of masked LMs; and what would go with each masked LM. Of paraphrases: kappa,
+    alpha, and how many pairs mean the same.
 
     \b
     Examples:

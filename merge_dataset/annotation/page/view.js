@@ -44,6 +44,7 @@ function fillTexts(list, texts, side) {
 export function showItem(item, number, count) {
   $("item-title").textContent = `Item ${number} of ${count}`;
   $("label").textContent = $("label-again").textContent = item.label;
+  $("change").hidden = item.changes.length === 0;
   $("change").textContent = item.changes.map((words) => words.join(" → ")).join(", ");
   $("texts").style.setProperty("--rows", 1 + 2 * item.texts.length);
   $("shared").replaceChildren();

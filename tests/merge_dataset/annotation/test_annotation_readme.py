@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.annotation.answers import Answer, answers_path, append
+from merge_dataset.annotation.session import read_session
 from merge_dataset.annotation.transfer import read_answers
 
 PACKAGE = Path(__file__).parents[3] / "merge_dataset/annotation"
@@ -25,7 +26,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def here(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(dataset: Path, paraphrases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with merge-nli/ in it, where pages that are opened are closed at once."""
 
     def interrupt(seconds: float) -> None:
@@ -57,6 +58,7 @@ def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None
             as_label_studio(here / "tasks.json", here / "label-studio.json")
         done = CliRunner().invoke(app, shlex.split(line)[1:])
         assert done.exit_code == 0, done.stderr
+    assert read_session(here / "pairs").kind == "equivalence"
     for file in ("items.csv", "tasks.json", "tasks.xml", "study/answers/label-studio-1.jsonl"):
         assert (here / file).is_file()
     append(answers_path(here / "study", "ann"), [Answer("snli:1/noun/dog/cat", 4, 5)])

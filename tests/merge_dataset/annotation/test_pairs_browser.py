@@ -71,7 +71,7 @@ def saved(pairs: Session) -> dict[str, object]:
 
 
 def test_pairs_by_keyboard(opened: Chrome, pairs: Session) -> None:
-    """Yes or no by letter, a comment, Enter; both sentences and the premise are there, and no label."""
+    """A letter, a comment, Enter; both sentences and the premise are there, and no label."""
     press(opened, Keys.ESCAPE)
     expected = {}
     for number, item in enumerate(shuffled(pairs.items, "ann")):
