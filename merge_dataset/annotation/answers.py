@@ -34,7 +34,7 @@ SCORES: Final = "scores"
 EQUIVALENCE: Final = "equivalence"
 
 Kind = Literal["scores", "equivalence"]
-"""What is asked: fluency and reasoning of a variant (MERGE paper, A.3), or whether a paraphrase
+"""Question: fluency and reasoning of a variant (MERGE paper, A.3), or whether a paraphrase
 says the same as its original (Arakelyan et al. 2024, section 3.1)."""
 
 ASKED: Final[Mapping[Kind, tuple[str, ...]]] = {

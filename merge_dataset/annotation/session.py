@@ -61,7 +61,7 @@ class Session:
 
     @property
     def kind(self) -> Kind:
-        """What is asked; scores in sessions of before anything else could be."""
+        """Question that it asks; scores in sessions drawn before there was another."""
         kind: Kind = self.description.get("kind", SCORES)
         return kind
 

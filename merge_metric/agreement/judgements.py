@@ -33,7 +33,7 @@ SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
 """Score → how many answers there are: 1–5, and whether a variant is `good`."""
 
 N_ANSWERS: Final = SCORES | {SAME: 2}
-"""Of all that may be asked: also whether a paraphrase means the `same`, 1 no, 2 yes."""
+"""Numbers of answers to all that may be asked: also whether a paraphrase means the `same`, 1 no, 2 yes."""
 
 EQUIVALENT: Final = "equivalent"
 """Column of a table of answers about paraphrases."""
@@ -220,7 +220,7 @@ class Judgements:
 
     @property
     def answered(self) -> Bools:
-        """Who judged which variant, (A, N)."""
+        """Whether each annotator judged each variant, (A, N)."""
         return np.asarray(next(iter(self.codes.values())) > 0)
 
     @cached_property

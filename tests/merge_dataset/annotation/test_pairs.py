@@ -53,7 +53,7 @@ def test_a_session_of_paraphrases_asks_about_meaning(
 def test_paraphrases_and_replacements_are_not_mixed(
     dataset: Path, paraphrases: Path, tmp_path: Path
 ) -> None:
-    """What is asked about them differs; both fixtures write into one folder."""
+    """Different things are asked about them; both fixtures write into one folder."""
     assert dataset == paraphrases
     arguments = ["annotate", str(dataset), "--out", str(tmp_path / "mixed"), "--config", "snli"]
     done = CliRunner().invoke(app, [*arguments, "--config", "snli_paraphrases"])

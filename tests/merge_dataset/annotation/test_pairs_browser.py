@@ -121,7 +121,7 @@ def test_changing_and_taking_back(opened: Chrome, pairs: Session) -> None:
 
 
 def test_guidelines_are_about_meaning(opened: Chrome) -> None:
-    """Those of pairs, with their examples, and only the keys that do something."""
+    """They are those of pairs, with their examples, and only the keys that do something."""
     examples = opened.find_elements(By.CSS_SELECTOR, ".examples li")
     assert sum(example.is_displayed() for example in examples) == 5
     assert "mean the same" in text(opened, "#guidelines")
