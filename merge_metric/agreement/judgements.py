@@ -33,7 +33,8 @@ SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
 """Score → how many answers there are: 1–5, and whether a variant is `good`."""
 
 N_ANSWERS: Final = SCORES | {SAME: 2}
-"""Numbers of answers to all that may be asked: also whether a paraphrase means the `same`, 1 no, 2 yes."""
+"""Numbers of answers to all that may be asked, also whether a paraphrase means the `same` (1 no, 2
+yes)."""
 
 EQUIVALENT: Final = "equivalent"
 """Column of a table of answers about paraphrases."""
