@@ -346,6 +346,26 @@ def kinds(
 
 
 @analysis(
+    "seeds, labels and variants by word class: of a dataset or, before sampling too, of a run "
+    "folder (table 2, poster)",
+    predictions="none",
+)
+def composition(request: Request, *, run: Path | None = None) -> Made:
+    """Numbers of seeds and of variants, by word class and label."""
+    from merge_metric.analyses.composition import (
+        composition,
+        of_dataset,
+        of_run,
+        plot_composition,
+    )
+
+    if run is not None:
+        return composition([of_run(run)]), plot_composition
+    configs = request.chosen_configs()
+    return composition([of_dataset(request.dataset, name) for name in configs]), plot_composition
+
+
+@analysis(
     "replacements by the masked LMs that validated them, what these share, and what fewer of them "
     "would find; of a dataset, or before sampling with --run (table 10, figure 11)",
     predictions="none",
