@@ -28,6 +28,7 @@ ARROWS = {
         "merge_dataset.provenance",
         "merge_dataset.json_lines",
         "merge_dataset.data_files",
+        "merge_dataset.hub_refusals",
         "merge_dataset.known_sources",
         "merge_dataset.show",
         "merge_metric.models",

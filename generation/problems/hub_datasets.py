@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.data_files import Row, table_rows
+from merge_dataset.hub_refusals import refusal
 
 if TYPE_CHECKING:
     import datasets
@@ -122,31 +123,17 @@ def _resolve(name: str, revision: str | None) -> str | None:
         ValueError: the Hub does not have it, or keeps it from this user.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub import errors as hub
+    from huggingface_hub.errors import RevisionNotFoundError
 
     try:
         return HfApi().dataset_info(name, revision=revision).sha
-    except hub.GatedRepoError as error:
+    except RevisionNotFoundError as error:
         raise ValueError(
-            f"`dataset`: {name} is gated: ask for access on its page at the Hub, then log in "
-            f"(hf auth login)"
+            f"`revision`: {name}@{revision}: {refusal(error, 'data set', name)}"
         ) from error
-    except hub.RevisionNotFoundError as error:
-        raise ValueError(
-            f"`revision`: expected a branch, tag or commit of {name}, got {revision!r}, which it "
-            f"has not"
-        ) from error
-    except hub.RepositoryNotFoundError as error:
-        raise ValueError(
-            f"`dataset`: the Hub has no data set {name}, or not for you: check the name, or log in "
-            f"(hf auth login)"
-        ) from error
-    except hub.HFValidationError as error:
-        raise ValueError(
-            f"`dataset`: expected the id of a data set on the Hub, or a file or folder that is "
-            f"there, got {name!r}"
-        ) from error
-    except Exception:  # whatever a connection can die of; loading says what is missing
+    except Exception as error:  # whatever a connection can die of; loading says what is missing
+        if words := refusal(error, "data set", name):
+            raise ValueError(f"`dataset`: {name}: {words}") from error
         return None
 
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from merge_dataset.hub_refusals import http_error
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -75,21 +77,13 @@ def _expected() -> tuple[type[Exception], ...]:
 
     # The last two: a card that the Hub does not take, and one file's upload that failed.
     return (
-        _http_error(),
+        http_error(),
         HfHubHTTPError,
         LocalTokenNotFoundError,
         OfflineModeIsEnabled,
         ValueError,
         RuntimeError,
     )
-
-
-def _http_error() -> type[Exception]:
-    """Find the base class of all errors of the HTTP library, which differs between releases."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    base: type[Exception] = HfHubHTTPError.__bases__[0]
-    return base
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -104,7 +98,7 @@ def _may_pass(error: BaseException | None) -> bool:
     if status is not None:
         return status in _PASSING
     # A connection that was refused or cut, or half an answer.
-    passing = (_http_error(), json.JSONDecodeError)
+    passing = (http_error(), json.JSONDecodeError)
     return isinstance(error, passing) and not isinstance(error, OfflineModeIsEnabled)
 
 
@@ -129,7 +123,7 @@ def _in_words(error: BaseException) -> str:
         return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
     if isinstance(error, RepositoryNotFoundError):
         return f"there is no such repository, or your token may not see it ({status}){told}"
-    if status is None and not isinstance(error, _http_error()):
+    if status is None and not isinstance(error, http_error()):
         return " ".join(str(error).split())
     if status is None:
         return f"the connection failed ({type(error).__name__}: {error}); {again}"

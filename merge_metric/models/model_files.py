@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.files import digest_of_file, write_text
+from merge_dataset.hub_refusals import http_error, refusal
 
 log = logging.getLogger(__name__)
 
@@ -160,14 +161,12 @@ class ModelFiles:
                 file.seek(start)
                 return file.read(length)
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.errors import HfHubHTTPError
         from huggingface_hub.utils._headers import build_hf_headers
         from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
         url = hf_hub_url(self.source, name, revision=self.commit)
         headers = {**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"}
         found = bytearray()
-        http_error: type[Exception] = HfHubHTTPError.__bases__[0]
         try:
             with get_session().stream("GET", url, headers=headers, timeout=60) as response:
                 hf_raise_for_status(response)
@@ -176,7 +175,7 @@ class ModelFiles:
                     if len(found) >= length:  # whoever does not know ranges sends all
                         break
                 whole = response.status_code != 206
-        except (OSError, http_error) as error:
+        except (OSError, http_error()) as error:
             raise ValueError(f"{self.where(name)}: {in_words(self.source, error)}") from error
         if whole and start:
             raise ValueError(f"{self.where(name)}: expected a Hub that sends parts of a file")
@@ -233,14 +232,12 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
             f"Hub such as org/name: there is no such folder or file"
         )
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
-    http_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         info = HfApi().model_info(
             checkpoint.source, revision=checkpoint.revision, files_metadata=True, timeout=30
         )
-    except (OSError, ValueError, http_error) as error:
+    except (OSError, ValueError, http_error()) as error:
         if _is_unreachable(error) and (cached := _list_cached(checkpoint)) is not None:
             return cached
         raise ValueError(_not_found(checkpoint, error)) from error
@@ -279,31 +276,13 @@ def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
 
 def in_words(source: str, error: BaseException) -> str:
     """Say in a line why the Hub did not give a model."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
+    if words := refusal(error, "model", source):
+        return words
     # Where a file is not in the cache either, the Hub's own answer is only the cause.
     answers = (getattr(each, "response", None) for each in (error, error.__cause__))
     status = next((a.status_code for a in answers if a is not None), None)
-    if isinstance(error, GatedRepoError):
-        return (
-            f"the model is gated: ask for access at https://huggingface.co/{source}, then log in "
-            f"by hf auth login"
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return (
-            "there is no such model on the Hub, or it is private: check the id, and log in by "
-            "hf auth login if it is yours"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return "the model on the Hub has no such revision"
-    if isinstance(error, HFValidationError):
-        return "expected a folder with a model, or an id on the Hub such as org/name"
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
     if status is not None:

@@ -135,9 +135,9 @@ def test_scripts_are_not_run_and_their_copies_are_read(
     [
         ("--source snli --split dev", "--split: expected one of 'test', 'validation' of stanford"),
         ("--source snli --dataset-config x", "--dataset-config: expected one of 'plain_text' of"),
-        ("--source x --dataset somebody/secret", "--dataset: the Hub has no data set somebody/sec"),
-        ("--source x --dataset somebody/one --revision v9", "--revision: expected a branch, tag"),
-        ("--source x --dataset a/b/c", "--dataset: expected the id of a data set on the Hub, or a"),
+        ("--source x --dataset somebody/secret", "--dataset: somebody/secret: there is no such d"),
+        ("--source x --dataset somebody/one --revision v9", "--revision: somebody/one@v9: the da"),
+        ("--source x --dataset a/b/c", "--dataset: a/b/c: expected a file or folder that is there"),
         ("--source x --dataset no.jsonl", "--dataset: expected a file, found none at no.jsonl"),
     ],
 )
