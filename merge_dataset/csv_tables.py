@@ -10,6 +10,9 @@ from typing import Final
 
 from merge_dataset.files import read_text
 
+LONGEST_CELL: Final = 2**24
+"""Characters; a longer one is read as a quotation mark that is never closed."""
+
 _SHOWN: Final = 60
 """Characters of a header that a message shows."""
 
@@ -36,7 +39,7 @@ def read_rows(
     text = read_text(path).removeprefix("\ufeff")
     head = text.partition("\n")[0]
     delimiter = max(",;\t", key=head.count)
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]

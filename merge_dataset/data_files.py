@@ -22,6 +22,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
+from merge_dataset.csv_tables import LONGEST_CELL
 from merge_dataset.files import open_parquet
 from merge_dataset.json_lines import parse_array, parse_object
 
@@ -210,6 +211,7 @@ def _read_table(path: Path) -> Iterator[Row]:
     Tab-separated releases hold bare quotation marks; elsewhere cells may be quoted.
     """
     is_csv = _kind(path)[0] == ".csv"
+    csv.field_size_limit(LONGEST_CELL)
     with _text(path) as file:
         start = file.readline()
         delimiter = _delimiter(path.name, start, "," if is_csv else "\t")

@@ -36,11 +36,16 @@ class UniqueIds:
         self._taken: set[str] = set()
         self._last: dict[str, int] = {}
         """Repeated id → the last number given to it."""
-        self._like_variants: dict[str, str] = {}
-        """Id with the form of a variant's → id of the problem whose variant it would be."""
+        self._like_variants: dict[str, tuple[str, str]] = {}
+        """Id with the form of a variant's → the problem whose variant it would be, and place."""
 
-    def __call__(self, row_id: str) -> str:
-        """Return the id itself, or where it is taken, with a number."""
+    def __call__(self, row_id: str, where: str = "") -> str:
+        """Return the id itself, or where it is taken, with a number.
+
+        Args:
+            row_id: As the row has it.
+            where: Place of the row, for messages.
+        """
         unique, number = row_id, self._last.get(row_id, 1)
         while unique in self._taken:
             number += 1
@@ -48,13 +53,15 @@ class UniqueIds:
             self._last[row_id] = number
         self._taken.add(unique)
         if found := _VARIANT_ID.fullmatch(unique):
-            self._like_variants[unique] = found["seed"]
+            self._like_variants[unique] = found["seed"], where
         return unique
 
-    def of_variant(self) -> tuple[str, str] | None:
-        """Find an id that a variant of another problem could have, and that problem's."""
-        found = ((own, seed) for own, seed in self._like_variants.items() if seed in self._taken)
-        return next(found, None)
+    def of_variant(self) -> tuple[str, str, str] | None:
+        """Find an id that a variant of another problem could have, that problem's, and the row."""
+        for own, (seed, where) in self._like_variants.items():
+            if seed in self._taken:
+                return own, seed, where
+        return None
 
 
 class PairIds:

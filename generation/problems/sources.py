@@ -142,10 +142,10 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
     if bad and not config.skip_bad_rows:
         raise ValueError(_report(bad, remedies))
     if found := reader.unique.of_variant():
+        own, other, where = found
         raise ValueError(
-            f"{opened.description}: expected ids that no variant of another problem can have, got "
-            f"{found[0]!r} beside {found[1]!r}; name problems otherwise, or by another column: "
-            f"`id_column`"
+            f"{where}: expected an id that no variant of another problem can have, got {own!r} "
+            f"beside {other!r}; name problems otherwise, or by another column: `id_column`"
         )
     if not count:
         skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
@@ -250,14 +250,19 @@ def _open_hub(config: ProblemSettings, hub: HubSplit) -> Opened:
 
 
 def _peek(opened: Opened, *, skip_bad_rows: bool) -> tuple[Mapping[str, Any], Iterator[Row]]:
-    """Return the columns of the first row that can be read, and an iterator over all rows."""
+    """Return the columns of the first rows, and an iterator over all rows.
+
+    A row of JSON may lack some, as where one is null.
+    """
     before: list[Row] = []
+    columns: dict[str, Any] = {}
     for row in opened.rows:
         before.append(row)
-        if not row.problem:
-            return row.columns, chain(before, opened.rows)
-        if len(before) == _MOST_REPORTED and not skip_bad_rows:
+        columns = {**row.columns, **columns}
+        if len(before) >= _MOST_REPORTED and (columns or not skip_bad_rows):
             break
+    if columns:
+        return columns, chain(before, opened.rows)
     if not before:
         raise ValueError(f"{opened.description}: expected problems, found no rows")
     bad = [Skipped("", row.where, row.problem) for row in before]
@@ -336,7 +341,7 @@ class _Reader:
             row_id = self.ids(texts, label)
             has_id = row_id is not None
         name = _SURROGATE.sub("\ufffd", str(row_id if has_id else number))
-        seed_id = f"{self.config.source}:{self.unique(name)}"
+        seed_id = f"{self.config.source}:{self.unique(name, row.where)}"
         if problem:
             raise _BadRow(seed_id, problem, label=unknown)
         if not label:
@@ -344,7 +349,7 @@ class _Reader:
         try:
             votes = tuple(filter(None, map(self._label, _votes(values))))
             if has_id:
-                _require_text(self.columns["id"], str(row_id))
+                _require_id(self.columns["id"], row_id)
         except ValueError as error:
             unknown = isinstance(error, _UnknownLabelError)
             raise _BadRow(seed_id, str(error), label=unknown) from None
@@ -391,6 +396,13 @@ def _require_text(column: str | None, text: Any) -> str:
             f"{len(text):,}"
         )
     return text
+
+
+def _require_id(column: str | None, value: Any) -> None:
+    """Raise ValueError where a value is no id: what programs show of lists names nothing."""
+    if isinstance(value, list | dict | bool | bytes):
+        raise ValueError(f"expected an id in column {column!r}, got {_shown(value)}")
+    _require_text(column, str(value))
 
 
 def _shown(value: Any) -> str:
