@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from generation.config import bundled_path
@@ -56,11 +56,17 @@ class UniqueIds:
             self._like_variants[unique] = found["seed"], where
         return unique
 
-    def of_variant(self) -> tuple[str, str, str] | None:
-        """Find an id that a variant of another problem could have, that problem's, and the row."""
-        for own, (seed, where) in self._like_variants.items():
-            if seed in self._taken:
-                return own, seed, where
+    def of_variant(self, dropped: Iterable[str] = ()) -> tuple[str, str, str] | None:
+        """Find an id that a variant of another problem could have, that problem's, and the row.
+
+        Args:
+            dropped: Ids of rows that are no problems.
+        """
+        if self._like_variants:
+            without = set(dropped)
+            for own, (seed, where) in self._like_variants.items():
+                if seed in self._taken and not without & {own, seed}:
+                    return own, seed, where
         return None
 
 

@@ -141,7 +141,8 @@ def load_problems(config: ProblemSettings, add: Callable[[Seed], object]) -> Pro
             add(seed)
     if bad and not config.skip_bad_rows:
         raise ValueError(_report(bad, remedies))
-    if found := reader.unique.of_variant():
+    dropped = chain(unlabelled, (each.seed_id for each in bad))
+    if found := reader.unique.of_variant(name.partition(":")[2] for name in dropped):
         own, other, where = found
         raise ValueError(
             f"{where}: expected an id that no variant of another problem can have, got {own!r} "
@@ -407,7 +408,9 @@ def _require_id(column: str | None, value: Any) -> None:
 
 def _shown(value: Any) -> str:
     """Show a value, or its beginning."""
-    text = repr(value)
+    if value is None:
+        return "nothing"
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

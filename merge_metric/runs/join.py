@@ -399,14 +399,15 @@ def _require_same_identity(
         first, theirs, ours = (
             column[0].as_py() for column in (given["variant_id"], given[name], known[name])
         )
+        asked = "is this the dataset that the model was run on"
         if name == "label":
             theirs, ours = labels[theirs], labels[ours]
+            asked += f", and are the labels {', '.join(labels)} in this order"
         raise ValueError(
             f"{config}: expected the {what} that the dataset has in the column {name}, got "
             f"another for {len(given):,} of {there.sum():,} problems: "
             f"{preview(given['variant_id'])}; "
-            f"for {first!r} expected {ours!r}, got {theirs!r}: is this the dataset that the "
-            f"model was run on, and are the labels {', '.join(labels)} in this order?"
+            f"for {first!r} expected {ours!r}, got {theirs!r}: {asked}?"
         )
 
 

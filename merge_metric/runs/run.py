@@ -130,9 +130,7 @@ def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
         for alike in by_labels.values():
             paths = [path for path, _ in alike]
             predictions = _concatenate(name, paths, [table for _, table in alike])
-            with naming_files(paths):
-                model = make_model(name, paths, predictions, folder)
-            yield model
+            yield make_model(name, paths, predictions, folder)
 
 
 def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: Path) -> Model:
@@ -142,7 +140,8 @@ def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: 
         NotADirectoryError: there is no such folder.
         ValueError: there are predictions for problems that the dataset does not have.
     """
-    coverage = cover(predictions, folder)
+    with naming_files(paths, beside=folder):
+        coverage = cover(predictions, folder)
     _tell_unverified(predictions, paths, folder)
     tell_other_order(predictions, ", ".join(map(str, paths)))
     return Model(name, tuple(paths), read_metadata(paths[0]), predictions, coverage)

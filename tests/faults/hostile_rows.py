@@ -22,14 +22,14 @@ KINDS = ("csv", "jsonl", "parquet")
 COLUMNS = ("id", "premise", "hypothesis", "label")
 
 TEXTS = (
-    "=HYPERLINK(\"http://x.test\",\"a dog\") and a dog",
+    '=HYPERLINK("http://x.test","a dog") and a dog',
     "@SUM(1+1)*cmd|' /C calc'!A0 a dog",
     "<script>alert(1)</script> a dog runs",
     "a dog \u202egnirts sdrawkcab\u202c runs",
     "a\u200bdog\u200d r\u0301u\u0323ns",
     "ein Hund la\u0308uft \U0001f415\u200d\U0001f9ba",
     "a dog\u0000runs",
-    "a dog \"quoted\", and; a\tcat",
+    'a dog "quoted", and; a\tcat',
     "two\nlines of a dog",
     "two\r\nlines of a dog",
     "old\rMac dog",
@@ -39,7 +39,7 @@ TEXTS = (
     "null",
     "NaN",
     "\ufeffa dog runs",
-    "dog " * 4000,
+    "hund " * 4000,
     "x" * 140_000,
     "{hypothesis} {0} %s $(dog) `dog`",
     "'; DROP TABLE dogs; --",
@@ -143,7 +143,9 @@ def write(path: Path, rows: Sequence[Row], random: Random) -> None:
     if path.suffix == ".parquet":
         columns = {name: [row.columns[name] for row in rows] for name in COLUMNS}
         types = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
-        arrays = {n: pa.array(c, pa.string()).cast(random.choice(types)) for n, c in columns.items()}
+        arrays = {
+            n: pa.array(c, pa.string()).cast(random.choice(types)) for n, c in columns.items()
+        }
         pq.write_table(pa.table(arrays), path, row_group_size=random.choice((1, 3, 1000)))
         return
     end = random.choice((b"\n", b"\r\n"))

@@ -1,0 +1,134 @@
+"""Predictions files with something odd in them: harmless, or wrong in a row that can be named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_dataset.schema import LABELS
+
+KINDS = (".csv", ".jsonl", ".parquet")
+COLUMNS = ("variant_id", "seed_id", "label", "prediction")
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Random, Rows], int | None]
+"""Changes rows; returns the number of the row that is wrong then, from 0, or None."""
+
+
+def _spelt(random: Random, rows: Rows) -> int | None:
+    """Labels by name, in any case, or as digits."""
+    how = random.choice((str.upper, str.title, lambda name: f" {name} ", str))
+    for row in rows:
+        for name in ("label", "prediction"):
+            row[name] = how(LABELS[row[name]])
+    return None
+
+
+def _shuffled(random: Random, rows: Rows) -> int | None:
+    """Rows in another order."""
+    random.shuffle(rows)
+    return None
+
+
+def _more_columns(random: Random, rows: Rows) -> int | None:
+    """Columns that nobody asked for, with anything in them."""
+    odd = random.choice(("=1+1", "\u202e", "x" * 10_000, "a\nb", '"', "", "\u0000"))
+    for row in rows:
+        row["comment"] = odd
+    return None
+
+
+def _nothing(random: Random, rows: Rows) -> int | None:
+    """As they were."""
+    return None
+
+
+def _set(random: Random, rows: Rows, name: str, *values: Any) -> int | None:
+    number = random.randrange(len(rows))
+    rows[number][name] = random.choice(values)
+    return number
+
+
+def _other_label(random: Random, rows: Rows) -> int | None:
+    _spelt(random, rows)
+    return _set(random, rows, random.choice(("label", "prediction")), "yes", "", " ", "entail",
+                "3", "-1", "=1", "neutral\u200b", "NaN", "\u0661", "e", "LABEL_0")  # fmt: skip
+
+
+def _other_number(random: Random, rows: Rows) -> int | None:
+    return _set(random, rows, random.choice(("label", "prediction")), 3, -1, 10**12, None)
+
+
+def _other_id(random: Random, rows: Rows) -> int | None:
+    return _set(random, rows, "variant_id", "../../etc/passwd", "", "x", "=1", "\u202e", None)
+
+
+def _wrong_gold(random: Random, rows: Rows) -> int | None:
+    number = random.randrange(len(rows))
+    rows[number]["label"] = (rows[number]["label"] + random.choice((1, 2))) % 3
+    return number
+
+
+def _wrong_seed(random: Random, rows: Rows) -> int | None:
+    return _set(random, rows, "seed_id", "snli:x", "", None, "snli:a ", "\u202esnli:a")
+
+
+def _twice(random: Random, rows: Rows) -> int | None:
+    rows.insert(random.randrange(len(rows)), dict(random.choice(rows)))
+    return -1
+
+
+def _left_out(random: Random, rows: Rows) -> int | None:
+    rows.pop(random.randrange(len(rows)))
+    return -1
+
+
+HARMLESS: tuple[Change, ...] = (_spelt, _shuffled, _more_columns, _nothing)
+WRONG: tuple[Change, ...] = (
+    _other_label, _other_number, _other_id, _wrong_gold, _wrong_seed, _twice, _left_out,
+)  # fmt: skip
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]], random: Random) -> None:
+    """Write rows as they are in a file of the kind that its suffix says."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+        return
+    end = random.choice(("\n", "\r\n"))
+    if path.suffix == ".jsonl":
+        lines = [json.dumps(row, ensure_ascii=random.random() < 0.5) for row in rows]
+    else:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        cells = io.StringIO(newline="")
+        writer = csv.writer(cells, lineterminator=end, delimiter=random.choice((",", ";", "\t")))
+        writer.writerow(names)
+        writer.writerows([row.get(name) for name in names] for row in rows)
+        lines = [cells.getvalue().removesuffix(end)]
+    start = random.choice((b"", b"\xef\xbb\xbf"))
+    path.write_bytes(start + (end.join(lines) + random.choice(("", end))).encode())
+
+
+RAW: tuple[str, ...] = (
+    "[" * 100_000,
+    '{"variant_id": ' + "[" * 100_000,
+    '{"variant_id": "snli:a", "variant_id": "snli:b", "seed_id": "snli:a", "label": 0}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": ' + "1" * 5_000 + ', "prediction": 0}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": 0, "prediction": 1e999}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": 0, "prediction": NaN}',
+    '{"variant_id": "snli:\\ud83d", "seed_id": "snli:a", "label": 0, "prediction": 0}',
+    '{"variant_id": ["snli:a"], "seed_id": "snli:a", "label": 0, "prediction": 0}',
+    '{"variant_id": {"a": "b"}, "seed_id": "snli:a", "label": 0, "prediction": 0}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": true, "prediction": 0}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": 0, "prediction": 0.0}',
+    '{"variant_id": "snli:a", "seed_id": "snli:a", "label": 0, "prediction": 0',
+    "{}", "7", "null", "not JSON", "[]", "\u0000", '{"variant_id": "snli:a"}}',
+)  # fmt: skip
+"""Lines of JSON that no reader can take."""

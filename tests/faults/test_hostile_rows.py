@@ -1,0 +1,218 @@
+"""Hostile rows of problems and predictions: used as they are, or refused by file and row."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import chdir
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers.scored_folder import predicted, write_folder
+
+from faults import hostile_predictions, hostile_rows, small_world
+from faults.attack import Attack
+from faults.hostile_rows import Kept, Row
+from generation.config import Config
+from generation.problems.sources import load_problems
+from generation.problems.tagging import Tagger
+from merge_dataset.files import read_json, read_table
+
+pytestmark = pytest.mark.slow
+
+ROWS = 16
+COLUMNS = {f"{name}_column": name for name in hostile_rows.COLUMNS}
+OPTIONS = [word for name in COLUMNS for word in (f"--{name.replace('_', '-')}", COLUMNS[name])]
+
+PYTHON = re.compile(r"Traceback|\[Errno|<class|codec|NoneType|object has no|not supported between")
+
+
+@pytest.fixture(autouse=True)
+def _one_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
+
+
+def said(error: str, *, lines: int = 1) -> str:
+    """The message of an error, which is not Python's and has no more than so many lines."""
+    message = error[error.index("error: ") :].strip()
+    assert not PYTHON.search(message)
+    assert message.count("\n") < lines, message
+    return message
+
+
+# --- Problems ---
+
+
+def read(path: Path, *, skip: bool) -> tuple[list[Kept], int]:
+    """Read problems by the package; how many rows it leaves out is the second value."""
+    seeds: list[Any] = []
+    settings = {**COLUMNS, "skip_bad_rows": skip, "data": str(path)}
+    problems = load_problems(Config(source="mine", **settings), seeds.append)
+    kept = [Kept(s.seed_id.removeprefix("mine:"), *s.texts, s.label) for s in seeds]
+    return kept, len(problems.skipped)
+
+
+def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
+    """Whether a file has what no row can be skipped for: an id of a variant, an array, nothing."""
+    ids = {each.id for each in wanted if isinstance(each, Kept)}
+    begins = next((row.raw for row in rows), None) or b""
+    is_variant = any(name.startswith("1/noun/dog/cat") for name in ids) and "1" in ids
+    return is_variant or begins.startswith(b"[") or not ids
+
+
+def test_problems(attack: Attack, tmp_path: Path) -> None:
+    """Problems stay that an obvious reading keeps; without --skip-bad-rows rows are named."""
+    for each in attack.tries("hostile problems", 240):
+        for kind in hostile_rows.KINDS:
+            with each:
+                rows = hostile_rows.draw(each.random, kind, ROWS)
+                path = tmp_path / f"rows.{kind}"
+                hostile_rows.write(path, rows, each.random)
+                _check_problems(path, rows)
+
+
+def _check_problems(path: Path, rows: Sequence[Row]) -> None:
+    wanted = list(hostile_rows.expected(rows))
+    bad = [number for number, verdict in enumerate(wanted) if verdict == "bad"]
+    if is_refused_whole(rows, wanted):
+        with pytest.raises(ValueError, match=re.escape(path.name)):
+            read(path, skip=True)
+        return
+    assert read(path, skip=True) == ([v for v in wanted if isinstance(v, Kept)], len(bad))
+    if not bad:
+        assert read(path, skip=False)[1] == 0
+        return
+    with pytest.raises(ValueError, match=re.escape(path.name)) as error:
+        read(path, skip=False)
+    message = f"{error.value}"
+    assert not PYTHON.search(message)
+    named = len(re.findall(rf"{re.escape(path.name)}:(?: row )?\d+: ", message))
+    assert named == min(len(bad), 10) or "…" in message
+
+
+def test_problems_through_the_commands(attack: Attack, tmp_path: Path) -> None:
+    """`generate` builds a dataset of what stays, and lists what it leaves out."""
+    for each in attack.tries("hostile problems, commands", 60):
+        folder = tmp_path / f"{each.number}"
+        folder.mkdir()
+        with each, chdir(folder):
+            kind = hostile_rows.KINDS[each.number % 3]
+            rows = hostile_rows.draw(each.random, kind, ROWS)
+            path = Path(f"rows.{kind}")
+            hostile_rows.write(path, rows, each.random)
+            _check_generate(path, rows)
+        shutil.rmtree(folder)
+
+
+def _check_generate(path: Path, rows: Sequence[Row]) -> None:
+    wanted = list(hostile_rows.expected(rows))
+    command = [*f"generate --recipe demo --source mine --data {path} --run run".split(), *OPTIONS]
+    command += ["--set", "min_replacements=2"]
+    code, _, error = small_world.call(*command)
+    if "bad" in wanted or is_refused_whole(rows, wanted):
+        assert path.name in said(error, lines=13)
+        assert code == 2
+    code, _, error = small_world.call(*command, "--skip-bad-rows")
+    if is_refused_whole(rows, wanted):
+        assert path.name in said(error, lines=13)
+        assert code == 2
+        return
+    if code:  # so few problems may have no replacements
+        assert re.search("shared by|has a replacement left|no seed has", said(error))
+    ids = sorted(each.id for each in wanted if isinstance(each, Kept))
+    assert sorted(read_table(Path("run/problems.parquet"))["seed_id"].to_pylist()) == sorted(
+        f"mine:{name}" for name in ids
+    )
+    if count := wanted.count("bad"):
+        assert len(read_json(Path("run/skipped_rows.json"))) == count
+        assert f"cannot be used and are left out: {count}\n" in error
+    if not code:
+        _check_the_rest(len(ids))
+
+
+def _check_the_rest(count: int) -> None:
+    """Every other command takes the dataset of hostile texts."""
+    for command in (
+        "check",
+        "baseline majority --dataset merge-nli --out p.parquet",
+        "baseline majority --dataset run/problems.parquet --out all.parquet",
+        "score p.parquet --dataset merge-nli --n-bootstrap 0",
+        "report p.parquet --dataset merge-nli --n-bootstrap 0",
+        "analyse hardest p.parquet --dataset merge-nli",
+        "export csv --out as-csv",
+        "export jsonl --out as-jsonl",
+        "annotate merge-nli --out study --per-class 3",
+        "annotate --out study --export items.csv --annotator ann",
+    ):
+        code, printed, error = small_world.call(*command.split())
+        assert code == 0, f"{command}: {printed[-300:]} {error[-300:]}"
+    assert len(read_table(Path("all.parquet"))) == count
+    variants = read_table(Path("merge-nli/mine/seeds.parquet")).to_pylist()
+    lines = Path("as-jsonl/mine/seeds.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    assert [json.loads(line)["premise"] for line in lines] == [v["premise"] for v in variants]
+
+
+# --- Predictions ---
+
+COMMANDS = (
+    "score {} --dataset merge-nli --n-bootstrap 0 --format json",
+    "compare {} other.jsonl --dataset merge-nli --n-bootstrap 10 --format json",
+    "analyse hardest {} --dataset merge-nli --format json",
+    "report {} --dataset merge-nli --n-bootstrap 0 --out report.json",
+    "publish results {} --dataset merge-nli --dataset-repo a/b --repo a/m --format json",
+)
+
+
+def make_scored(folder: Path) -> None:
+    """A dataset of fifteen problems, and the answers of two models."""
+    write_folder(folder / "merge-nli")
+    rows = predicted()
+    hostile_predictions.write(folder / "model.jsonl", rows, Random(0))
+    others = [{**row, "prediction": 0} for row in rows]
+    hostile_predictions.write(folder / "other.jsonl", others, Random(0))
+
+
+def figures(command: str, file: Path) -> tuple[int, str, str]:
+    """Exit code, numbers in the result, and stderr."""
+    code, printed, error = small_world.call(*command.format(file).split())
+    if "report.json" in command and not code:
+        printed = Path("report.json").read_text(encoding="utf-8")
+    return code, ",".join(re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])", printed)), error
+
+
+def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
+    """Odd but harmless files give the same figures; wrong ones are refused in one line."""
+    shutil.copytree(once("scored", make_scored), tmp_path, dirs_exist_ok=True)
+    with chdir(tmp_path):
+        known = {command: figures(command, Path("model.jsonl"))[1] for command in COMMANDS}
+        for each in attack.tries("hostile predictions", 300):
+            with each:
+                command = COMMANDS[each.number % len(COMMANDS)]
+                path = Path(f"model{hostile_predictions.KINDS[each.number % 3]}")
+                is_wrong = _write_odd(path, each.random)
+                code, found, error = figures(command, path)
+                if is_wrong:
+                    assert path.name in said(error)
+                    assert code == 2
+                else:
+                    assert (code, found) == (0, known[command])
+
+
+def _write_odd(path: Path, random: Random) -> bool:
+    """Write predictions with something odd; whether they are wrong."""
+    rows = predicted()
+    if path.suffix == ".jsonl" and random.random() < 0.4:
+        hostile_predictions.write(path, rows, random)
+        lines = path.read_bytes().split(b"\n")
+        lines.insert(random.randrange(len(lines)), random.choice(hostile_predictions.RAW).encode())
+        path.write_bytes(b"\n".join(lines))
+        return True
+    changes = hostile_predictions.HARMLESS if random.random() < 0.4 else hostile_predictions.WRONG
+    wrong = random.choice(changes)(random, rows)
+    hostile_predictions.write(path, rows, random)
+    return wrong is not None
