@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from merge_metric.cautions import mixture, tell
 from merge_metric.runs.run import (
     Run,
     by_config,
@@ -151,6 +152,9 @@ def compare_files(
     found = by_config(runs)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
+    shared = _shared(found, names)
+    for config in shared:
+        tell(config, found[config][0].counts)
     return [
         compare_models(
             {run.model: run.counts for run in found[config]},
@@ -160,7 +164,7 @@ def compare_files(
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
         )
-        for config in _shared(found, names)
+        for config in shared
     ]
 
 
@@ -214,7 +218,9 @@ def compare_models(
     title = f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds"
     return Comparison(
         config=config,
-        models=_models_table(title, models, correctness_threshold, units),
+        models=_models_table(
+            title, models, correctness_threshold, units, mixture(some.variants_per_seed)
+        ),
         pairs=_pairs_table(pairs, correctness_threshold, replicates, units),
         signature=render(parts),
     )
@@ -325,7 +331,9 @@ def _bounds(bounds: list[float | None]) -> list[float | None] | None:
 # --- Tables ---
 
 
-def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int, units: str) -> Table:
+def _models_table(
+    title: str, rows: Sequence[Mapping[str, Any]], ct: int, units: str, mixed: str
+) -> Table:
     """Make the table with a row per model, the best first: figures with `_ci`, `rank`."""
     return Table(
         name="models",
@@ -339,6 +347,7 @@ def _models_table(title: str, rows: Sequence[Mapping[str, Any]], ct: int, units:
         notes=(
             f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
             "better.",
+            *([mixed] if mixed else []),
             RULE.format(ct=ct),
         ),
     )

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from merge_metric.cautions import mixture, seeds_of_parts, tell
 from merge_metric.runs.join import label_columns, probability_table
 from merge_metric.runs.label_check import tell_other_order
 from merge_metric.runs.predictions import read_predictions
@@ -111,7 +112,10 @@ def score_file(
         model = make_model("", [path], predictions, Path(dataset))
         options: dict[str, Any] = {"by": by, "cluster": cluster, "keep": SCORED}
         runs = list(runs_of(model, configs, allow_missing=allow_missing, **options))
-    return {run.config: score_run(run, None, **settings) for run in runs}
+    results = {run.config: score_run(run, None, **settings) for run in runs}
+    for run in runs:
+        tell(run.config, run.counts, seeds_of_parts(results[run.config]))
+    return results
 
 
 def score_run(
@@ -300,6 +304,8 @@ def _is_whole(groups: Mapping[str, _Result], result: _Result) -> bool:
 
 
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
+    if mixed := mixture(result["variants_per_seed"]):
+        yield mixed
     if result.get("n_subsamples", 1) > 1:
         shown = ", ".join(
             f"{figure.heading} {percent(result[f'{figure.key}_std'], figure.unit):.1f}"

@@ -42,7 +42,9 @@ def accuracy(
     return chosen.of(accuracy(request.runs(), chosen.tests, rng_seed=rng_seed)), plot_accuracy
 
 
-@analysis("SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)")
+@analysis(
+    "SV accuracy by correctness threshold; with --n-bootstrap a band (figures 4, 18)", of_seeds=True
+)
 def curves(
     request: Request,
     *,
@@ -60,7 +62,7 @@ def curves(
     return chosen.of(table), plot_curves
 
 
-@analysis("MC of models on sources, a heat map (figures 5, 17)")
+@analysis("MC of models on sources, a heat map (figures 5, 17)", of_seeds=True)
 def matching(
     request: Request,
     *,
@@ -203,6 +205,7 @@ def first_answers(request: Request) -> Made:
     "strict and relaxed fooling rates, r_s and r_r, overall and per gold label (sensitivity, "
     "tables 2, 3)",
     names_datasets=True,
+    of_seeds=True,
 )
 def fooling(
     request: Request,
@@ -224,6 +227,7 @@ def fooling(
     "fooling rates by the number of parameters, from the predictions' metadata or from --size "
     "(sensitivity, figure 2)",
     names_datasets=True,
+    of_seeds=True,
 )
 def sizes(
     request: Request, *, sizes: Sequence[str] = (), n_bootstrap: int = 1000, rng_seed: int = 0
@@ -308,14 +312,16 @@ def signals(
     judged = read_judgements(annotations) if annotations else None
     if request.sources:
         runs = request.runs(keep=("variant_ids",))
-        observed = (observe(run.folder, run.config, judged, run) for run in runs)
+        observed = (observe(run.folder, run.config, judged, run, request.cluster) for run in runs)
     else:
         chosen = request.chosen_configs()
         if judged is None:
             raise ValueError(
                 f"{request.name}: expected predictions files or --annotations, got neither"
             )
-        observed = (observe(request.dataset, config, judged) for config in chosen)
+        observed = (
+            observe(request.dataset, config, judged, cluster=request.cluster) for config in chosen
+        )
     table = signals(observed, bins=bins, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     return table, plot_signals
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,16 +21,13 @@ from merge_metric.analyses.measures import (
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
-from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Column, Table, figure_column
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, legend_below, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_DRAWN: Final = 2**22
-"""Weights of a bootstrap held in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,18 +149,10 @@ def difference(
 
     result: dict[str, Any] = {"difference": float(less(None)[0])}
     if n_bootstrap:
-        parts = [less(weights) for weights in seed_weights(n_seeds, n_bootstrap, rng_seed)]
+        drawn = seed_weights(n_seeds, n_bootstrap, rng_seed, a.clusters)
+        parts = [less(weights) for weights in drawn]
         result["difference_ci"] = interval(np.concatenate(parts)).tolist()
     return result
-
-
-def seed_weights(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each seed is drawn with replacement, (b, S) at a time."""
-    rng = np.random.default_rng(rng_seed)
-    size = max(1, _DRAWN // n_seeds)
-    for start in range(0, n_bootstrap, size):
-        rows = min(size, n_bootstrap - start)
-        yield rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), rows).astype(np.float64)
 
 
 def group_codes(groups: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64]:

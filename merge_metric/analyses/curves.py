@@ -22,9 +22,8 @@ from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
     is_undetermined,
-    span,
 )
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables import Column, Table, figure_column, is_few
 from merge_metric.tables.plots import (
     distinct,
     grid,
@@ -82,7 +81,8 @@ def matching(runs: Iterable[Run]) -> Table:
     """Make a row per model and a column per configuration, of the metric's matching threshold.
 
     The JSON also has the lowest and highest threshold that match, under `<configuration>_low`
-    and `<configuration>_high`; where they lie far apart, text shows them instead of the value.
+    and `<configuration>_high`; where they lie far apart, text shows them instead of the value. Of
+    few seeds, `<configuration>_n_seeds`, text marks them.
     """
     rows: dict[str, Row] = {}
     configs: dict[str, None] = {}
@@ -94,8 +94,10 @@ def matching(runs: Iterable[Run]) -> Table:
                 f"{run.config}{end}": found[f"matching_threshold{end}"]
                 for end in ("", "_low", "_high")
             }
+            | {f"{run.config}_n_seeds": found["n_seeds"]}
         )
-    empty = {f"{config}{end}": None for config in configs for end in ("", "_low", "_high")}
+    ends = ("", "_low", "_high", "_n_seeds")
+    empty = {f"{config}{end}": None for config in configs for end in ends}
     return Table(
         name="matching",
         title="Matching correctness threshold (MC): the CT at which SV accuracy matches S",
@@ -114,13 +116,9 @@ def matching(runs: Iterable[Run]) -> Table:
 
 def plot_matching(table: Table) -> Figure:
     """Draw a heat map, numbers in its cells."""
-    configs = [column.key for column in table.columns if column.kind == "threshold"]
+    configs = [column.key for column in table.columns[1:]]
     values = [
-        [
-            span(low, high) if low is not None and is_undetermined(low, high) else row[config]
-            for config in configs
-            for low, high in [(row[f"{config}_low"], row[f"{config}_high"])]
-        ]
+        [_colourless(column, row) or row[column.key] for column in table.columns[1:]]
         for row in table.rows
     ]
     low, high = _limits([value for row in values for value in row if isinstance(value, float)])
@@ -133,6 +131,14 @@ def plot_matching(table: Table) -> Figure:
     axes.set_yticks(range(len(values)), [row["model"] for row in table.rows])
     figure.colorbar(image, ax=axes, label="MC, %", shrink=min(1.0, 3 / len(values) + 0.4))
     return figure
+
+
+def _colourless(column: Column, row: Mapping[str, Any]) -> str:
+    """Write an undetermined threshold, or one of few seeds, which have no colour; else nothing."""
+    value, low, high = (row[f"{column.key}{end}"] for end in ("", "_low", "_high"))
+    if value is None or not (is_undetermined(low, high) or is_few(row[f"{column.key}_n_seeds"])):
+        return ""
+    return column.show(row)
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:

@@ -15,14 +15,15 @@ takes. What it imports it imports when it is asked for, so that help answers at 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from merge_metric.cautions import Watch
     from merge_metric.runs.run import Run, Source
     from merge_metric.tables import Table
 
@@ -47,6 +48,7 @@ class Analysis:
     predictions: Predictions
     needs_run: bool
     extra: Extra
+    of_seeds: bool
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -59,6 +61,7 @@ def analysis(
     names_datasets: bool = False,
     predictions: Predictions = "needed",
     extra: Extra = "plots",
+    of_seeds: bool = False,
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
@@ -70,6 +73,8 @@ def analysis(
         names_datasets: Whether files may name a dataset of their own: FILE@DATASET.
         predictions: Whether it can do nothing without predictions, or nothing with them.
         extra: Extra of this distribution that brings all that it imports.
+        of_seeds: Whether it shows figures that depend on the number of a seed's variants; where
+            seeds with different numbers are mixed, a warning and a note then say so.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -78,7 +83,7 @@ def analysis(
         options = tuple(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
         needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
         ANALYSES[name] = Analysis(
-            name, summary, make, options, names_datasets, predictions, needs_run, extra
+            name, summary, make, options, names_datasets, predictions, needs_run, extra, of_seeds
         )
         return make
 
@@ -102,6 +107,10 @@ class Request:
     configs: tuple[str, ...] = ()
     """Configurations that were asked for."""
     allow_missing: bool = False
+    cluster: str = ""
+    """Text by which seeds are clustered for the bootstrap, such as `premise`."""
+    watch: Watch | None = None
+    """Looks at the runs of an analysis that shows figures of seeds, for cautions."""
 
     def runs(
         self, *, by: Sequence[str] = (), keep: Sequence[str] = (), repeated: bool = False
@@ -123,9 +132,11 @@ class Request:
             self.dataset,
             self.configs,
             by=by,
+            cluster=self.cluster,
             keep=keep,
             allow_missing=self.allow_missing,
         )
+        runs = self.watch.over(runs) if self.watch else runs
         return runs if repeated else _once_each(runs)
 
     def chosen_configs(self) -> list[str]:
@@ -148,6 +159,7 @@ def analyse(
     configs: Sequence[str] = (),
     *,
     allow_missing: bool = False,
+    cluster: str = "",
     **options: Any,
 ) -> Made:
     """Make an analysis of predictions files.
@@ -159,6 +171,8 @@ def analyse(
         dataset: Dataset folder of the files that name none.
         configs: Configurations; by default what each file is for.
         allow_missing: Leave out seeds of which a prediction is missing.
+        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
+            together.
         options: Keyword-only parameters of the analysis.
 
     Returns:
@@ -168,18 +182,26 @@ def analyse(
         ValueError: an unknown analysis, an option it does not have, or files that cannot
             be used.
     """
+    from merge_metric.cautions import Watch
     from merge_metric.runs.run import parse_source
 
     if name not in ANALYSES:
         raise ValueError(f"expected an analysis out of {', '.join(ANALYSES)}, got {name!r}")
     chosen = ANALYSES[name]
     _check_options(chosen, options)
+    _check_cluster(chosen, cluster, options)
     sources = tuple(map(parse_source, predictions))
     if "run" in options or chosen.needs_run:
         _check_run(chosen, options.get("run"), dataset, configs, sources)
         return chosen.make(Request(name, (), Path()), **options)
     folder = _dataset_folder(chosen, sources, dataset)
-    return chosen.make(Request(name, sources, folder, tuple(configs), allow_missing), **options)
+    watch = Watch() if chosen.of_seeds else None
+    request = Request(name, sources, folder, tuple(configs), allow_missing, cluster, watch)
+    table, plot = chosen.make(request, **options)
+    notes = [*(watch.notes if watch else ())]
+    if cluster:
+        notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
+    return replace(table, notes=(*table.notes, *notes)), plot
 
 
 def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
@@ -194,6 +216,22 @@ def _check_options(chosen: Analysis, options: dict[str, Any]) -> None:
         from merge_metric.seed_variant_accuracy.options import check_threshold
 
         check_threshold(options["correctness_threshold"])
+
+
+def _check_cluster(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError where seeds are clustered and nothing is resampled."""
+    if not cluster:
+        return
+    from merge_metric.seed_variant_accuracy.options import check_cluster
+
+    parameters = inspect.signature(chosen.make).parameters
+    if "n_bootstrap" not in parameters:
+        raise ValueError(
+            f"clusters of seeds: expected with {takers('n_bootstrap')}, which have intervals by "
+            f"bootstrap, got --cluster {cluster} with {chosen.name}"
+        )
+    given = options.get("n_bootstrap", parameters["n_bootstrap"].default)
+    check_cluster(cluster, given if isinstance(given, int) else 1)
 
 
 def _check_run(

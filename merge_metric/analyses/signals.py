@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from merge_dataset.annotation.answers import ENOUGH, Answer, is_good
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.layout import split_files
-from merge_metric.analyses.contrasts import seed_weights
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.rank_correlation import (
     pooled,
@@ -30,9 +29,10 @@ from merge_metric.analyses.rank_correlation import (
     spearman_interval,
     within_seeds,
 )
-from merge_metric.runs.join import read_columns
+from merge_metric.runs.join import read_columns, require_text, text_codes
 from merge_metric.runs.run import Run
-from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.seed_variant_accuracy.inputs import Clusters
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     GREY,
@@ -106,6 +106,8 @@ class Observed:
     """(n,) whether the model answers the variant right."""
     judgements: Mapping[str, Floats]
     """(n,) `fluency`, `reasoning`, `good`; NaN where nobody judged. Empty without annotations."""
+    clusters: Clusters | None = None
+    """Seeds that are resampled together; None where each is by itself."""
 
 
 def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
@@ -144,6 +146,7 @@ def observe(
     config: str,
     judgements: Mapping[str, Judgement] | None = None,
     run: Run | None = None,
+    cluster: str = "",
 ) -> Observed:
     """Read the variants of a configuration, or those of a run on it.
 
@@ -152,6 +155,7 @@ def observe(
         config: The configuration.
         judgements: By variant.
         run: Keeps `variant_ids`.
+        cluster: Text by which seeds are clustered, such as `premise`.
     """
     files = split_files(folder, config)["variants"]
     names = signal_names(folder, files)
@@ -171,7 +175,16 @@ def observe(
         signals=tuple(_signal(name, variants[name]) for name in names),
         right=right,
         judgements=_judged(ids, judgements) if judgements is not None else {},
+        clusters=_clusters(folder, config, seeds.dictionary, cluster) if cluster else None,
     )
+
+
+def _clusters(folder: Path, config: str, ids: pa.Array, cluster: str) -> Clusters:
+    """Find which of some seeds share a text."""
+    require_text(folder, config, cluster)
+    seeds = read_columns(folder, split_files(folder, config)["seeds"], ("seed_id", cluster))
+    rows = pc.index_in(ids, seeds["seed_id"].combine_chunks())
+    return Clusters(cluster, text_codes(seeds[cluster].take(rows)))
 
 
 def signal_names(folder: Path, files: Sequence[str]) -> list[str]:
@@ -223,7 +236,7 @@ def signals(
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for each in every:
-        weights = _resampled(each.n_seeds, n_bootstrap, rng_seed)
+        weights = _resampled(each, n_bootstrap, rng_seed)
         for signal in each.signals:
             if np.isnan(signal.values).all():
                 unknown[signal.name] = None
@@ -290,13 +303,17 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
 # --- Rows ---
 
 
-def _resampled(n_seeds: int, n_bootstrap: int, rng_seed: int) -> Weights | None:
+def _resampled(observed: Observed, n_bootstrap: int, rng_seed: int) -> Weights | None:
     """Resample seeds, if at all; they are held in memory unless there are very many."""
     if not n_bootstrap:
         return None
-    if n_seeds * n_bootstrap > _HELD:
-        return lambda: seed_weights(n_seeds, n_bootstrap, rng_seed)
-    held = list(seed_weights(n_seeds, n_bootstrap, rng_seed))
+
+    def drawn() -> Iterator[Floats]:
+        return seed_weights(observed.n_seeds, n_bootstrap, rng_seed, observed.clusters)
+
+    if observed.n_seeds * n_bootstrap > _HELD:
+        return drawn
+    held = list(drawn())
     return lambda: iter(held)
 
 

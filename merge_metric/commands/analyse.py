@@ -13,6 +13,7 @@ import typer
 
 from merge_dataset.commands.command_line import (
     AllowMissing,
+    Cluster,
     Configs,
     Given,
     needing,
@@ -165,6 +166,7 @@ def analyse_command(
         option("How to write the table.", "--format"),
     ] = "text",
     allow_missing: AllowMissing = False,
+    cluster: Cluster = "",
     given: Annotated[Given, options_of(AnalysisOptions, "analyse")],
 ) -> None:
     """The papers' tables and figures, from predictions files.
@@ -217,7 +219,13 @@ def analyse_command(
         if "correctness_threshold" in given:
             given["correctness_threshold"] = read_threshold(given["correctness_threshold"])
         table, plot = analyse(
-            name, predictions or (), dataset, config or (), allow_missing=allow_missing, **given
+            name,
+            predictions or (),
+            dataset,
+            config or (),
+            allow_missing=allow_missing,
+            cluster=cluster,
+            **given,
         )
         if out is not None:
             save(plot(table), out)

@@ -10,6 +10,7 @@ import typer
 from merge_dataset.commands.command_line import (
     AllowMissing,
     BootstrapSeed,
+    Cluster,
     Configs,
     DatasetFolder,
     option,
@@ -38,6 +39,7 @@ def report_command(
     ] = None,
     title: Annotated[str | None, option("Of the report.")] = None,
     allow_missing: AllowMissing = False,
+    cluster: Cluster = "",
     n_bootstrap: Annotated[
         int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
     ] = 1000,
@@ -75,6 +77,7 @@ def report_command(
         config or (),
         title=title,
         allow_missing=allow_missing,
+        cluster=cluster,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )

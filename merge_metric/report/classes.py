@@ -12,6 +12,7 @@ from merge_metric.compare import COMPARED
 from merge_metric.runs.run import shared_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column
 
@@ -73,6 +74,7 @@ def classes_of(
     *,
     n_bootstrap: int,
     rng_seed: int,
+    cluster: str = "",
 ) -> Classes | None:
     """Put the classes of a source beside one another.
 
@@ -81,6 +83,7 @@ def classes_of(
         scored: Configuration of the source → model → how it fares.
         n_bootstrap: Replicates for the intervals of contrasts; 0 for none.
         rng_seed: Of the bootstrap.
+        cluster: As seeds are clustered in the counts.
 
     Returns:
         None where the source does not have both replacements and paraphrases.
@@ -89,12 +92,13 @@ def classes_of(
     if len(set(is_paraphrased.values())) < 2:
         return None
     (paraphrases,) = (config for config, is_one in is_paraphrased.items() if is_one)
+    units = resampled_units(cluster)
     contrasts = (
-        _contrast(config, paraphrases, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        _contrast(config, paraphrases, scored, units, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
         for config, is_one in is_paraphrased.items()
         if not is_one
     )
-    intervals = ", with 95 % intervals by bootstrap over seeds" if n_bootstrap else ""
+    intervals = f", with 95 % intervals by bootstrap over {units}" if n_bootstrap else ""
     table = Table(
         name=f"classes-{source}",
         title=f"{source}: classes of variants",
@@ -137,6 +141,7 @@ def _contrast(
     replacements: str,
     paraphrases: str,
     scored: Mapping[str, Mapping[str, Scored]],
+    units: str,
     *,
     n_bootstrap: int,
     rng_seed: int,
@@ -165,7 +170,7 @@ def _contrast(
         rows=tuple(rows),
         notes=(
             f"SV@{_CT} diff.: paraphrases less replacements"
-            + (", with 95 % interval by paired bootstrap over seeds" if n_bootstrap else "")
+            + (f", with 95 % interval by paired bootstrap over {units}" if n_bootstrap else "")
             + f". {_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
             "accuracy does not.",
         ),

@@ -21,6 +21,7 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
+from merge_metric.cautions import mixture, seeds_of_parts, tell
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
 from merge_metric.runs.join import check_configurations, choose
@@ -34,6 +35,7 @@ from merge_metric.runs.run import (
     same_labels,
 )
 from merge_metric.score import SCORED, count_run_groups, score_run
+from merge_metric.seed_variant_accuracy.options import check_cluster
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,11 @@ class Configuration:
         return [result for result in self.results if result]
 
     @property
+    def mixture(self) -> str:
+        """Sentence on seeds with different numbers of variants; empty where there are none."""
+        return mixture(self.parts()[0].some_result["variants_per_seed"])
+
+    @property
     def signatures(self) -> list[str]:
         """Distinct signatures: one, unless models were scored on different seeds or texts."""
         return list(dict.fromkeys(result["signature"] for result in self.scored))
@@ -129,6 +136,8 @@ class Evidence:
     provenance: Mapping[str, Mapping[str, Any]]
     """Source, or source and `_paraphrases` → how its data was made."""
     n_bootstrap: int
+    cluster: str = ""
+    """Text by which seeds are clustered for the bootstrap; empty where each is by itself."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -163,6 +172,7 @@ def gather_evidence(
     *,
     title: str | None = None,
     allow_missing: bool = False,
+    cluster: str = "",
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Evidence:
@@ -174,6 +184,8 @@ def gather_evidence(
         configs: Configurations to score; by default what each file is complete for.
         title: Of the report.
         allow_missing: Score the seeds of which no prediction is missing.
+        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
+            together.
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
 
@@ -182,6 +194,7 @@ def gather_evidence(
         ValueError: a file is unusable, or predictions are missing for a configuration that
             was asked for.
     """
+    check_cluster(cluster, n_bootstrap)
     require_dataset(folder)
     models = list(read_models(map(_source, files), folder))
     meant = [choose(model.coverage) for model in models]
@@ -191,6 +204,7 @@ def gather_evidence(
         models,
         _pairs(chosen, models, meant, required=bool(configs)),
         allow_missing=allow_missing,
+        cluster=cluster,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )
@@ -203,13 +217,21 @@ def gather_evidence(
         models=tuple(models),
         configurations=configurations,
         classes=tuple(
-            _classes(configurations, models, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+            _classes(
+                configurations,
+                models,
+                scored,
+                n_bootstrap=n_bootstrap,
+                rng_seed=rng_seed,
+                cluster=cluster,
+            )
         ),
         provenance={
             name: _read_provenance(folder / name / PROVENANCE)
             for name in dict.fromkeys(c.collection for c in configurations)
         },
         n_bootstrap=n_bootstrap,
+        cluster=cluster,
     )
 
 
@@ -284,6 +306,7 @@ def _score_all(
     pairs: Sequence[tuple[str, int]],
     *,
     allow_missing: bool,
+    cluster: str,
     n_bootstrap: int,
     rng_seed: int,
 ) -> dict[tuple[str, int], Scored]:
@@ -294,10 +317,13 @@ def _score_all(
             configs = [config for config, i in pairs if i == position]
             if not configs:
                 continue
-            for run in runs_of(model, configs, keep=SCORED, allow_missing=allow_missing):
+            options: dict[str, Any] = {"allow_missing": allow_missing, "cluster": cluster}
+            for run in runs_of(model, configs, keep=SCORED, **options):
                 groups = count_run_groups(run)
                 result = score_run(run, groups, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
                 per_seed = variants_per_seed(run.counts, groups)
+                if run.config not in {config for config, _ in scored}:
+                    tell(run.config, run.counts, seeds_of_parts(result))
                 scored[run.config, position] = Scored(result, run.counts, per_seed, run.texts)
                 progress.update()
     return scored
@@ -332,6 +358,7 @@ def _classes(
     *,
     n_bootstrap: int,
     rng_seed: int,
+    cluster: str,
 ) -> Iterator[Classes]:
     for source in dict.fromkeys(each.source for each in configurations):
         of_source = {
@@ -343,7 +370,8 @@ def _classes(
             for each in configurations
             if each.source == source
         }
-        if found := classes_of(source, of_source, n_bootstrap=n_bootstrap, rng_seed=rng_seed):
+        options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+        if found := classes_of(source, of_source, cluster=cluster, **options):
             yield found
 
 

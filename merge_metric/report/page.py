@@ -113,6 +113,7 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
                 replacements=evidence.has_replacements,
                 paraphrases=evidence.has_paraphrases,
                 is_nli=evidence.is_nli,
+                cluster=evidence.cluster,
             ),
             heat_range=(low, high),
             heat_step=lambda result: heat_step(_heat(result), low, high),

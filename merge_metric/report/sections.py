@@ -9,8 +9,9 @@ from typing import Any, Final
 from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part
 from merge_metric.report.seeds import SourceSeeds, hardest_table
-from merge_metric.report.wording import BREAKDOWN, HEADLINE, MATCHING, RELAXED, STRICT
+from merge_metric.report.wording import BREAKDOWN, HEADLINE, KIN, MATCHING, RELAXED, STRICT
 from merge_metric.seed_variant_accuracy.figures import Figure
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.tables import Column, Table, figure_column, figure_values
 
 FEW: Final = 6
@@ -57,7 +58,7 @@ def _tables_of_parts(evidence: Evidence) -> list[Table]:
                 found.append(breakdown(evidence, configuration, parts, title))
     found += [table for classes in evidence.classes for table in classes.tables]
     for configuration in evidence.configurations:
-        found.append(fooling(evidence, configuration))
+        found += [fooling(evidence, configuration), kin(evidence, configuration)]
         if shifted := shift(evidence, configuration):
             found.append(shifted)
     return found
@@ -72,7 +73,24 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
         title=f"{configuration.name}: {size}",
         columns=(_MODEL, *map(figure_column, HEADLINE)),
         rows=tuple(_rows(evidence, configuration.results, HEADLINE)),
-        notes=(f"In percent{_with_intervals(evidence)}.",),
+        notes=(
+            f"In percent{_with_intervals(evidence)}.",
+            *([configuration.mixture] if configuration.mixture else []),
+        ),
+    )
+
+
+def kin(evidence: Evidence, configuration: Configuration) -> Table:
+    """Make the table of what others compute of the same sets, with a row per model."""
+    return Table(
+        name=_name("kin", configuration),
+        title=f"{configuration.name}: summaries without a threshold, consistency and agreement",
+        columns=(_MODEL, *map(figure_column, KIN)),
+        rows=tuple(_rows(evidence, configuration.results, KIN)),
+        notes=(
+            f"In percent{_with_intervals(evidence)}.",
+            " ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN),
+        ),
     )
 
 
@@ -212,4 +230,5 @@ def _name(kind: str, configuration: Configuration) -> str:
 
 
 def _with_intervals(evidence: Evidence) -> str:
-    return ", with 95 % intervals by bootstrap over seeds" if evidence.n_bootstrap else ""
+    units = resampled_units(evidence.cluster)
+    return f", with 95 % intervals by bootstrap over {units}" if evidence.n_bootstrap else ""

@@ -12,6 +12,7 @@ from merge_metric.report.evidence import Evidence
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
+    QUALITY_THRESHOLD,
     Estimate,
     Figure,
     estimate,
@@ -20,6 +21,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
     sv_at,
 )
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
 
 # --- Figures and numbers ---
 
@@ -35,6 +37,19 @@ SEED, VARIANT, MATCHING, RELAXED, STRICT = (
 )
 HEADLINE: Final = (SEED, VARIANT, *map(sv_at, (50, 80, 90, 100)), MATCHING, RELAXED, STRICT)
 """Figures of the first table."""
+
+KIN: Final = tuple(
+    CATALOGUE[key].at(QUALITY_THRESHOLD)
+    for key in (
+        "sv_curve_area",
+        "core_index",
+        "contrast_consistency",
+        "agreement",
+        "agreement_gated_accuracy",
+        "stable_but_wrong",
+    )
+)
+"""Figures of the table on kin of SV accuracy, at the threshold that reports compute."""
 
 BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
 """Figures of word classes and labels."""
@@ -92,7 +107,7 @@ _PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
 
 
 def definitions(
-    *, replacements: bool, paraphrases: bool, is_nli: bool = True
+    *, replacements: bool, paraphrases: bool, is_nli: bool = True, cluster: str = ""
 ) -> tuple[tuple[str, str], ...]:
     """Define each term in a sentence, according to the kinds of variants that there are."""
     if not is_nli:
@@ -111,6 +126,7 @@ def definitions(
             "are answered right (correctness threshold CT); pattern accuracy (PA) in older papers.",
         ),
         *map(_definition, ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")),
+        *((figure.heading, f"{figure.name}. {figure.explanation}") for figure in KIN),
         (
             "Subsamples",
             "Each figure is computed in every subsample of the variants as if it were the data, "
@@ -118,7 +134,8 @@ def definitions(
         ),
         (
             "Intervals",
-            "95 %, by bootstrap over seeds with all their variants (percentile method).",
+            f"95 %, by bootstrap over {resampled_units(cluster)}, with all their variants "
+            "(percentile method).",
         ),
     )
 

@@ -122,7 +122,9 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     parts = [f"# MERGE report: {_plain(evidence.title)}", *_markdown_findings(evidence, sources)]
     parts += ["## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
     terms = definitions(
-        replacements=evidence.has_replacements, paraphrases=evidence.has_paraphrases
+        replacements=evidence.has_replacements,
+        paraphrases=evidence.has_paraphrases,
+        cluster=evidence.cluster,
     )
     parts += ["## Definitions", _list(terms), "## How it was measured"]
     for configuration in evidence.configurations:

@@ -67,6 +67,13 @@ class SeedCounts:
         """(S, K) the largest percentage, 0..100, of the variants that have the same answer."""
         return 100 * self.n_commonest // np.maximum(self.n_variants, 1)
 
+    @property
+    def variants_per_seed(self) -> dict[str, list[float]]:
+        """Different numbers of variants, and how many seeds have so many in a subsample."""
+        sizes, times = np.unique(self.n_variants[self.present], return_counts=True)
+        mean = times / self.n_variants.shape[1]
+        return {"variants": sizes.tolist(), "seeds": mean.tolist()}
+
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
         """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""
         return SeedCounts(

@@ -174,6 +174,7 @@ def summarise(
     curve = {"threshold": THRESHOLDS.tolist(), "accuracy": exact.mean_curve()[0].tolist()}
     result: dict[str, Any] = {key: _plain(value) for key, value in means.items()}
     result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
+    result["variants_per_seed"] = counts.variants_per_seed
     if counts.clusters:
         result["n_clusters"] = counts.clusters.count
     if counts.has_subsamples:

@@ -21,6 +21,7 @@ from merge_metric.tables.cells import (
     figure_column,
     figure_values,
     initials,
+    is_few,
     legend,
 )
 from merge_metric.tables.latex import PACKAGES
@@ -35,5 +36,6 @@ __all__ = [
     "figure_column",
     "figure_values",
     "initials",
+    "is_few",
     "legend",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from merge_metric.seed_variant_accuracy.figures import (
+    FEW_SEEDS,
     MATCHING_RANGE,
     Figure,
     estimate,
@@ -42,6 +43,16 @@ _UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
 
 _NONE: Final = "–"
 
+FEW_MARK: Final = "†"
+"""Stands behind what is of few seeds."""
+
+FEW_NOTE: Final = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude from."
+
+
+def is_few(n_seeds: Value) -> bool:
+    """Tell whether figures are of so few seeds that tables mark them; None is unknown."""
+    return n_seeds is not None and n_seeds < FEW_SEEDS
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -60,10 +71,14 @@ class Column:
         return self.kind in ("text", "passage")
 
     def show(self, row: Row) -> str:
-        """Write the value of a row, without its interval; of an undetermined one its range."""
+        """Write the value of a row, without its interval; of an undetermined one its range.
+
+        A value of few seeds, as `<key>_n_seeds` says, is marked.
+        """
+        mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
         if span := self._undetermined(row):
-            return span
-        return _shown(row.get(self.key), self.kind)
+            return f"{span}{mark}"
+        return f"{_shown(row.get(self.key), self.kind)}{mark}"
 
     def show_interval(self, row: Row, *, tight: bool = False) -> str:
         """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import takewhile
 from textwrap import wrap
 from typing import Final
 
 from merge_dataset.files import to_json
 from merge_metric.tables import latex
-from merge_metric.tables.cells import Column, Row, Value
+from merge_metric.tables.cells import FEW_MARK, FEW_NOTE, Column, Row, Value, is_few
 
 WIDTH: Final = 100
 """Width of wrapped plain text, in characters."""
@@ -36,6 +37,25 @@ class Table:
 
     def to_text(self) -> str:
         """Write columns of characters, each interval below its value."""
+        return self._marked()._text()
+
+    def _marked(self) -> Table:
+        """Mark the names of rows whose `n_seeds` are few, and say below what the mark means."""
+        leading = [*takewhile(lambda column: column.is_text, self.columns)]
+        few = [is_few(row.get("n_seeds")) for row in self.rows]
+        keys = [f"{column.key}_n_seeds" for column in self.columns]
+        if not any(few) and not any(is_few(row.get(key)) for row in self.rows for key in keys):
+            return self
+        rows = self.rows
+        if leading:
+            name = leading[-1]
+            rows = tuple(
+                {**row, name.key: f"{name.show(row)}{FEW_MARK}"} if is_one else row
+                for row, is_one in zip(self.rows, few, strict=True)
+            )
+        return replace(self, rows=rows, notes=(*self.notes, FEW_NOTE))
+
+    def _text(self) -> str:
         shown = [column for column in self.columns if column.kind != "passage"]
         passages = [column for column in self.columns if column.kind == "passage"]
         lines = [[column.heading for column in shown]]
@@ -59,7 +79,9 @@ class Table:
 
     def to_markdown(self) -> str:
         """Write a pipe table, with its title above and its notes below."""
+        return self._marked()._pipes()
 
+    def _pipes(self) -> str:
         def line(cells: Sequence[str]) -> str:
             return f"| {' | '.join(cells)} |"
 
@@ -76,7 +98,8 @@ class Table:
 
     def to_latex(self) -> str:
         """Write long tables for a document that loads `latex.PACKAGES`."""
-        return latex.to_latex(self.name, self.title, self.columns, self.rows, self.notes)
+        table = self._marked()
+        return latex.to_latex(self.name, self.title, self.columns, table.rows, table.notes)
 
     def to_json(self) -> str:
         """Write everything: shares as fractions of 1, thresholds in percent."""

@@ -26,7 +26,6 @@ from scipy.stats import rankdata, spearmanr
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
-from merge_metric.analyses.contrasts import seed_weights
 from merge_metric.analyses.rank_correlation import (
     pooled,
     spearman,
@@ -35,6 +34,7 @@ from merge_metric.analyses.rank_correlation import (
     within_seeds,
 )
 from merge_metric.analyses.signals import ALL, NONE, Signal, bins_of
+from merge_metric.seed_variant_accuracy.resampling import seed_weights
 
 N_BOOTSTRAP = 60
 SIGNALS = ("log_odds", "mlm_count", "zipf_frequency", "number_changed", "article_fits")

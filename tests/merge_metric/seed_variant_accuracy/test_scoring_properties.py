@@ -134,10 +134,13 @@ def test_duplicating_all_variants_changes_nothing(
     once, often = (
         without_signature(score(**columns(each), n_bootstrap=10)) for each in (rows, rows * times)
     )
-    assert often.pop("n_variants") == times * once.pop("n_variants")
-    for label in once["by_label"]:
-        a, b = often["by_label"][label], once["by_label"][label]
+    results = [(often, once)]
+    results += [(often["by_label"][label], once["by_label"][label]) for label in once["by_label"]]
+    for a, b in results:
         assert a.pop("n_variants") == times * b.pop("n_variants")
+        sizes, before = (each.pop("variants_per_seed") for each in (a, b))
+        assert sizes["variants"] == [times * size for size in before["variants"]]
+        assert sizes["seeds"] == before["seeds"]
     assert often == once
 
 
