@@ -37,8 +37,8 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
         numbers = (_joined([f"{n:,.0f}" for n in each]) for each in (sizes, seeds))
         found = "{} variants ({} seeds)".format(*numbers)
     return (
-        f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy at "
-        "high thresholds and fooling rates compare only where the mixture is the same."
+        f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy "
+        "at high thresholds and fooling rates compare only where the mixture is the same."
     )
 
 
@@ -52,8 +52,10 @@ def tell(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = No
     """
     if found := mixture(counts.variants_per_seed):
         log.warning("%s: %s", config, found)
-    every = {"all": len(counts.seed_ids), **(n_seeds or {})}
-    if few := [f"{part} ({n:,})" for part, n in every.items() if n < FEW_SEEDS]:
+    few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
+    if len(counts.seed_ids) < FEW_SEEDS:
+        few = [f"{len(counts.seed_ids):,} in all"]
+    if few:
         log.warning("%s: fewer than %s seeds: %s", config, FEW_SEEDS, ", ".join(few))
 
 

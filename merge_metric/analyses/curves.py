@@ -136,7 +136,9 @@ def plot_matching(table: Table) -> Figure:
 def _colourless(column: Column, row: Mapping[str, Any]) -> str:
     """Write an undetermined threshold, or one of few seeds, which have no colour; else nothing."""
     value, low, high = (row[f"{column.key}{end}"] for end in ("", "_low", "_high"))
-    if value is None or not (is_undetermined(low, high) or is_few(row[f"{column.key}_n_seeds"])):
+    if value is None or not (
+        is_undetermined(low, high) or is_few(row.get(f"{column.key}_n_seeds"))
+    ):
         return ""
     return column.show(row)
 

@@ -311,7 +311,7 @@ def _score_all(
     rng_seed: int,
 ) -> dict[tuple[str, int], Scored]:
     """Score models on configurations: each pair is read, joined and counted once."""
-    scored = {}
+    scored: dict[tuple[str, int], Scored] = {}
     with tqdm(total=len(pairs), desc="scoring", unit="result") as progress:
         for position, model in enumerate(models):
             configs = [config for config, i in pairs if i == position]

@@ -131,6 +131,11 @@ def matching(evidence: Evidence) -> Table:
             if (result := part.results[position])
             for end in ("", "_low", "_high")
         }
+        | {
+            f"{heading}_n_seeds": result["n_seeds"]
+            for heading, part in parts
+            if (result := part.results[position])
+        }
         for position, name in enumerate(evidence.names)
     )
     return Table(

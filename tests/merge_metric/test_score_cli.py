@@ -179,20 +179,21 @@ def test_json_without_a_dataset(predictions: Path, caplog: pytest.LogCaptureFixt
 NOUNS_AND_VERBS = """\
 snli_nouns, averaged over 2 subsamples
 
-seeds / variants      S var.acc SV@50 SV@80 SV@90 SV@100    MC  r_r  r_s
-------------------------------------------------------------------------
-all               100.0    87.5 100.0  75.0  75.0   75.0  1–50 25.0 25.0
+seeds / variants       S var.acc SV@50 SV@80 SV@90 SV@100    MC  r_r  r_s
+-------------------------------------------------------------------------
+all†               100.0    87.5 100.0  75.0  75.0   75.0  1–50 25.0 25.0
   2 / 5
-mlms: x/big       100.0    83.3 100.0  75.0  75.0   75.0  1–50 25.0 25.0
+mlms: x/big†       100.0    83.3 100.0  75.0  75.0   75.0  1–50 25.0 25.0
   2 / 3
-mlms: y/small     100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
+mlms: y/small†     100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
   2 / 3
-label: entailment 100.0    75.0 100.0  50.0  50.0   50.0  1–50 50.0 50.0
+label: entailment† 100.0    75.0 100.0  50.0  50.0   50.0  1–50 50.0 50.0
   1 / 3
-label: neutral    100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
+label: neutral†    100.0   100.0 100.0 100.0 100.0  100.0 1–100  0.0  0.0
   1 / 2
 
 standard deviation over the subsamples: var.acc 17.7, SV@90 35.4
+† fewer than 30 seeds: too few to conclude from.
 
 """
 
@@ -231,7 +232,7 @@ def test_text_with_everything(predictions: Path, folder: Path, tmp_path: Path) -
     assert "snli_verbs, averaged over 2 subsamples" in lines
     assert lines[2].split()[3:] == "S var.acc SV@50 SV@75 SV@80 SV@100 MC r_r r_s".split()
     assert "word class: noun" in result.stdout
-    assert lines[4].split()[:5] == ["all", "66.7", "75.0", "100.0", "50.0"]
+    assert lines[4].split()[:5] == ["all†", "66.7", "75.0", "100.0", "50.0"]
     counts, *intervals = lines[5].removeprefix("  3 / 10").split()
     assert len([counts, *intervals]) == 8  # none of MC, which is undetermined
     assert all("–" in interval for interval in intervals)
@@ -248,6 +249,7 @@ def test_cells_of_the_table() -> None:
     figures: dict[str, Any] = {
         "n_seeds": 1234,
         "n_variants": 567_890,
+        "variants_per_seed": {"variants": [20, 40, 60], "seeds": [900.0, 330.5, 3.5]},
         "seed_accuracy": 0.912,
         "seed_accuracy_ci": [0.9034, 1.0],
         "variant_accuracy": 0.8,
@@ -270,7 +272,10 @@ def test_cells_of_the_table() -> None:
     assert lines[4].split() == ["all", *values]
     intervals = "90.3–100 70.0–90.0 40.0–60.0 40.0–60.0 40.0–60.0 40.0–60.0 81.0–91.0".split()
     assert lines[5].split() == ["1,234", "/", "567,890", *intervals]
-    assert lines[6].split() == ["mlms:", "google-bert/bert-base-cased", *values]
+    assert lines[6].split() == ["mlms:", "google-bert/bert-base-cased†", *values]
+    mixed = "Seeds with 20, 40 and 60 variants (900, 330 and 4 seeds) are mixed: "
+    assert lines[9].startswith(mixed)
+    assert "† fewer than 30 seeds: too few to conclude from." in lines
     assert "label:" not in "".join(lines)
     assert "signature: ct:90|version:1" in lines
 
@@ -337,7 +342,8 @@ def test_probabilities_in_another_order(
     rows[0]["probabilities"] = [0.495, 0.5, 0.005]
     path = write(tmp_path / "p.parquet", rows)
     score_file(path, folder)
-    (unverified,) = caplog.messages
+    unverified, *others = caplog.messages
+    assert not any("most probable" in message for message in others)
     assert unverified.startswith(f"{path}: nothing in it says for which texts these")
     caplog.clear()
     rows[1]["probabilities"] = [0.9, 0.1, 0.0]

@@ -143,4 +143,4 @@ def test_labels_in_another_order_are_told(made: Path, caplog: pytest.LogCaptureF
     assert sum(message.startswith(said) for message in caplog.messages) == 2
     caplog.clear()
     assert score(made / "p.jsonl", made / "merge-nli").exit_code == 0
-    assert caplog.messages == []
+    assert [each for each in caplog.messages if "fewer than" not in each] == []
