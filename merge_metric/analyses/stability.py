@@ -144,7 +144,7 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
             Column("mean_off", "off, mean", "share"),
             Column("largest_off", "largest", "share"),
             Column("spread", "sd", "share"),
-            Column("needed", f"seeds for {how.width:g}", "count"),
+            Column("needed", "needed", "count"),
         ),
         rows=tuple(rows),
         notes=_notes(how, rows),
@@ -157,7 +157,7 @@ def _notes(how: Draws, rows: Sequence[Row]) -> tuple[str, ...]:
         f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
         f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
         f"seeds with that gold label.",
-        f"Seeds for {how.width:g}: the smallest number of seeds with which a "
+        f"Needed: the smallest number of seeds with which a "
         f"{100 * CONFIDENCE:.0f} % interval, which is about other seeds of the kind too, is at "
         f"most {how.width:g} points wide, by the normal approximation; – where a figure does not "
         f"vary.",

@@ -25,7 +25,15 @@ from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_records import replacements_of
 from merge_metric.tables import Column, Table
-from merge_metric.tables.plots import PALETTE, distinct, grid, heat_map, new_figure, spread
+from merge_metric.tables.plots import (
+    PALETTE,
+    distinct,
+    grid,
+    heat_map,
+    legend_below,
+    new_figure,
+    spread,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -255,6 +263,7 @@ def plot_provenance(table: Table) -> Figure:
         figure.colorbar(image, ax=heat, label="shared per problem", shrink=0.8)
         _draw_kept(curve, rows)
         bars.set_title(f"{config}: {table.title.partition(' ')[0].lower()}", fontsize="medium")
+    legend_below(figure, axes_of[:1, 0])
     return figure
 
 
@@ -262,7 +271,9 @@ def _draw_shares(axes: Axes, rows: Sequence[Any]) -> None:
     """Draw bars of table 10, in both readings."""
     shown = [row for row in rows if row["kind"] in (MLM, SEVERAL, NONE)]
     places = np.arange(len(shown))
-    for number, (key, name) in enumerate((("anywhere", "in a text"), ("everywhere", "in each"))):
+    for number, (key, name) in enumerate(
+        (("anywhere", "in a text"), ("everywhere", "in each text"))
+    ):
         axes.barh(
             places + spread(number, 2),
             [100 * row[key] for row in shown],
@@ -283,7 +294,6 @@ def _draw_shares(axes: Axes, rows: Sequence[Any]) -> None:
     axes.set_xlim(0, 100)
     axes.set_xlabel("validated by, %")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="x-small")
     grid(axes, "x")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -269,3 +271,19 @@ def test_what_is_missing_or_changed_is_told(
     assert "lemminflect is not installed" in caplog.text
     forms = pq.ParquetFile(folder.shared_words).read()["other_forms"].to_pylist()
     assert forms == [None] * 8
+
+
+@pytest.mark.slow
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From problems to the four tables of the data itself."""
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[2] / "merge_metric/README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"### Of the data itself\n(.*?)\n## ", readme, flags=re.DOTALL)
+    (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    for line in block.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "merge-nli"
+        result = command(*arguments)
+        assert result.exit_code == 0, result.output
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"table5.svg", "figure11.svg"}
+    assert "Figures on 100 random draws of 10 seeds" in result.stdout
