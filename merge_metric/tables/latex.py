@@ -165,6 +165,8 @@ _COMMANDS: Final = {
     "∪": r"$\cup$",
     "←": r"$\leftarrow$",
     "→": r"$\rightarrow$",
+    "⟨": r"$\langle$",
+    "⟩": r"$\rangle$",
     "↔": r"$\leftrightarrow$",
     "²": "$^2$",
     "′": "$'$",
