@@ -165,8 +165,6 @@ _COMMANDS: Final = {
     "∪": r"$\cup$",
     "←": r"$\leftarrow$",
     "→": r"$\rightarrow$",
-    "⟨": r"$\langle$",
-    "⟩": r"$\rangle$",
     "↔": r"$\leftrightarrow$",
     "²": "$^2$",
     "′": "$'$",
