@@ -228,7 +228,8 @@ class _Findings:
         try:
             return step(*arguments)
         except ValueError as error:
-            self.problems.append(str(error))
+            if str(error) not in self.problems:  # the Hub refuses every file for the same reason
+                self.problems.append(str(error))
             return None
 
 

@@ -132,7 +132,7 @@ class ModelFiles:
             try:
                 path = hf_hub_download(self.source, name, revision=self.commit)
             except (OSError, ValueError) as error:
-                raise ValueError(f"{self.where(name)}: {in_words(self.source, error)}") from error
+                raise self._unread(name, error) from error
             folder = Path(path).parent
         if folder is None:
             raise AssertionError("expected at least one file to download")
@@ -176,10 +176,15 @@ class ModelFiles:
                         break
                 whole = response.status_code != 206
         except (OSError, http_error()) as error:
-            raise ValueError(f"{self.where(name)}: {in_words(self.source, error)}") from error
+            raise self._unread(name, error) from error
         if whole and start:
             raise ValueError(f"{self.where(name)}: expected a Hub that sends parts of a file")
         return bytes(found[:length])
+
+    def _unread(self, name: str, error: BaseException) -> ValueError:
+        """Make the error for a file that the Hub does not give; a refusal is of all files."""
+        place = self.source if refusal(error, "model", self.source) else self.where(name)
+        return ValueError(f"{place}: {in_words(self.source, error)}")
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a file with a JSON object.
