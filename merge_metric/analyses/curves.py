@@ -107,9 +107,8 @@ def matching(runs: Iterable[Run]) -> Table:
         ),
         rows=tuple(empty | row for row in rows.values()),
         notes=(
-            "In percent; 100 would be perfect generalisation. Of the curve averaged over "
-            "subsamples; where several thresholds match equally, the lowest, or, where they lie "
-            "far apart, all.",
+            f"In percent; 100 would be perfect generalisation. Of the curve averaged over "
+            f"subsamples. {CATALOGUE['matching_threshold'].remark}",
         ),
     )
 
