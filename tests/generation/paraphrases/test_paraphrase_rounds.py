@@ -104,7 +104,7 @@ def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None
     ],
 )
 def test_a_candidate_has_one_reason(given: str | Candidate, reason: str) -> None:
-    """Every reason there is but those that need company."""
+    """Every reason there is but those that need other candidates."""
     assert reasons([given]) == [reason]
 
 

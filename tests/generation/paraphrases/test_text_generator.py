@@ -149,7 +149,7 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: De
 
 @pytest.mark.slow(but=("t5",))
 @pytest.mark.parametrize("kind", KINDS)
-def test_company_changes_nothing(kind: str) -> None:
+def test_batches_change_nothing(kind: str) -> None:
     """Alone or with others, in whatever order: padding is seen by nobody."""
     generate = generator(kind)
     requests = [Request(h, 0.3 + 0.1 * (i % 4)) for i, h in enumerate(HYPOTHESES)]

@@ -208,7 +208,7 @@ def test_forgetting_sentences_changes_nothing(
     assert len(tagger._encoded) <= 3
 
 
-def test_the_order_and_company_of_substitutions_do_not_matter(
+def test_order_and_neighbours_of_substitutions_do_not_matter(
     tagger: Tagger, hard_cases: list[Substitution]
 ) -> None:
     """Each substitution has the tags that it has alone, and repeated ones agree."""

@@ -129,7 +129,7 @@ def test_words_end_where_letters_do(kind: str) -> None:
 
 @pytest.mark.slow(but=("bert-uncased",))
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
-def test_company_does_not_matter(kind: str) -> None:
+def test_batches_do_not_matter(kind: str) -> None:
     """To the bit: alone, all together, in another order, in other batches."""
     mlm = tiny_mlm(kind)
     together = pseudo_log_likelihoods(mlm, TEXTS).pll

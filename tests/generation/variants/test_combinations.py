@@ -474,7 +474,7 @@ def test_subsamples(tagger: Tagger) -> None:
     assert more == found
 
 
-def test_draws_do_not_depend_on_the_company(tagger: Tagger) -> None:
+def test_draws_do_not_depend_on_other_problems(tagger: Tagger) -> None:
     """A seed's draw is the same alone and among others, whatever their order."""
     problems = problems_of(tagger, TEXTS, TEXTS)
     tables = [found_of(WORDS, "s:1"), found_of(WORDS)]

@@ -254,7 +254,8 @@ def test_only_loopback_is_listened_on(session: Session) -> None:
     with serving(session, "ann") as (_, url):
         port = int(url.split(":")[2].split("/")[0])
         with socket.socket() as other:
-            other.bind(("127.0.0.2", port))
+            other.bind(("127.0.0.2", port))  # refused, if every address were listened on
+            assert other.getsockname() == ("127.0.0.2", port)
 
 
 def test_pages_are_locked_down(client: Client) -> None:

@@ -71,7 +71,7 @@ def test_probabilities_are_those_of_one_pair_at_a_time(kind: str) -> None:
 
 @pytest.mark.slow(but=("bert-uncased", "gpt2"))
 @pytest.mark.parametrize("kind", KINDS)
-def test_company_does_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for rounding: whatever the batches, and however many pairs are sorted together."""
     model = tiny(kind)
     expected = ask(model, PAIRS)
