@@ -214,9 +214,7 @@ def _read_table(path: Path) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_CELL)
     with _text(path) as file:
         start = file.readline()
-        usual = "," if is_csv else "\t"
-        delimiter = _delimiter(start, usual)
-        told = delimiter == usual
+        delimiter = _delimiter(path.name, start, "," if is_csv else "\t")
         quoting: Any = csv.QUOTE_MINIMAL if is_csv or delimiter != "\t" else csv.QUOTE_NONE
         reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
         header: list[str] | None = None
@@ -242,18 +240,18 @@ def _read_table(path: Path) -> Iterator[Row]:
                 yield Row(where, problem=f"expected {len(header)} columns, got {len(cells)}")
             else:
                 yield Row(where, dict(zip(header, cells, strict=True)))
-                if not told:  # only now, as a look at the first row may have gone before
-                    told = True
-                    log.info("%s: its columns are separated by %s, not by %s, and are read so",
-                             path.name, _DELIMITERS[delimiter], _DELIMITERS[usual])  # fmt: skip
 
 
-def _delimiter(header: str, usual: str) -> str:
+def _delimiter(name: str, header: str, usual: str) -> str:
     """Find what separates columns: the usual, unless it leaves one column and another does not."""
     candidates = [usual, *(each for each in _DELIMITERS if each != usual)]
-    return next(
+    found = next(
         (d for d in candidates if len(next(csv.reader([header], delimiter=d), ())) > 1), usual
     )
+    if found != usual:
+        log.info("%s: its columns are separated by %s, not by %s, and are read so", name,
+                 _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
+    return found
 
 
 def _cells(line: str, delimiter: str) -> int:

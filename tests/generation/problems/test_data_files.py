@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.config import Config
 from generation.problems import sources
-from generation.problems.sources import load_problems, require_source
+from generation.problems.sources import load_problems
 from generation.records import Seed
 
 ROWS = [
@@ -105,7 +105,6 @@ def test_a_delimiter_of_another_kind_is_told(
     caplog.set_level(logging.INFO)
     for name in ("a.csv", "semicolons.csv", "semicolons.txt", "tabs.csv"):
         KINDS[name](tmp_path / name)
-        require_source(Config(source="mine", data=str(tmp_path / name)))  # as commands do
         load(tmp_path / name)
     assert caplog.messages == [
         "semicolons.csv: its columns are separated by semicolons, not by commas, and are read so",
