@@ -1,7 +1,8 @@
 """Predictions → figures: score a model's answers, compare models, report on them.
 
-Predictions files are scored by `score_file`, beside a dataset folder or alone; `read_runs` gives
-what all further figures start from. Columns in memory are scored by the metric itself,
+`evaluate_model` asks a model, whatever it is, about a dataset and gives its figures. Predictions
+files are scored by `score_file`, beside a dataset folder or alone; `read_runs` gives what all
+further figures start from. Columns in memory are scored by the metric itself,
 `seed_variant_accuracy.scoring.score`, which is also what `evaluate.load` finds.
 
 A predictions file has a row per problem; a seed's own row is the one whose `variant_id` is the
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from merge_metric.analyses import analyse
     from merge_metric.compare import Comparison, compare_files, compare_models
+    from merge_metric.evaluation import Evaluation, evaluate_model
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparison",
+    "Evaluation",
     "Run",
     "Table",
     "analyse",
     "compare_files",
     "compare_models",
+    "evaluate_model",
     "gather_evidence",
     "parse_source",
     "read_predictions",
@@ -56,11 +60,13 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "merge_metric.compare",
+    "Evaluation": "merge_metric.evaluation",
     "Run": "merge_metric.runs.run",
     "Table": "merge_metric.tables",
     "analyse": "merge_metric.analyses",
     "compare_files": "merge_metric.compare",
     "compare_models": "merge_metric.compare",
+    "evaluate_model": "merge_metric.evaluation",
     "gather_evidence": "merge_metric.report.evidence",
     "parse_source": "merge_metric.runs.run",
     "read_predictions": "merge_metric.runs.predictions",

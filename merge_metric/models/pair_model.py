@@ -39,7 +39,9 @@ class PairModel(Protocol):
         A model may have two methods more. `notes(pairs) -> dict`: what metadata should tell
         about the pairs, such as how many it had to shorten. `resume(pairs, known)`: as
         `probabilities`, without batches whose positions are all in `known`; batches are those
-        of a run that knows nothing, so that an interrupted run repeats them to the bit.
+        of a run that knows nothing, so that an interrupted run repeats them to the bit. An
+        attribute `has_probabilities` that is false says that only labels are known: each has
+        the probability 1, and files have no probabilities.
         """
 
 

@@ -81,6 +81,7 @@ class RemoteModel:
         prompt: Prompt,
         chat: bool = False,
         api_key_env: str | None = None,
+        api_key: str | None = None,
         concurrency: int = 8,
         timeout: float = 120.0,
         retries: int = 6,
@@ -96,6 +97,7 @@ class RemoteModel:
             prompt: What it is asked.
             chat: Ask `/chat/completions`, in the server's chat template.
             api_key_env: Environment variable that holds the key; by default none is sent.
+            api_key: The key itself, where a program has it.
             concurrency: Requests at a time.
             timeout: Seconds without a byte after which a request counts as broken.
             retries: How often a request is repeated that failed for what may pass.
@@ -107,7 +109,7 @@ class RemoteModel:
         Raises:
             ValueError: the URL is none, or the variable is not set.
         """
-        key = None
+        key = api_key
         if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
             raise ValueError(
                 f"expected an API key in the environment variable {api_key_env}, found none"

@@ -27,7 +27,7 @@ from merge_metric.runs.predictions import (
     with_metadata,
     write_predictions,
 )
-from merge_metric.runs.row_checks import labelled
+from merge_metric.runs.row_checks import PROBABILITIES, labelled
 from merge_metric.runs.texts import TEXT_DIGEST, combined, text_digests, to_hex
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ def predict(
         _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
         seconds = time.perf_counter() - start
         table = _table(problems, journal.answers[pair_of_row], digests)
+        if not getattr(model, "has_probabilities", True):
+            table = table.drop_columns(PROBABILITIES)
         metadata = {
             **description,
             **(extra or {}),

@@ -63,11 +63,12 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
         request,
         problem_format=format_of_problems(problems),
         sources=sources_of(problems),
-        seeds=partial(_labelled_seeds, problems),
+        seeds=partial(labelled_seeds, problems),
     )
 
 
-def _labelled_seeds(problems: pa.Table) -> LabelledPairs:
+def labelled_seeds(problems: pa.Table) -> LabelledPairs:
+    """Draw seeds with their gold labels, to find out what a classifier's classes mean."""
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
 

@@ -96,6 +96,13 @@ class Table:
             text += ["", _one_line(note)]
         return "\n".join(text)
 
+    def __str__(self) -> str:
+        """Write plain text."""
+        return self.to_text()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
     def to_latex(self) -> str:
         """Write long tables for a document that loads `latex.PACKAGES`."""
         table = self._marked()

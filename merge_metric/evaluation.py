@@ -1,0 +1,278 @@
+"""One call from a model, whatever it is, and a dataset to results: `evaluate_model`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from shutil import copyfile, rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Final
+
+from merge_dataset.files import atomic
+from merge_metric.compare import Comparison, compare_models
+from merge_metric.models.live_model import as_pair_model
+from merge_metric.predict.driver import predict
+from merge_metric.predict.jobs import labelled_seeds
+from merge_metric.predict.problems import (
+    format_of_problems,
+    read_problems,
+    sample_seeds,
+    sources_of,
+)
+from merge_metric.runs.predictions import read_predictions
+from merge_metric.runs.run import Run, by_config, common_texts, make_model, runs_of
+from merge_metric.score import SCORED, score_run
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
+from merge_metric.tables import Column, Table, figure_column, figure_values
+
+if TYPE_CHECKING:
+    from merge_metric.report import ReportFormat
+
+_KEYS: Final = ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")
+_SHOWN: Final = (
+    CATALOGUE["seed_accuracy"],
+    CATALOGUE["variant_accuracy"],
+    *map(sv_at, (50, 80, 90, 100)),
+    *(CATALOGUE[key] for key in _KEYS),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Evaluation:
+    """A model's answers to a dataset, and the figures computed from them."""
+
+    name: str
+    """Of the model."""
+    dataset: Path
+    """The dataset folder."""
+    results: Mapping[str, dict[str, Any]]
+    """Configuration → the result of `scoring.score`: shares of 1, thresholds in percent."""
+    runs: tuple[Run, ...]
+    """What the figures were computed from, one per configuration."""
+    predictions: Path
+    """The predictions file; temporary unless `evaluate_model` was told where to write it."""
+    allow_missing: bool = False
+    """Whether only a sample of the seeds was asked about."""
+
+    def summary(self) -> Table:
+        """Make the table of the figures: a row per configuration."""
+        intervals = any("seed_accuracy_ci" in each for each in self.results.values())
+        return Table(
+            name="summary",
+            title=self.name,
+            columns=(
+                Column("config", "configuration"),
+                Column("n_seeds", "seeds", "count"),
+                Column("n_variants", "variants", "count"),
+                *map(figure_column, _SHOWN),
+            ),
+            rows=tuple(
+                {"config": config, **figure_values(result, _SHOWN)}
+                for config, result in self.results.items()
+            ),
+            notes=(f"In percent{', with 95 % intervals by bootstrap' if intervals else ''}.",),
+            tight=True,
+        )
+
+    def groups(self, config: str | None = None) -> Table:
+        """Make the table of word classes and labels of a configuration, by default the first."""
+        from merge_metric.score import score_table
+
+        config = config or next(iter(self.results))
+        return score_table(config, self.results[config])
+
+    def compare(self, *others: Evaluation, **options: Any) -> dict[str, Comparison]:
+        """Compare with other models on the seeds that all have: differences, p-values, ranks.
+
+        Args:
+            others: Of the same dataset.
+            options: As `compare_models` takes them: `correctness_threshold`, `n_bootstrap`, ….
+
+        Returns:
+            Configuration that all have → comparison.
+
+        Raises:
+            ValueError: no other model, one name twice, or no configuration that all have.
+        """
+        every = (self, *others)
+        names = [each.name for each in every]
+        if not others or len(set(names)) < len(names):
+            raise ValueError(f"expected evaluations of two models or more, got {names}")
+        runs = by_config(run for each in every for run in each.runs)
+        shared = [config for config, found in runs.items() if len(found) == len(every)]
+        if not shared:
+            raise ValueError(f"expected a configuration that all models have, got {list(runs)}")
+        return {
+            config: compare_models(
+                {run.model: run.counts for run in runs[config]},
+                config=config,
+                texts=common_texts(run.texts for run in runs[config]),
+                **options,
+            )
+            for config in shared
+        }
+
+    def report(
+        self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None
+    ) -> Path:
+        """Write a report on this and other models; see `merge-nli report`.
+
+        Args:
+            path: The file: .html, .md, .tex or .json.
+            others: Of the same dataset.
+            output: The format; by default what the suffix says.
+        """
+        from merge_metric.report.evidence import gather_evidence
+        from merge_metric.report.write import write_report
+
+        files = [f"{each.name}={each.predictions}" for each in (self, *others)]
+        evidence = gather_evidence(
+            files,
+            self.dataset,
+            list(self.results),
+            allow_missing=any(each.allow_missing for each in (self, *others)),
+        )
+        write_report(evidence, Path(path), output)
+        return Path(path)
+
+    def save(self, path: str | Path) -> Path:
+        """Keep the predictions elsewhere, for `merge-nli score`, `compare` and `report`.
+
+        Raises:
+            FileExistsError: there is a file already.
+        """
+        path = Path(path)
+        if path.exists():
+            raise FileExistsError(f"{path}: expected no file there, found one")
+        with atomic(path) as new:
+            copyfile(self.predictions, new)
+        return path
+
+    def __repr__(self) -> str:
+        """Show the summary."""
+        return self.summary().to_text()
+
+    def _repr_markdown_(self) -> str:
+        return self.summary().to_markdown()
+
+
+def evaluate_model(
+    model: Any,
+    dataset: str | Path,
+    config: str | Sequence[str] | None = None,
+    *,
+    name: str | None = None,
+    label_order: str | None = None,
+    limit_seeds: int | None = None,
+    revision: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    batch_size: int = 256,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
+    progress: bool = True,
+) -> Evaluation:
+    """Ask a model about every seed and variant of a dataset, and score its answers.
+
+    Args:
+        model: Nearly anything; see `models.live_model.as_pair_model`.
+        dataset: A dataset folder, or a data set on the Hub as owner/name.
+        config: One configuration or several, such as `snli_nouns`; by default those of all word
+            classes and of paraphrases.
+        name: What results call the model; a server's own name for it where `model` is a client.
+        label_order: What classes 0, 1, 2 mean, such as `c,e,n`, where that is not known.
+        limit_seeds: Ask only about so many seeds of each source, drawn by a hash.
+        revision: Of a data set on the Hub.
+        out: Where predictions are kept, .parquet; an interrupted call then goes on. By default a
+            temporary file, as long as the result lives.
+        overwrite: Replace predictions of another run in `out`.
+        batch_size: Pairs that a function is given at a time.
+        correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
+        n_bootstrap: Replicates for intervals; 0 for none.
+        rng_seed: Of the bootstrap and of `limit_seeds`.
+        progress: Show a bar on stderr.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such dataset.
+        TypeError: the model is nothing that can be asked.
+        ValueError: it, an option or the dataset cannot be used.
+    """
+    folder = _folder(dataset, revision)
+    configs = [config] if isinstance(config, str) else list(config or ())
+    problems = read_problems(str(folder), configs)
+    if limit_seeds is not None:
+        problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
+    with _place(out) as (path, is_temporary), _eval_mode(model):
+        asked = as_pair_model(
+            model,
+            name=name,
+            label_order=label_order,
+            problem_format=format_of_problems(problems),
+            sources=sources_of(problems),
+            seeds=partial(labelled_seeds, problems),
+            batch_size=batch_size,
+        )
+        predict(asked, problems, path, progress=progress, overwrite=overwrite)
+        called = name or str(asked.describe()["name"])
+        answers = make_model(called, [path], read_predictions(path, folder), folder)
+        allow_missing = limit_seeds is not None
+        runs = tuple(runs_of(answers, configs, keep=SCORED, allow_missing=allow_missing))
+        options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
+        results = {
+            run.config: score_run(run, None, correctness_threshold=correctness_threshold, **options)
+            for run in runs
+        }
+        found = Evaluation(called, folder, results, runs, path, allow_missing)
+    if is_temporary:
+        weakref.finalize(found, rmtree, path.parent, ignore_errors=True)
+    return found
+
+
+@contextmanager
+def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
+    """Choose the predictions file; a temporary folder is removed where something goes wrong."""
+    if out:
+        yield Path(out), False
+        return
+    folder = Path(mkdtemp(prefix="merge-nli-"))
+    try:
+        yield folder / "predictions.parquet", True
+    except BaseException:
+        rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _eval_mode(model: Any) -> Iterator[None]:
+    """Put a network back into training where it was: classifiers are asked in evaluation mode."""
+    network = model[0] if isinstance(model, tuple) else getattr(model, "model", None)
+    was_training = getattr(network, "training", False) is True
+    try:
+        yield
+    finally:
+        if was_training and network is not None:
+            network.train()
+
+
+def _folder(dataset: str | Path, revision: str | None) -> Path:
+    """Find a dataset folder, or load a data set of the Hub into the cache."""
+    from merge_dataset.layout import require_dataset
+
+    folder = Path(dataset)
+    if folder.is_dir() or "/" not in str(dataset) or str(dataset).count("/") > 1:
+        require_dataset(folder)
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(dataset), repo_type="dataset", revision=revision))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{dataset}: expected a dataset folder or a data set on the Hub, got an error: "
+            f"{str(error).splitlines()[0]}"
+        ) from error

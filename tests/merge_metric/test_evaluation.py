@@ -1,0 +1,247 @@
+"""One call from a model to results: every kind of model, and what the results can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.completions_server import Reply, Request, serving
+from helpers.report_data import Problems, problems
+
+from merge_metric import compare_files, evaluate_model, read_predictions, score_file
+from merge_metric.demo import MODEL
+from merge_metric.evaluation import Evaluation
+from merge_metric.models.live_model import AskedFunction, as_pair_model
+from merge_metric.runs.predictions import read_metadata
+
+PROBLEMS = problems(12)
+KEYS = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate", "jsd_unchanged", "sigma_seeds")
+Pairs = Sequence[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve seeds of snli with variants."""
+    return PROBLEMS.write(tmp_path_factory.mktemp("evaluated") / "merge-nli")
+
+
+def gold(made: Problems = PROBLEMS) -> dict[tuple[str, str], int]:
+    """Each problem's label, as a model that is right on all would know it."""
+    rows = (*made.seeds, *made.variants)
+    return {(row["premise"], row["hypothesis"]): row["label"] for row in rows}
+
+
+def knows(pairs: Pairs) -> list[int]:
+    """A function that is right on every problem."""
+    return [gold()[pair] for pair in pairs]
+
+
+def run(model: Any, folder: Path, **options: Any) -> Evaluation:
+    return evaluate_model(model, folder, "snli", n_bootstrap=0, progress=False, **options)
+
+
+def test_functions_of_labels(folder: Path) -> None:
+    """Numbers or names, whatever case; a label that stands alone is no probability."""
+    found = run(knows, folder)
+    assert found.name == "knows"
+    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
+    assert "jsd_changed" not in found.results["snli"]
+    assert "probabilities" not in read_predictions(found.predictions).column_names
+    names = ("Entailment", "neutral", "CONTRADICTION ")
+    by_name = run(lambda pairs: [names[label] for label in knows(pairs)], folder, name="named")
+    assert by_name.results["snli"]["variant_accuracy"] == 1.0
+    turned = run(lambda pairs: [(label + 1) % 3 for label in knows(pairs)], folder)
+    assert turned.results["snli"]["seed_accuracy"] == 0.0
+    # Its class 0 is contradiction, 1 entailment, 2 neutral.
+    right = run(
+        lambda pairs: [(label + 1) % 3 for label in knows(pairs)], folder, label_order="c,e,n"
+    )
+    assert right.results["snli"]["seed_accuracy"] == 1.0
+
+
+def test_functions_of_probabilities(folder: Path) -> None:
+    """In the order of the labels, or in the order that is named; batches as asked for."""
+    sizes = []
+
+    def soft(pairs: Pairs) -> np.ndarray:
+        sizes.append(len(pairs))
+        return 0.7 * np.eye(3)[knows(pairs)] + 0.1
+
+    found = run(soft, folder, batch_size=7)
+    assert set(sizes[:-1]) == {7}
+    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
+    assert read_predictions(found.predictions)["probabilities"][0].as_py() == pytest.approx(
+        [0.8, 0.1, 0.1]
+    )
+    turned = run(lambda pairs: soft(pairs)[:, [2, 0, 1]], folder, label_order="c,e,n")
+    assert turned.results["snli"]["seed_variant_accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda pairs: ["yes"] * len(pairs), "got the label 'yes'"),
+        (lambda pairs: [3] * len(pairs), "got the label 3"),
+        (lambda pairs: [0], r"array of shape \(1,\)"),
+        (lambda pairs: [[1.0, 2.0, 3.0]] * len(pairs), "of logits take the softmax"),
+        (lambda pairs: [[np.nan, 0.5, 0.5]] * len(pairs), "got .nan, 0.5, 0.5"),
+    ],
+)
+def test_answers_that_are_none(folder: Path, answer: Any, message: str) -> None:
+    """What was expected and what came, before anything is written."""
+    with pytest.raises(ValueError, match=message):
+        run(answer, folder)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [(3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")]
+)
+def test_what_is_no_model(folder: Path, model: Any, kind: str) -> None:
+    """The kinds of models are listed."""
+    with pytest.raises(TypeError, match=f"Trainer, .*; got {kind}"):
+        run(model, folder)
+
+
+@pytest.mark.slow
+def test_estimators(folder: Path) -> None:
+    """Classes as names or numbers in any order, with probabilities or without."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.dummy import DummyClassifier
+
+    pairs = list(gold())
+    labels = [("entailment", "neutral", "contradiction")[label] for label in gold().values()]
+    frequent = DummyClassifier(strategy="prior").fit(pairs, labels)  # classes: c, e, n
+    found = run(frequent, folder)
+    rows = read_predictions(found.predictions)
+    shares = np.bincount(list(gold().values())) / len(labels)
+    assert rows["probabilities"][0].as_py() == pytest.approx(shares.tolist())
+
+    class Hard(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        classes_ = np.array([2, 0, 1])
+
+        def predict(self, pairs: Pairs) -> np.ndarray:
+            return np.array(knows(pairs))
+
+    assert run(Hard(), folder).results["snli"]["seed_variant_accuracy"] == 1.0
+    with pytest.raises(ValueError, match=r"classes are .*'no'.*'yes'"):
+        run(DummyClassifier().fit(pairs, ["yes", *["no"] * (len(pairs) - 1)]), folder)
+
+
+@pytest.mark.slow
+def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
+    """A pipeline, a Trainer, a pair and a name give the same answers; training goes on after."""
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        Trainer,
+        TrainingArguments,
+        pipeline,
+    )
+
+    model = AutoModelForSequenceClassification.from_pretrained(MODEL, dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    by_name = run(str(MODEL), folder)
+    arguments = TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True)
+    kinds = [
+        (model, tokenizer),
+        pipeline("text-classification", model=model, tokenizer=tokenizer, device=-1),
+        Trainer(model=model, args=arguments, processing_class=tokenizer),
+    ]
+    model.train()
+    expected = by_name.results["snli"]
+    for kind in kinds:
+        found = run(kind, folder, name="live").results["snli"]
+        assert {key: found[key] for key in KEYS} == pytest.approx({k: expected[k] for k in KEYS})
+        assert model.training
+    before = as_pair_model((model, tokenizer)).describe()["revision"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model.config, "id2label", {0: "A", 1: "B", 2: "C"})
+        with pytest.raises(ValueError, match="nothing says which class is which label"):
+            as_pair_model((model, tokenizer))
+    model.classifier.bias.data += 1.0
+    assert as_pair_model((model, tokenizer)).describe()["revision"] != before
+
+
+def test_cross_encoders(folder: Path) -> None:
+    """Asked for probabilities; its configuration names the classes."""
+
+    class CrossEncoder:
+        config = SimpleNamespace(id2label={0: "contradiction", 1: "entailment", 2: "neutral"})
+
+        def predict(self, pairs: Pairs, **options: Any) -> np.ndarray:
+            assert options["apply_softmax"]
+            columns = np.array([1, 2, 0])  # entailment stands in column 1, ...
+            return np.eye(3)[columns[knows(pairs)]]
+
+    found = run(CrossEncoder(), folder)
+    assert found.name == "CrossEncoder"
+    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
+
+
+def test_clients_of_servers(folder: Path) -> None:
+    """Address, key and model's name go to the server; the key is in no file."""
+    seen = []
+
+    def answer(request: Request, _: int) -> Reply:
+        seen.append((request.headers.get("Authorization"), request.payload["model"]))
+        top = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -3.0}]
+        content = [{"token": "A", "logprob": -0.1, "top_logprobs": top}]
+        return Reply({"choices": [{"logprobs": {"content": content}, "message": {}}]})
+
+    with serving(answer) as server:
+        client = SimpleNamespace(base_url=server.url, chat=None, api_key="sk-hidden-4711")
+        with pytest.raises(ValueError, match="an OpenAI client: expected name"):
+            run(client, folder)
+        found = run(client, folder, name="gpt", limit_seeds=1)
+    assert set(seen) == {("Bearer sk-hidden-4711", "gpt")}
+    assert b"hidden" not in found.predictions.read_bytes()
+    assert found.results["snli"]["n_seeds"] == 1
+
+
+def test_results_are_those_of_the_commands(folder: Path, tmp_path: Path) -> None:
+    """Figures, comparison and report equal those of the saved files."""
+    first = evaluate_model(knows, folder, n_bootstrap=50, progress=False, name="a")
+    second = evaluate_model(
+        lambda pairs: [0] * len(pairs), folder, n_bootstrap=50, progress=False, name="b"
+    )
+    files = [str(each.save(tmp_path / f"{each.name}.parquet")) for each in (first, second)]
+    with pytest.raises(FileExistsError, match=r"a\.parquet: expected no file"):
+        first.save(files[0])
+    assert score_file(files[0], folder, n_bootstrap=50) == first.results
+    (by_files,) = compare_files(files, folder, n_bootstrap=50)
+    compared = first.compare(second, n_bootstrap=50)
+    assert compared["snli"].as_dict() == by_files.as_dict()
+    report = first.report(tmp_path / "report.md", second)
+    assert "# MERGE report: 2 models on snli" in report.read_text(encoding="utf-8")
+    text = str(first)
+    assert text == first.summary().to_text()
+    assert "100–100" in text
+    assert first._repr_markdown_().startswith("**a**")
+    assert "label: neutral" in str(first.groups())
+    with pytest.raises(ValueError, match=r"two models or more, got \['a', 'a'\]"):
+        first.compare(first)
+    assert read_metadata(Path(files[0]))["kind"] == "function"
+
+
+def test_kept_predictions_are_never_taken_for_another_function(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A function may have changed: its file is replaced only where that is asked for."""
+    out = tmp_path / "kept.parquet"
+    assert run(knows, folder, out=out).results["snli"]["seed_accuracy"] == 1.0
+    with pytest.raises(FileExistsError):
+        run(lambda pairs: [0] * len(pairs), folder, out=out)
+    again = run(lambda pairs: [0] * len(pairs), folder, out=out, overwrite=True)
+    assert again.results["snli"]["seed_accuracy"] < 1.0
+
+
+def test_datasets_that_are_not_there() -> None:
+    """A folder's name, and one of the Hub without a network."""
+    with pytest.raises(NotADirectoryError, match="nowhere: expected a dataset folder"):
+        evaluate_model(knows, "nowhere")
+    with pytest.raises(FileNotFoundError, match="nobody/merge-nli: expected a dataset folder or"):
+        evaluate_model(knows, "nobody/merge-nli")
