@@ -46,13 +46,13 @@ class Evaluation:
     """A model's answers to a dataset, and the figures computed from them."""
 
     name: str
-    """Of the model."""
+    """The model's name."""
     dataset: Path
     """The dataset folder."""
     results: Mapping[str, dict[str, Any]]
     """Configuration → the result of `scoring.score`: shares of 1, thresholds in percent."""
     runs: tuple[Run, ...]
-    """What the figures were computed from, one per configuration."""
+    """Answers that the figures were computed from, one run per configuration."""
     predictions: Path
     """The predictions file; temporary unless `evaluate_model` was told where to write it."""
     allow_missing: bool = False

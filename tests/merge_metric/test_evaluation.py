@@ -92,7 +92,7 @@ def test_functions_of_probabilities(folder: Path) -> None:
     ],
 )
 def test_answers_that_are_none(folder: Path, answer: Any, message: str) -> None:
-    """What was expected and what came, before anything is written."""
+    """Messages say what was expected and what came; nothing is written."""
     with pytest.raises(ValueError, match=message):
         run(answer, folder)
 
