@@ -291,10 +291,10 @@ def count_command(
 ) -> None:
     """Count what build does without, for merge-nli analyse seeds and filters.
 
-    After suggest: the problems that share words of each class, words that stand twice
+    After suggest: problems that share words of each class, words that stand twice
     or in another form, and what each filter by itself lets pass. For that all
-    suggestions are tagged, which takes a few times as long as a build; no masked LM
-    runs, and builds stay as they are.
+    suggestions are tagged, which takes longer than a build. No masked LM runs,
+    and builds stay as they are.
 
     \b
     Examples:

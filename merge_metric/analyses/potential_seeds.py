@@ -17,7 +17,14 @@ import numpy as np
 from merge_dataset.files import read_row_groups, read_schema
 from merge_dataset.schema import WORD_CLASSES, format_of
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.run_records import PROBLEMS, SHARED_WORDS, VARIANTS, read_counts
+from merge_metric.analyses.run_records import (
+    MANIFEST,
+    PROBLEMS,
+    SHARED_WORDS,
+    VARIANTS,
+    file_of_build,
+    read_counts,
+)
 from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import PALETTE, grid, new_figure
 
@@ -72,8 +79,8 @@ def read_problems(run: Path) -> Problems:
     }
     words = [row for table in read_row_groups(run / SHARED_WORDS) for row in table.to_pylist()]
     found = {SHARING: list(_by_class(words))}
-    if (run / VARIANTS).is_file():
-        replaced = _replaced(run / VARIANTS)
+    if (run / MANIFEST).is_file():
+        replaced = _replaced(file_of_build(run, VARIANTS))
         found[ELIGIBLE] = list(
             _by_class(w for w in words if (w["seed_id"], w["word_class"], w["word"]) in replaced)
         )

@@ -19,23 +19,32 @@ VARIANTS: Final = "variants.parquet"
 SHARED_WORDS: Final = "shared_words.parquet"
 """Shared words of all classes, how often each stands in each text, and its other forms."""
 
+MANIFEST: Final = "manifest.json"
+"""Record of a finished build, with digests of its files."""
+
 _COUNTS: Final = "counts.json"
 _SUGGESTED: Final = "suggested.json"
 
 
-def replacements_of(run: Path) -> Path:
-    """Find the replacements of a build.
+def file_of_build(run: Path, name: str) -> Path:
+    """Find a file of a finished build, as it was written.
 
     Raises:
         FileNotFoundError: there is no build.
+        ValueError: the file is another since.
     """
-    path = run / REPLACEMENTS
-    if not path.is_file():
+    redo = f"run: merge-nli build --run {run}"
+    manifest = run / MANIFEST
+    if not manifest.is_file() or not (run / name).is_file():
         raise FileNotFoundError(
-            f"{run}: expected a run folder with {path.name}, found none; run: merge-nli build "
-            f"--run {run}"
+            f"{run}: expected a run folder with {MANIFEST} and {name}, found none; {redo}"
         )
-    return path
+    recorded = read_record(manifest).get("files", {})
+    if changed_files(run, {name: recorded[name]} if name in recorded else {}):
+        raise ValueError(
+            f"{run}: expected {name} as recorded in {MANIFEST}, got other contents; {redo}"
+        )
+    return run / name
 
 
 def read_counts(run: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from merge_metric.agreement.drawings import short_names
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.masked_lms import in_common, mlm_names, validators
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.run_records import replacements_of
+from merge_metric.analyses.run_records import REPLACEMENTS, file_of_build
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     PALETTE,
@@ -85,9 +85,9 @@ def of_run(run: Path) -> Validated:
 
     Raises:
         FileNotFoundError: it has no build.
-        ValueError: the build has no replacement.
+        ValueError: the build has no replacement, or its file was changed since.
     """
-    return _read([replacements_of(run)], None, "replacements", "word")
+    return _read([file_of_build(run, REPLACEMENTS)], None, "replacements", "word")
 
 
 def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:

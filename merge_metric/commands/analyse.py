@@ -169,7 +169,7 @@ def analyse_command(
     cluster: Cluster = "",
     given: Annotated[Given, options_of(AnalysisOptions, "analyse")],
 ) -> None:
-    """The papers' tables and figures, from predictions files.
+    """The papers' tables and figures, from predictions, datasets and run folders.
 
     {analyses}
 
@@ -199,6 +199,10 @@ def analyse_command(
     \b
       merge-nli analyse signals mine.parquet --dataset merge-nli
         --annotations sessions/first --out signals.svg
+
+    \b
+      merge-nli count --run runs/snli
+      merge-nli analyse filters --run runs/snli
 
     \b
       merge-nli analyse mlms mine.parquet --mlm-map mlms.toml --dataset merge-nli

@@ -63,7 +63,9 @@ def write_run(
     if variants is not None:
         names = ("seed_id", "word_class", "original")
         rows = [dict(zip(names, each, strict=True)) for each in variants]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "variants.parquet")
+        built = folder / "variants.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), built)
+        write_record(folder / "manifest.json", {"files": digests({built.name: built})})
     write_record(folder / "suggested.json", {"mlms": []})
     record = {
         "source": "s",
@@ -209,10 +211,11 @@ def test_the_commands(tmp_path: Path) -> None:
             assert message in result.stderr
 
 
-@pytest.mark.parametrize("name", ["shared_words.parquet", "counts.json"])
+@pytest.mark.parametrize("name", ["shared_words.parquet", "variants.parquet", "counts.json"])
 def test_damage_is_told(tmp_path: Path, name: str) -> None:
     """A file that was changed since is no source of figures."""
-    run = write_run(tmp_path / "run", ["neutral"], [word("s:0", "noun", "man")])
+    words, variants = [word("s:0", "noun", "man")], [("s:0", "noun", "man")]
+    run = write_run(tmp_path / "run", ["neutral"], words, variants)
     (run / name).write_bytes((run / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
         read_problems(run)

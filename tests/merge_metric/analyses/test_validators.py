@@ -19,6 +19,7 @@ from helpers.dataset_files import write_source
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_dataset.files import digests, write_record
 from merge_metric.analyses.validators import kept_with, of_run, plot_provenance, provenance
 
 Names = tuple[str, ...]
@@ -33,7 +34,9 @@ def write_run(folder: Path, validated: Sequence[tuple[Names, ...]], seeds: int =
         for n, texts in enumerate(validated)
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "replacements.parquet")
+    path = folder / "replacements.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    write_record(folder / "manifest.json", {"files": digests({path.name: path})})
     return folder
 
 
@@ -164,7 +167,10 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
     for arguments, message in (
         ([], "provenance: expected a dataset folder, got none; add --dataset FOLDER, or a run "),
         (["--run", str(run), *options], "provenance: expected --run alone, got --dataset too"),
-        (["--run", str(dataset)], "expected a run folder with replacements.parquet, found none"),
+        (
+            ["--run", str(dataset)],
+            "expected a run folder with manifest.json and replacements.parquet, found none",
+        ),
         (["--run", str(tmp_path / "x")], "x: expected a run folder, found none"),
         ([*options, "--config", "s_paraphrases"], "expected variants that masked LMs validated"),
         ([str(run / "replacements.parquet"), *options], "expected no predictions files, got"),
@@ -172,3 +178,9 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
         result = analyse(*arguments)
         assert result.exit_code == 2, arguments
         assert message in result.stderr.replace("\n", " "), arguments
+    write_run(tmp_path / "other", [(("B",), ("B",))])
+    (run / "replacements.parquet").write_bytes(
+        (tmp_path / "other/replacements.parquet").read_bytes()
+    )
+    changed = analyse("--run", str(run))
+    assert "expected replacements.parquet as recorded in manifest.json" in changed.stderr
