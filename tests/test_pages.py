@@ -320,6 +320,17 @@ def test_paths_are_there(page: str) -> None:
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("package", ["generation", "merge_dataset", "merge_metric"])
+def test_maps_name_files_that_are_there(package: str) -> None:
+    """The first cells of a package's map: rooms, and files in them or beside them."""
+    text = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, flags=re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell)]
+    assert len(names) > 10
+    there = {path.name for path in (ROOT / package).rglob("*")}
+    assert [name for name in names if name.rstrip("/").rpartition("/")[2] not in there] == []
+
+
 def test_licences_are_those_of_the_files() -> None:
     """The bundled weights' cards, and what the examples say of themselves."""
     text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """One table, and the text, Markdown, LaTeX, CSV, JSON and plots made of it.
 
-`columns` says how a value is shown, `table` makes text of rows and columns, `latex` the pages of
+`cells` says how a value is shown, `table` makes text of rows and columns, `latex` the pages of
 a paper; `plots` has the axes, colours and files that all drawings share (matplotlib is an extra,
 so it is imported from there).
 
