@@ -234,7 +234,7 @@ def list_files(checkpoint: Checkpoint) -> ModelFiles:
     if checkpoint.revision is None and _looks_like_path(checkpoint.source):
         raise ValueError(
             f"{checkpoint.source}: expected a folder with a model, a .gguf file, or an id on the "
-            f"Hub such as org/name: there is no such folder or file"
+            f"Hub such as org/name: no such folder or .gguf file is there"
         )
     from huggingface_hub import HfApi
 
