@@ -155,9 +155,10 @@ def read_front_matter(card: str) -> dict[str, Any]:
     try:
         value = yaml.safe_load(header) if closing and not opening else None
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {error}") from error
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"no mapping but {type(value).__name__}")
+        found = "nothing" if value is None else "something else"
+        raise ValueError(f"no mapping but {found}")
     return value
 
 

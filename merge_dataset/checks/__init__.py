@@ -31,8 +31,11 @@ def check_dataset(folder: Path) -> list[str]:
     structural = [*_of_folder(folder, Stage.STRUCTURE)]
     contents = chain(_of_collections(folder), _of_folder(folder, Stage.CONTENTS))
     rest = () if structural else contents
-    found = summarise(chain(structural, _of_folder(folder, Stage.ALWAYS), rest))
-    return found or summarise(_of_folder(folder, Stage.BYTES))
+    found = [*structural, *_of_folder(folder, Stage.ALWAYS), *rest]
+    named = {finding.where for finding in found}
+    # Where something else is wrong with a file, that its bytes are others says nothing more.
+    changed = (each for each in _of_folder(folder, Stage.BYTES) if each.where not in named)
+    return summarise([*found, *changed])
 
 
 def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:
@@ -55,5 +58,6 @@ def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
         yield from check.find(folder, *collection)
     except Exception as error:
         where = "/".join(collection) or folder.name
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        told = isinstance(error, ValueError | OSError)
+        said = " ".join((f"{error}" if told else f"{type(error).__name__}: {error}").split())
         yield Finding(where, f"files in which to look at {check.looks_at}", said)

@@ -63,18 +63,21 @@ def plan_results(
         PublishError: the folder is not what is published there, there is no such model, or the
             Hub cannot be asked.
     """
-    version, revision = find_revision(folder, dataset)
+    hub, account, state = look_at(target)
+    version, revision = (
+        ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
+    )
     told: dict[str, Any] = {"date": date, "source_url": source_url, "source_name": source_name}
     entries = _entries(figures, dataset_id=dataset, dataset_revision=revision, **told)
-    hub, account, state = look_at(target)
-    if state is None:
+    if state is None and not hub.is_offline:
         raise PublishError(
             f"expected a model repository {target.name}, found none that you may see: publish "
             "the model first"
         )
     path = f"{FOLDER}/{dataset.replace('/', '__')}.yaml"
-    file = make_file(path, _merged(hub.read(target, path, state.head), path, entries))
-    main = compare([file], hub.files(target, state.head))
+    present = hub.read(target, path, state.head) if state is not None else b""
+    file = make_file(path, _merged(present, path, entries))
+    main = compare([file], hub.files(target, state.head) if state is not None else {})
     values = {config: figure.value for config, figure in figures.items()}
     return Plan(
         repository=target,

@@ -12,9 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.files import atomic, partial_path, read_row_groups, replace_folder, write_json
+from merge_dataset import provenance
+from merge_dataset.files import (
+    atomic,
+    changed_files,
+    partial_path,
+    read_record,
+    read_row_groups,
+    read_schema,
+    replace_folder,
+    write_json,
+)
 from merge_dataset.layout import (
+    PROVENANCE,
     all_configurations,
+    collections,
+    configurations,
     require_configurations,
     require_dataset,
     split_files,
@@ -36,12 +49,29 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
 
     Raises:
         NotADirectoryError: there is no such folder.
-        ValueError: it is not a dataset folder, or lacks a wanted configuration.
+        ValueError: it is not a dataset folder, lacks a wanted configuration, or was changed.
     """
     require_dataset(folder)
     known = all_configurations(folder)
     require_configurations(folder, known, wanted)
-    return list(dict.fromkeys(wanted)) or known
+    chosen = list(dict.fromkeys(wanted)) or known
+    _require_unchanged(folder, chosen)
+    return chosen
+
+
+def _require_unchanged(folder: Path, configs: Sequence[str]) -> None:
+    """Raise ValueError where files are no longer as they were written: exports copy them."""
+    of_collection = {name: set(configurations(folder, name)) for name in collections(folder)}
+    for collection, names in of_collection.items():
+        if names.isdisjoint(configs):
+            continue
+        # Older releases wrote no digests.
+        recorded = read_record(folder / collection / PROVENANCE).get(provenance.FILES, {})
+        if changed := changed_files(folder / collection, recorded):
+            raise ValueError(
+                f"{folder / collection / changed[0]}: expected what was written, got other "
+                f"contents; `merge-nli check {folder}` says more"
+            )
 
 
 def split_paths(folder: Path, config: str, split: str) -> list[Path]:
@@ -50,13 +80,11 @@ def split_paths(folder: Path, config: str, split: str) -> list[Path]:
     Raises:
         ValueError: there are no files, or one has other columns.
     """
-    import pyarrow.parquet as pq
-
     paths = [folder / name for name in split_files(folder, config)[split]]
     if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
     for path in paths:
-        schema = pq.read_schema(path)
+        schema = read_schema(path)
         expected = arrow_schema(format_of(schema))
         if not schema.equals(expected):
             raise ValueError(
@@ -72,10 +100,8 @@ def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
     Raises:
         ValueError: there are no files, or one has other columns.
     """
-    import pyarrow.parquet as pq
-
     paths = split_paths(folder, config, split)
-    yield pq.read_schema(paths[0]).empty_table()
+    yield read_schema(paths[0]).empty_table()
     for path in paths:
         yield from read_row_groups(path)
 

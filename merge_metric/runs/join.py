@@ -282,7 +282,7 @@ def _join(
     wanted = (*_IDENTITY, "subsamples", *grouped)
     variants = read_columns(coverage.folder, files["variants"], wanted)
     own, rows = coverage.of(config, "seeds"), coverage.of(config, "variants")
-    seed = _seeds_of(variants, seeds, config)
+    seed = _seeds_of(variants, seeds, config, coverage.folder)
     for split, split_rows in ((seeds, own), (variants, rows)):
         _require_same_identity(predictions, split, split_rows, config)
     texts = _require_same_texts(predictions, coverage, config)
@@ -366,21 +366,21 @@ def probability_table(predictions: pa.Table) -> NDArray[np.float64]:
     return table
 
 
-def _seeds_of(variants: pa.Table, seeds: pa.Table, config: str) -> NDArray[np.int64]:
+def _seeds_of(variants: pa.Table, seeds: pa.Table, config: str, folder: Path) -> NDArray[np.int64]:
     """Find for each variant the row of its seed."""
     found = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"].combine_chunks())
     if found.null_count:
         ids = variants["seed_id"].filter(pc.is_null(found)).unique()
         raise ValueError(
-            f"{config}: expected the seed of every variant in the dataset, got none for "
-            f"{preview(ids)}; the dataset is damaged, see `merge-nli check`"
+            f"{folder}: {config}: expected the seed of every variant in the dataset, got none for "
+            f"{preview(ids)}; the dataset is damaged: `merge-nli check {folder}` says more"
         )
     seed: NDArray[np.int64] = found.to_numpy().astype(np.int64)
     if (bare := np.bincount(seed, minlength=len(seeds)) == 0).any():
         ids = seeds["seed_id"].filter(pa.array(bare))
         raise ValueError(
-            f"{config}: expected variants of every seed in the dataset, got none of "
-            f"{preview(ids)}; the dataset is damaged, see `merge-nli check`"
+            f"{folder}: {config}: expected variants of every seed in the dataset, got none of "
+            f"{preview(ids)}; the dataset is damaged: `merge-nli check {folder}` says more"
         )
     return seed
 

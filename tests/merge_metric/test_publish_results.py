@@ -14,7 +14,9 @@ from helpers.dataset_files import write_rows
 from helpers.loopback_hub import Entry, Repo
 from helpers.publishing import STRANGER, TOKEN, Desk, Result, desk_at_a_hub
 from helpers.scored_folder import predicted, without, write_folder
+from typer.testing import CliRunner
 
+from generation.cli import app
 from merge_metric.runs.predictions import with_metadata
 
 DATASET, MODEL = "somebody/merge-nli", "somebody/model"
@@ -92,6 +94,17 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
         "Nothing was written. To do this, add --yes.",
     ]
     assert desk.written() == []
+
+
+def test_dry_run_offline(predictions: Path, folder: Path) -> None:
+    """Without the Hub, as these tests run but for the commands: the figures, and what is missing."""
+    where = ["--dataset", str(folder), "--dataset-repo", DATASET, "--repo", MODEL]
+    result = CliRunner().invoke(app, ["publish", "results", str(predictions), *where])
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{MODEL}: results on {DATASET} (version not looked up)"
+    assert lines[1].startswith("HF_HUB_OFFLINE is set, so the Hub was not asked what is there")
+    assert lines[4:] == ["  snli: 33.33", "Nothing was written. To do this, add --yes."]
 
 
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:

@@ -254,10 +254,10 @@ def test_cells(value: Any, cell: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# No header\n", "no mapping but NoneType"),
+        ("# No header\n", "no mapping but nothing"),
         ("---\n- a\n---\n", "no mapping but list"),
         ("---\na: [\n---\n", "not YAML"),
-        ("---\na: 1\n", "no mapping but NoneType"),
+        ("---\na: 1\n", "no mapping but nothing"),
     ],
 )
 def test_broken_header(text: str, message: str) -> None:

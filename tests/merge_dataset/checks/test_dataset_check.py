@@ -440,7 +440,7 @@ def add(name: str) -> Callable[[Path], None]:
         ),
         (
             lambda folder: (folder / "README.md").write_text("# Mine\n"),
-            "README.md: expected YAML between two lines of ---; got no mapping but NoneType",
+            "README.md: expected YAML between two lines of ---; got no mapping but nothing",
         ),
     ],
 )

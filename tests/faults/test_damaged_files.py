@@ -1,0 +1,144 @@
+"""Files with a flipped bit, cut off, or of another of their kind: noticed, or the same figures."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults import small_world
+from faults.attack import Attack
+from generation.problems.tagging import Tagger
+from merge_dataset.files import digest_of_file
+
+pytestmark = pytest.mark.slow
+
+PYTHON = re.compile(r"Traceback|\[Errno|<class|codec|NoneType|object has no|Error:")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A command, the files that it reads, and the number of tries."""
+
+    area: str
+    command: str
+    files: tuple[str, ...]
+    """Patterns of what is damaged, one at a time."""
+    tries: int
+    made: str = ""
+    """A folder that it makes anew, whose bytes are the result; else what it prints is."""
+
+
+READERS = (
+    Reader("damaged dataset, check", "check merge-nli", ("merge-nli/**/*",), 150),
+    Reader("damaged dataset, score", "score a.parquet --dataset merge-nli --n-bootstrap 0",
+           ("merge-nli/**/*.parquet", "merge-nli/**/*.json"), 100),
+    Reader("damaged dataset, export", "export jsonl merge-nli --out flat",
+           ("merge-nli/**/*.parquet", "merge-nli/**/*.json"), 60, made="flat"),
+    Reader("damaged predictions", "score {} --dataset merge-nli --n-bootstrap 0",
+           ("a.parquet", "b.jsonl", "majority.parquet"), 150),
+    Reader("damaged annotations", "agreement study --dataset merge-nli",
+           ("study/*.json*", "study/answers/*"), 120),
+    Reader("damaged annotations, export", "annotate --out study --export flat/items.csv",
+           ("study/*.json*",), 60, made="flat"),
+    Reader("damaged run, diff", "diff runs/demo runs/demo/other",
+           ("runs/demo/*.parquet", "runs/demo/*.json", "runs/demo/other/*"), 60),
+    Reader("damaged run, build", "build --run runs/demo --out out --overwrite",
+           ("runs/demo/problems.parquet", "runs/demo/config.toml", "runs/demo/suggested.json",
+            "runs/demo/suggestions/**/*", "runs/demo/questions/**/*", "runs/demo/stores/*"),
+           60, made="out"),
+)  # fmt: skip
+
+
+def make(folder: Path) -> None:
+    """The small world, with answers of an annotator and a second build."""
+    small_world.make(folder)
+    with chdir(folder):
+        for command in (
+            "annotate --out study --import answers.csv",
+            "build --run runs/demo --out other --into other --set subsamples=5",
+        ):
+            code, _, error = small_world.call(*command.split())
+            assert code == 0, error
+        shutil.rmtree("other")
+
+
+@contextmanager
+def damaged(path: Path, others: Sequence[Path], random: Random) -> Iterator[str]:
+    """Damage a file while the block runs, and say how."""
+    whole = path.read_bytes()
+    alike = [other for other in others if other.suffix == path.suffix and other != path]
+    how = random.choice(("flip", "flip", "flip", "flip", "cut", "swap" if alike else "cut"))
+    if how == "flip":
+        place = random.randrange(8 * len(whole))
+        content = bytearray(whole)
+        content[place // 8] ^= 1 << place % 8
+        how += f" of bit {place}"
+    elif how == "cut":
+        content = bytearray(whole[: random.randrange(len(whole))])
+        how += f" to {len(content)} of {len(whole)} bytes"
+    else:
+        other = random.choice(alike)
+        content = bytearray(other.read_bytes())
+        how += f" by {other}"
+    path.write_bytes(content)
+    try:
+        yield how
+    finally:
+        path.write_bytes(whole)
+
+
+def outcome(reader: Reader, file: str = "a.parquet") -> tuple[int, object, str]:
+    """Exit code, result, and what else is said."""
+    if reader.made:
+        shutil.rmtree(reader.made, ignore_errors=True)
+    code, printed, error = small_world.call(*reader.command.format(file).split())
+    made: object = printed.replace(file, "")
+    if reader.made:
+        paths = [path for path in sorted(Path(reader.made).rglob("*")) if path.is_file()]
+        made = {f"{path}": digest_of_file(path) for path in paths if path.name[0] != "."}
+    return code, made, printed if code == 1 else error
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.area.replace(" ", "-"))
+def test_damage_is_noticed_or_harmless(
+    reader: Reader,
+    attack: Attack,
+    once: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Never another number, never a traceback: one line that names the file, or the same result."""
+    monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
+    shutil.copytree(once("damaged", make), tmp_path, dirs_exist_ok=True)
+    with chdir(tmp_path):
+        files = sorted({p for pattern in reader.files for p in Path().glob(pattern) if p.is_file()})
+        known = {file: outcome(reader, str(file))[:2] for file in files if "{}" in reader.command}
+        usual = outcome(reader)[:2]
+        assert usual[0] == 0
+        for each in attack.tries(reader.area, reader.tries):
+            with each:
+                path = each.random.choice(files)
+                # Another model's predictions have its figures, and rightly so.
+                others = [] if "{}" in reader.command else files
+                with damaged(path, others, each.random) as how:
+                    code, made, said = outcome(reader, str(path))
+                _check(code, said, made, known.get(path, usual)[1], path, f"{how} in {path}")
+
+
+def _check(code: int, said: str, made: object, usual: object, path: Path, how: str) -> None:
+    if code == 0:
+        assert made == usual, f"{how}: another result"
+        return
+    message = said[said.find("error: ") :].strip() if code == 2 else said
+    assert not PYTHON.search(message), f"{how}: {message}"
+    assert code == 1 or (message and "\n" not in message), f"{how}: {message}"
+    named = any(f"{name}" in message for name in (path, path.name, path.parts[0] + ": "))
+    assert named, f"{how}: {message}"
