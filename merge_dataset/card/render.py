@@ -157,7 +157,7 @@ def read_front_matter(card: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        found = "nothing" if value is None else "something else"
+        found = "nothing" if value is None else "a list or a single value"
         raise ValueError(f"no mapping but {found}")
     return value
 

@@ -14,7 +14,7 @@ from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import paraphrases, replacements  # noqa: F401
 from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summarise
-from merge_dataset.layout import PROVENANCE, collections, require_dataset
+from merge_dataset.layout import CARD, PROVENANCE, collections, require_dataset
 
 __all__ = ["check_dataset"]
 
@@ -32,10 +32,9 @@ def check_dataset(folder: Path) -> list[str]:
     contents = chain(_of_collections(folder), _of_folder(folder, Stage.CONTENTS))
     rest = () if structural else contents
     found = [*structural, *_of_folder(folder, Stage.ALWAYS), *rest]
-    named = {finding.where for finding in found}
-    # Where something else is wrong with a file, that its bytes are others says nothing more.
-    changed = (each for each in _of_folder(folder, Stage.BYTES) if each.where not in named)
-    return summarise([*found, *changed])
+    # Where something else is wrong with the data, that bytes are others says nothing more.
+    only_card = all(finding.where == CARD for finding in found)
+    return summarise([*found, *(_of_folder(folder, Stage.BYTES) if only_card else ())])
 
 
 def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:

@@ -97,7 +97,7 @@ def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
 
 
 def test_dry_run_offline(predictions: Path, folder: Path) -> None:
-    """Without the Hub, as these tests run but for the commands: the figures, and what is missing."""
+    """Without the Hub, the figures, and what is missing."""
     where = ["--dataset", str(folder), "--dataset-repo", DATASET, "--repo", MODEL]
     result = CliRunner().invoke(app, ["publish", "results", str(predictions), *where])
     assert result.exit_code == 0, result.stderr

@@ -255,7 +255,7 @@ def test_cells(value: Any, cell: str) -> None:
     ("text", "message"),
     [
         ("# No header\n", "no mapping but nothing"),
-        ("---\n- a\n---\n", "no mapping but list"),
+        ("---\n- a\n---\n", "no mapping but a list"),
         ("---\na: [\n---\n", "not YAML"),
         ("---\na: 1\n", "no mapping but nothing"),
     ],

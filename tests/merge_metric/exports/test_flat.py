@@ -15,6 +15,7 @@ from helpers.paraphrase_run import write_paraphrase_run
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_record
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.exports.folders import MARK
@@ -26,6 +27,13 @@ Row = dict[str, Any]
 def folder(tmp_path: Path) -> Path:
     """A dataset folder with the configurations snli, snli_nouns, snli_verbs."""
     return write_folder(tmp_path / "merge-nli")
+
+
+def forget_digests(folder: Path) -> None:
+    """Make the folder one of an older release, which kept none."""
+    path = folder / "snli" / "provenance.json"
+    made = read_record(path)
+    path.write_text(json.dumps({k: v for k, v in made.items() if k != "files"}))
 
 
 def of_dataset(folder: Path, *names: str) -> list[Row]:
@@ -154,6 +162,7 @@ def test_no_mini_datasets_without_subsamples(folder: Path, tmp_path: Path) -> No
         column = table.column_names.index("subsamples")
         none = pa.array([[]] * len(table), table["subsamples"].type)
         pq.write_table(table.set_column(column, "subsamples", none), path)
+    forget_digests(folder)
     with pytest.raises(
         ValueError,
         match=r"configuration 'snli': expected variants in subsamples, got none in any: there are "
@@ -180,6 +189,9 @@ def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
     """Columns that the dataset does not promise are not exported."""
     path = folder / "snli/seeds.parquet"
     pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
+    with pytest.raises(ValueError, match=r"seeds\.parquet: expected what was written, got other"):
+        export_jsonl(folder, tmp_path / "out")
+    forget_digests(folder)
     with pytest.raises(ValueError, match=r"seeds\.parquet: expected the columns variant_id, .*"):
         export_jsonl(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()

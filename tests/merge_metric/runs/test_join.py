@@ -317,20 +317,20 @@ def test_no_dataset_folder(tmp_path: Path) -> None:
 
 def test_damaged_datasets(folder: Path) -> None:
     """Seeds without variants, variants without seeds, files that are no Parquet."""
-    damaged = "the dataset is damaged, see `merge-nli check`"
+    damaged = f"the dataset is damaged: `merge-nli check {folder}` says more"
     write_rows(folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a"]))
     told = message(predicted(), folder, "snli_nouns")
     assert told == (
-        "snli_nouns: expected the seed of every variant in the dataset, got none for 'snli:b'; "
-        + damaged
+        f"{folder}: snli_nouns: expected the seed of every variant in the dataset, got none for "
+        "'snli:b'; " + damaged
     )
     write_rows(
         folder / "snli/nouns/seeds.parquet", map(problem_row, ["snli:a", "snli:b", "snli:c"])
     )
     told = message(predicted(), folder, "snli_nouns")
     assert told == (
-        "snli_nouns: expected variants of every seed in the dataset, got none of 'snli:c'; "
-        + damaged
+        f"{folder}: snli_nouns: expected variants of every seed in the dataset, got none of "
+        "'snli:c'; " + damaged
     )
     (folder / "snli/nouns/seeds.parquet").write_bytes(b"")
     told = message(predicted(), folder)
