@@ -11,7 +11,7 @@ import numpy as np
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.run_records import read_counts
-from merge_metric.tables import Column, Table
+from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import distinct, draw_bars, grid, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ _SHARES: Final = {
     "both": "both",
 }
 """Key of a count → its heading."""
-
-BOTH_TEXTS: Final = "all"
-"""Name of the texts together."""
 
 
 def read_filters(run: Path) -> list[dict[str, Any]]:
@@ -56,31 +53,27 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
             Column("asked", "occurrences", "count"),
             Column("per_occurrence", "each", "number"),
             *(
-                Column(f"{key}_{field}", heading if not n else initial(field), "share")
+                column
                 for key, heading in _SHARES.items()
-                for n, field in enumerate([BOTH_TEXTS, *fields])
+                for column in (
+                    Column(key, heading, "share"),
+                    *(
+                        Column(f"{key}_{field}", letter, "share")
+                        for letter, field in zip(initials(fields), fields, strict=True)
+                    ),
+                )
             ),
         ),
         rows=tuple(_rows(counts, fields)),
         notes=(
             "In percent of suggestions, over all occurrences of shared words of which the masked "
             "LM has the word as one token; then in each text: "
-            f"{', '.join(f'{initial(field)} {field}' for field in fields)}. Each: suggestions of "
-            "an occurrence.",
+            f"{legend(fields)}. Each: suggestions of an occurrence.",
             "Same class: whole words that keep the word's class, tagged in context (D4, D8). More "
             "probable: than the original, whole words or not (D5). Both: the two together. "
             "Whether a word stands in the problem already does not count here.",
         ),
     )
-
-
-def initial(field: str) -> str:
-    """Shorten the name of a text.
-
-    >>> initial("premise")
-    'p'
-    """
-    return field[0]
 
 
 def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterator[Row]:
@@ -90,20 +83,21 @@ def _rows(counts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> Iterato
     for (source, mlm, word_class), rows in sorted(
         groups.items(), key=lambda group: (*group[0][:2], WORD_CLASSES.index(group[0][2]))
     ):
-        row: Row = {"source": source, "mlm": mlm, "word_class": word_class}
-        for field in (BOTH_TEXTS, *fields):
-            mine = [each for each in rows if field in (BOTH_TEXTS, each["field"])]
+        asked = sum(each["occurrences"] - each["not_in_vocabulary"] for each in rows)
+        total = sum(each["suggestions"] for each in rows)
+        row: Row = {
+            "source": source,
+            "mlm": mlm,
+            "word_class": word_class,
+            "asked": asked,
+            "not_in_vocabulary": sum(each["not_in_vocabulary"] for each in rows),
+            "per_occurrence": total / asked if asked else None,
+        }
+        parts = {field: [each for each in rows if each["field"] == field] for field in fields}
+        for end, mine in {"": rows, **{f"_{field}": part for field, part in parts.items()}}.items():
             total = sum(each["suggestions"] for each in mine)
-            if field == BOTH_TEXTS:
-                asked = sum(each["occurrences"] - each["not_in_vocabulary"] for each in mine)
-                row |= {
-                    "asked": asked,
-                    "not_in_vocabulary": sum(each["not_in_vocabulary"] for each in mine),
-                    "per_occurrence": total / asked if asked else None,
-                }
             for key in ("whole_words", *_SHARES):
-                n = sum(each[key] for each in mine)
-                row[f"{key}_{field}"] = n / total if total else None
+                row[f"{key}{end}"] = sum(each[key] for each in mine) / total if total else None
         yield row
 
 
@@ -117,7 +111,7 @@ def plot_filters(table: Table) -> Figure:
     for axes, mlm in zip(panels, mlms, strict=False):
         rows = [row for row in table.rows if row["mlm"] == mlm]
         for number, (key, name) in enumerate(_SHARES.items()):
-            values = [row[f"{key}_{BOTH_TEXTS}"] for row in rows]
+            values = [row[key] for row in rows]
             shown = [None if value is None else 100 * value for value in values]
             draw_bars(axes, shown, name, number, len(_SHARES))
         axes.set_xticks(np.arange(len(rows)), [row["word_class"] for row in rows], fontsize="small")

@@ -231,7 +231,15 @@ def test_analyses_read_what_was_counted(run: RunFolder, tmp_path: Path) -> None:
     assert n["sharing", "all"] == 4
     assert n["sharing", "noun"] == 4
     assert n["sharing", "verb"] == n["sharing", "adverb"] == n["sharing", "adjective"] == 1
-    eligible = read_record(folder.manifest)["eligible"]
+    manifest = read_record(folder.manifest)
+    eligible = manifest["eligible"]
+    words: Counter[tuple[str, str]] = Counter()
+    for row in read_record(folder.counts)["filters"]:
+        words[row["mlm"], row["word_class"]] += row["whole_words"]
+    assert words == {
+        (row["mlm"], row["word_class"]): row["suggestions"] - row["not_alphabetic"] - row["subword"]
+        for row in manifest["funnel"]
+    }
     for word_class in CLASSES:
         assert n.get(("eligible", word_class), 0) == eligible[word_class]
     filters = command("analyse", "filters", "--run", folder.path, "--format", "json")
