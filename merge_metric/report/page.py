@@ -22,7 +22,7 @@ from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report.classes import Result
 from merge_metric.report.evidence import Configuration, Evidence, Part, joined
 from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
-from merge_metric.report.sections import FEW, SHIFT, page_tables
+from merge_metric.report.sections import FEW, SHIFT, kin, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -41,9 +41,9 @@ from merge_metric.report.wording import (
     shown,
     undetermined,
 )
-from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
+from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.signature import VERSION
-from merge_metric.tables import Table, initials
+from merge_metric.tables import Table, initials, is_few
 from merge_metric.tables.plots import PALETTE
 
 STYLES: Final = ("uPlot.min.css", "report.css")
@@ -116,7 +116,16 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
                 cluster=evidence.cluster,
             ),
             heat_range=(low, high),
-            heat_step=lambda result: heat_step(_heat(result), low, high),
+            heat_step=lambda result: heat_step(
+                None if _is_few(result) else _heat(result), low, high
+            ),
+            has_few=any(
+                map(
+                    _is_few,
+                    (r for c in evidence.configurations for p in c.parts() for r in p.results),
+                )
+            ),
+            kin_table=lambda configuration: kin(evidence, configuration),
             dataset_facts={
                 name: dataset_facts(facts) for name, facts in evidence.provenance.items()
             },
@@ -236,9 +245,17 @@ def _environment() -> jinja2.Environment:
         "number": number,
         "interval": interval,
         "shown": shown,
+        "few_seeds": FEW_SEEDS,
+        "is_few_seeds": _is_few,
+        "few_class": lambda result: Markup(' class="few"') if _is_few(result) else "",
         "fraction": lambda value: "–" if value is None else f"{value:.3f}",
     }
     return environment
+
+
+def _is_few(result: Result | Row | None) -> bool:
+    """Tell whether a result, or a row of a table, is of so few seeds that it is grey."""
+    return bool(result) and is_few((result or {}).get("n_seeds"))
 
 
 def _compact_json(value: Any) -> str:

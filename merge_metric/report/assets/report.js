@@ -179,8 +179,10 @@ function sortRows(body, column, sign) {
     const most = Math.max(Math.ceil(Math.max(...values) / 10) * 10, least + 10);
     cells.forEach((cell, i) => {
       const [value] = figures[i];
+      const isFew = cell.classList.contains("few"); // of few seeds: grey
       const step = Math.min(data.heatSteps - 1, Math.floor((data.heatSteps * (value - least)) / (most - least)));
-      cell.className = `${value == null ? "none" : `h${step}`} ${cell.classList.contains("first") ? "first" : ""}`;
+      const kept = ["first", "few"].filter((each) => cell.classList.contains(each));
+      cell.className = [value == null || isFew ? "none" : `h${step}`, ...kept].join(" ");
       cell.replaceChildren(shown(figures[i]), Report.element("small", { textContent: interval(figures[i]) }));
     });
     low.textContent = least;
