@@ -21,10 +21,10 @@ from merge_metric.report.classes import Classes, Result
 from merge_metric.report.evidence import Configuration, Evidence, joined
 from merge_metric.report.seeds import MISSING, Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Estimate, sv_at
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
-FEWEST: Final = 30
+FEWEST: Final = FEW_SEEDS
 """Seeds that a claim needs."""
 
 _EACH: Final = 3

@@ -40,9 +40,12 @@ class Table:
         return self._marked()._text()
 
     def _marked(self) -> Table:
-        """Mark the names of rows whose `n_seeds` are few, and say below what the mark means."""
+        """Mark the names of rows of few seeds, and say below what the mark means.
+
+        Rows have their number as `n_seeds` or, where they are of seeds answered right, `n_right`.
+        """
         leading = [*takewhile(lambda column: column.is_text, self.columns)]
-        few = [is_few(row.get("n_seeds")) for row in self.rows]
+        few = [is_few(row.get("n_seeds", row.get("n_right"))) for row in self.rows]
         keys = [f"{column.key}_n_seeds" for column in self.columns]
         if not any(few) and not any(is_few(row.get(key)) for row in self.rows for key in keys):
             return self

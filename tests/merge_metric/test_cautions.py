@@ -1,0 +1,126 @@
+"""Mixed numbers of variants, few seeds, and seeds of a premise, in every command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.dataset_files import write_source
+from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric.tables import Column, Table
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+README = (Path(__file__).parents[2] / "merge_metric" / "README.md").read_text(encoding="utf-8")
+MIXED = "snli: Seeds with 2 and 4 variants (2 and 1 seeds) are mixed"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small dataset folder, in the working directory, with predictions of two models."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert", "other"):
+        pq.write_table(pa.Table.from_pylist(predicted("snli")), tmp_path / f"{name}.parquet")
+    texts = {"premise": "A dog runs.", "hypothesis": "An animal runs."}
+    seeds, variants = (
+        [problem_row(name) | texts for name in names if name.startswith("snli")]
+        for names in (SEEDS, VARIANTS)
+    )
+    write_source(tmp_path / "merge-nli", seeds, variants)
+    return tmp_path / "merge-nli"
+
+
+def run(command: str) -> Result:
+    return runner.invoke(app, [*shlex.split(command), "--dataset", "merge-nli"])
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "score bert.parquet --n-bootstrap 9",
+        "compare bert.parquet other.parquet --n-bootstrap 9",
+        "analyse fooling bert.parquet --n-bootstrap 9",
+        "analyse curves bert.parquet --n-bootstrap 9",
+        "report bert.parquet other.parquet --out report.md --n-bootstrap 9",
+    ],
+)
+def test_all_commands_tell(command: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Warnings once, a note, and marks; with clusters of seeds the intervals say so."""
+    result = run(f"{command} --cluster premise")
+    assert result.exit_code == 0, result.output
+    assert sum(message.startswith(MIXED) for message in caplog.messages) == 1
+    assert "snli: fewer than 30 seeds: 3 in all" in caplog.messages
+    report = Path("report.md")
+    text = report.read_text(encoding="utf-8") if report.exists() else result.stdout
+    assert "eeds with 2 and 4 variants" in text
+    assert "† fewer than 30 seeds: too few to conclude from." in text
+    assert "with the same premise" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("folder")
+def test_clusters_need_intervals() -> None:
+    """Refused where nothing is resampled."""
+    for command, message in (
+        ("analyse hardest bert.parquet", "have intervals by bootstrap, got --cluster premise"),
+        ("analyse curves bert.parquet", "only change intervals: expected 1 replicate"),
+        ("report bert.parquet --n-bootstrap 0", "only change intervals: expected 1 replicate"),
+    ):
+        result = run(f"{command} --cluster premise")
+        assert result.exit_code == 2
+        assert message in result.stderr
+    result = run("compare bert.parquet other.parquet --cluster sentence")
+    assert "premise or hypothesis, got 'sentence' for snli" in result.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_pipeline_of_the_readme() -> None:
+    """Its command runs as written, and fails for this model."""
+    (section,) = re.findall(r"## In a pipeline\n(.*?)\n## ", README, flags=re.DOTALL)
+    (command,) = re.findall(r"```sh\nmerge-nli (.*?)\n```", section, flags=re.DOTALL)
+    result = runner.invoke(app, shlex.split(command))
+    assert result.exit_code == 1
+    assert "snli: seed_variant_accuracy is 0.3333, wanted 0.7 or more" in result.stderr
+    assert "snli: relaxed_fooling_rate is 0.5, wanted 0.4 or less" in result.stderr
+
+
+def test_nothing_is_said_of_even_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Thirty seeds with two variants each, in one class and of one label."""
+    ids = [f"snli:{n:02}" for n in range(30)]
+    rows = [{"variant_id": name, "seed_id": name, "label": 0, "subsamples": []} for name in ids]
+    variants = [
+        {**row, "variant_id": f"{row['seed_id']}/{n}", "word_class": "noun", "subsamples": [0]}
+        for row in rows
+        for n in range(2)
+    ]
+    write_source(tmp_path / "merge-nli", rows, variants)
+    answers = [
+        {key: row[key] for key in ("variant_id", "seed_id", "label")} | {"prediction": 0}
+        for row in (*rows, *variants)
+    ]
+    pq.write_table(pa.Table.from_pylist(answers), path := tmp_path / "p.parquet")
+    result = runner.invoke(app, ["score", str(path), "--dataset", str(tmp_path / "merge-nli")])
+    assert result.exit_code == 0
+    assert "†" not in result.stdout
+    assert "mixed" not in result.stdout
+    assert [each for each in caplog.messages if "unverified" not in each] == []
+
+
+def test_marks_of_a_table() -> None:
+    """The name of a row with `n_seeds`, a cell with its own; CSV and JSON keep plain values."""
+    columns = (Column("rank", "rank"), Column("model", "model"), Column("x", "x", "share"))
+    rows = ({"rank": "1", "model": "a", "x": 0.5, "n_seeds": 29}, {"model": "b", "n_seeds": 30})
+    table = Table("t", "T", columns, rows)
+    assert table.to_text().splitlines()[4].split() == ["1", "a†", "50.0"]
+    assert "| 1 | a† | 50.0 |" in table.to_markdown()
+    assert r"a\dag{}" in table.to_latex()
+    assert "†" not in table.to_csv() + table.to_json()
+    cell = Table("t", "T", columns[2:], ({"x": 0.5, "x_n_seeds": 3}, {"x": 1.0, "x_n_seeds": 99}))
+    assert cell.to_text().split()[3:5] == ["50.0†", "100.0"]
