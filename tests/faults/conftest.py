@@ -1,18 +1,33 @@
-"""The fixture of fault injection, and how its tests end."""
+"""The fixtures of fault injection, and how its tests end."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from faults.attack import PROPERTY, Attack, from_environment
+from faults.commands import Workshop, environment_of, prepare
+from faults.forking import forks_in
 
 
 @pytest.fixture
 def attack(request: pytest.FixtureRequest) -> Attack:
     """Seeded tries, which are counted, and fail the test at its end if one fails."""
     return from_environment(request.node.nodeid)
+
+
+@pytest.fixture(scope="session")
+def workshop(
+    once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workshop]:
+    """A folder with a small dataset and all that goes with it, in which commands run."""
+    folder = tmp_path_factory.mktemp("faults") / "work"
+    logs = folder.with_name("logs")
+    with forks_in(folder, logs, environment_of(folder)) as forks:
+        base = once("faults-base", lambda base: prepare(base, forks))
+        yield Workshop(forks, base, {})
 
 
 @pytest.hookimpl(wrapper=True)

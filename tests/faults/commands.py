@@ -1,0 +1,184 @@
+"""All commands that write, over one small set of files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from faults.forking import Forks
+from merge_dataset.files import digest_of, digest_of_file
+
+ROOT: Final = Path(__file__).parents[2]
+MLM: Final = str(ROOT / "generation/demo/bert-tiny-mlm")
+CLASSIFIER: Final = str(ROOT / "merge_metric/demo/bert-tiny-nli")
+PROBLEMS: Final = str(ROOT / "generation/demo/problems.jsonl")
+SMALL: Final = (
+    "--recipe", "demo", "--limit", "3", "--set", "suggestions_per_occurrence=40", "--set", "min_replacements=3",
+    "--set", "variants_per_class=3", "--set", "subsamples=2",
+)  # fmt: skip
+
+COMMANDS: Final = {
+    "demo": "demo --run new --out new-data",
+    "generate": "generate {small} --run new --out new-data",
+    "generate-overwrite": "generate {small} --set subsamples=1 --run run --out merge-nli --overwrite",
+    "suggest": "suggest {small} --run new",
+    "suggest-overwrite": "suggest {small} --limit 2 --run run --overwrite",
+    "build": "build --run run --set subsamples=1 --out merge-nli --overwrite",
+    "build-into": "build --run run --set subsamples=1 --into other --out new-data",
+    "signals": "signals --run run --mlm {mlm}",
+    "paraphrase": (
+        "paraphrase --model {classifier} --label-order c,n,e --generator generator "
+        "--source anli-r1 --data {problems} --limit 10 --k 2 --max-rounds 2 --beams 4 --groups 2 "
+        "--max-new-tokens 8 --run new --out merge-nli"
+    ),
+    "predict": "predict --model {classifier} --dataset merge-nli --out new/p.parquet",
+    "predict-json": "predict --model {classifier} --dataset merge-nli --out new/p.jsonl.gz",
+    "predict-overwrite": "predict --model {classifier} --dataset merge-nli --out m.parquet --overwrite",
+    "majority": "baseline majority --dataset merge-nli --out new.parquet",
+    "hypothesis-only": "baseline hypothesis-only --train {problems} --dataset merge-nli --out new.jsonl",
+    "annotate": "annotate merge-nli --out new --per-class 2",
+    "annotate-export": "annotate --out study --export new.csv",
+    "annotate-tasks": "annotate --out study --export new.json",
+    "annotate-import": "annotate --out study --import answers.csv --annotator bo",
+    "register": "register merge-nli",
+    "lm-eval": "export lm-eval merge-nli --shots none --out new",
+    "lighteval": "export lighteval merge-nli --shots none --out new",
+    "inspect": "export inspect merge-nli --shots none --out new",
+    "croissant": "export croissant merge-nli",
+    "mini-datasets": "export mini-datasets merge-nli --out new",
+    "jsonl": "export jsonl merge-nli --out new",
+    "csv-overwrite": "export csv merge-nli --out flat --overwrite",
+    "report": "report p.parquet m.parquet --dataset merge-nli --n-bootstrap 20 --out new/r.html",
+    "report-overwrite": (
+        "report p.parquet --dataset merge-nli --n-bootstrap 0 --out report.md --figures plots"
+    ),
+    "analyse": "analyse curves p.parquet m.parquet --dataset merge-nli --out new.svg",
+    "agreement": "agreement study --n-bootstrap 20 --plots new",
+    "publish": "publish dataset merge-nli --repo somebody/merge-nli",
+    "publish-metric": "publish metric --repo somebody/seed_variant_accuracy",
+}  # fmt: skip
+"""Name → command line. Names begin with what is run; files called `new` are not there before."""
+
+_PREPARED: Final = (
+    "generate {small} --run run --out merge-nli",
+    "predict --model {classifier} --dataset merge-nli --out p.parquet",
+    "baseline majority --dataset merge-nli --out m.parquet",
+    "annotate merge-nli --out study --per-class 2 --export answers.csv",
+    "export csv merge-nli --config demo --out flat",
+    "report m.parquet --dataset merge-nli --n-bootstrap 0 --out report.md --figures plots",
+)
+
+
+def words(line: str) -> list[str]:
+    """Turn a line of `COMMANDS` into arguments."""
+    known = {"mlm": MLM, "classifier": CLASSIFIER, "problems": PROBLEMS, "small": "{small}"}
+    return [
+        word
+        for part in line.split()
+        for word in (SMALL if part == "{small}" else [part.format(**known)])
+    ]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder in which commands run, and how it was before."""
+
+    forks: Forks
+    base: Path
+    outcomes: dict[str, Outcome]
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which commands run."""
+        return self.forks.folder
+
+    def restore(self) -> None:
+        """Bring back the files of the beginning."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(self.base, self.folder, dirs_exist_ok=True)
+
+    def undisturbed(self, name: str) -> Outcome:
+        """Run a command to which nothing happens, once, and tell what it leaves."""
+        if name not in self.outcomes:
+            self.restore()
+            before = snapshot(self.folder)
+            trace = self.base.with_name("trace.json")
+            ended = self.forks.run(*words(COMMANDS[name]), trace=str(trace))
+            assert ended.status == 0, (name, ended)
+            changes = json.loads(trace.read_text("utf-8"))
+            self.outcomes[name] = Outcome(before, snapshot(self.folder), changes, ended.seconds)
+        return self.outcomes[name]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An undisturbed command."""
+
+    before: dict[str, str]
+    """Digests of files by name."""
+    after: dict[str, str]
+    changes: list[str]
+    """All changes of files that it makes, in order."""
+    seconds: float
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Digests of all files by name, without what the libraries keep for themselves.
+
+    Times, which differ from run to run, are left out of the annotators' answers.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not re.search(r"^(tmp|home)/|^hf/.*(\.lock|__pycache__)", name):
+            if path.parent.name == "answers" and path.suffix == ".jsonl":
+                said = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+                kept = [
+                    {k: v for k, v in each.items() if k not in ("time", "crc32")} for each in said
+                ]
+                found[name] = digest_of(kept)
+            else:
+                found[name] = digest_of_file(path)
+    return found
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """Variables of commands that work in a folder."""
+    own = {"HF_HOME": "hf", "HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "home/cache"}
+    return {
+        **{name: str(folder / part) for name, part in own.items()},
+        "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(folder.parent / "matplotlib"),
+    }  # fmt: skip
+
+
+def prepare(base: Path, forks: Forks) -> None:
+    """Make the files that commands begin with, where the forks work; keep them in `base`."""
+    from helpers.tiny_generators import saved_generator
+
+    saved_generator("llama-chat", forks.folder / "generator")
+    for name in ("hf", "home", "tmp"):
+        (forks.folder / name).mkdir()
+    for line in _PREPARED:
+        ended = forks.run(*words(line))
+        assert ended.status == 0, (line, ended)
+    table = forks.folder / "answers.csv"
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows):
+        row.update(fluency=str(1 + number % 5), reasoning=str(5 - number % 5))
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    for annotator in ("ann", "cy"):
+        ended = forks.run("annotate", "--out", "study", "--import", "answers.csv",
+                          "--annotator", annotator)  # fmt: skip
+        assert ended.status == 0, ended
+    shutil.copytree(forks.folder, base, dirs_exist_ok=True)

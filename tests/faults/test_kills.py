@@ -1,0 +1,110 @@
+"""Commands that are killed: nothing is half-written, and the same command again ends well."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from faults.attack import Attack, Try
+from faults.commands import COMMANDS, Workshop, snapshot, words
+from faults.forking import Ended
+from merge_dataset.checks import check_dataset
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
+
+GROUPS = {
+    "making": (28, ["generate", "generate-overwrite", "suggest", "suggest-overwrite", "build",
+                    "build-into", "paraphrase"]),
+    "predicting": (30, ["predict", "predict-json", "predict-overwrite", "majority",
+                        "hypothesis-only", "signals"]),
+    "annotating": (24, ["annotate", "annotate-export", "annotate-tasks", "annotate-import"]),
+    "registering": (16, ["register", "publish", "publish-metric"]),
+    "exporting": (40, ["lm-eval", "lighteval", "inspect", "croissant", "mini-datasets", "jsonl",
+                       "csv-overwrite"]),
+    "reporting": (20, ["report", "report-overwrite", "analyse", "agreement"]),
+    "demo": (2, ["demo"]),
+}  # fmt: skip
+"""Number of tries with commands in turn."""
+
+FINISHED = ("expected no file, found one", "found an earlier export")
+"""Refusals of a command that was finished when it was killed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -> None:
+    """What is there is old or new, and whole; the same command ends as if nothing had been."""
+    count, names = GROUPS[group]
+    assert set(names) <= set(COMMANDS)
+    for each in attack.tries("kills", count):
+        with each:
+            _kill(workshop, names[each.number % len(names)], each)
+
+
+def test_every_command_is_killed() -> None:
+    """A new one is named in a group."""
+    assert sorted(COMMANDS) == sorted(name for _, names in GROUPS.values() for name in names)
+
+
+def _kill(workshop: Workshop, name: str, each: Try) -> None:
+    """Kill a command once or twice, and run it to its end."""
+    good = workshop.undisturbed(name)
+    workshop.restore()
+    arguments, said = words(COMMANDS[name]), [name]
+    try:
+        for _ in range(each.random.choice((1, 1, 2))):
+            said.append(_killed_once(workshop, name, arguments, each))
+            _require_whole(workshop, name)
+        ended = workshop.forks.run(*arguments)
+        if ended.status == 2 and any(word in ended.stderr for word in FINISHED):
+            said.append("was finished")
+        else:
+            assert ended.status == 0, ended.stderr
+        there = snapshot(workshop.folder)
+        assert set(there) - set(good.after) == set(), "temporary files stay"
+        assert there == good.after
+    except BaseException as error:
+        error.add_note("; ".join(said))
+        raise
+
+
+def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: Try) -> str:
+    """Kill a command at a change of files or at any time; tell when."""
+    good = workshop.undisturbed(name) if name in workshop.outcomes else None
+    assert good is not None
+    by = each.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
+    if good.changes and each.random.random() < 0.75:
+        number = each.random.randrange(len(good.changes))
+        ended = workshop.forks.run(*arguments, end_at=number, signal=int(by))
+        when = f"before {good.changes[number]}"
+    else:
+        seconds = each.random.uniform(0, good.seconds)
+        pid = workshop.forks.start(*arguments)
+        ended = workshop.forks.end(pid, kill_after=seconds, by=int(by))
+        when = f"after {seconds:.2f} s"
+    if by == signal.SIGINT and ended.status not in (0, 2):
+        _require_message(ended)
+    return f"{by.name} {when}: {ended.status}"
+
+
+def _require_message(ended: Ended) -> None:
+    """Ctrl+C says in a line what is kept, and what to do."""
+    assert ended.status == INTERRUPTED, ended.stderr
+    assert ended.stderr.rstrip().rpartition("\n")[2] == STOPPED, ended.stderr
+
+
+def _require_whole(workshop: Workshop, name: str) -> None:
+    """Each file that can be seen is as before the command or as after it."""
+    good = workshop.outcomes[name]
+    for file, digest in snapshot(workshop.folder).items():
+        if any(part.startswith(".") for part in Path(file).parts) or file.startswith("hf/"):
+            continue
+        known = {each[file] for each in (good.before, good.after) if file in each}
+        assert not known or digest in known, f"{file} is half-written"
+    for data in ("merge-nli", "new-data"):
+        if (workshop.folder / data).is_dir() and any(
+            workshop.folder.glob(f"{data}/*/seeds.parquet")
+        ):
+            assert check_dataset(workshop.folder / data) == []
