@@ -19,6 +19,7 @@ from generation.commands.models import models_command
 from generation.commands.paraphrase import paraphrase_command
 from merge_dataset.commands.annotate import annotate_command
 from merge_dataset.commands.check import check_command
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
 from merge_dataset.commands.show import show_command
 from merge_dataset.commands.usage_errors import OneLineErrors
 from merge_metric.commands.agreement import agreement_command
@@ -89,3 +90,12 @@ for panel, commands in _COMMANDS.items():
 app.add_typer(baseline_app, name="baseline", rich_help_panel=_RUN)
 app.add_typer(export_app, name="export", rich_help_panel=_SHARE)
 app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)
+
+
+def main() -> None:
+    """Run a command; Ctrl+C before it has begun ends it in a line, too."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        typer.echo(f"\n{STOPPED}", err=True)
+        raise SystemExit(INTERRUPTED) from None

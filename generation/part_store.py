@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.files import digest_of_file, partial_path, read_json, sync, write_json
+from merge_dataset.files import digest_of_file, partial_file, read_json, sync, write_json
 
 Item = TypeVar("Item")
 
@@ -53,15 +53,11 @@ def is_sound(path: Path) -> bool:
 
 def write_part(folder: Path, name: str, table: pa.Table) -> None:
     """Write a part, whole or not at all; equal tables give equal bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = partial_path(folder / name)
-    try:
+    with partial_file(folder / name) as temporary:
         pq.write_table(table, temporary, compression="zstd")
         digest = digest_of_file(temporary)[:_DIGEST_LENGTH]
         sync(temporary)
         temporary.replace(folder / f"{name}.{digest}.parquet")
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:

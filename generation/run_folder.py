@@ -19,8 +19,8 @@ from merge_dataset.files import (
     digests,
     read_record,
     remove_partials,
-    working_in,
 )
+from merge_dataset.locks import working_in
 from merge_dataset.provenance import differences
 
 log = logging.getLogger(__name__)

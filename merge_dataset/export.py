@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from merge_dataset import provenance
 from merge_dataset.card import render as card
 from merge_dataset.files import (
-    LOCK,
     changed_files,
     digests,
     partial_path,
@@ -25,7 +24,6 @@ from merge_dataset.files import (
     remove,
     replace_folder,
     target_of,
-    working_in,
     write_record,
     write_row_groups,
     write_text,
@@ -38,6 +36,7 @@ from merge_dataset.layout import (
     is_leftover,
     leftovers,
 )
+from merge_dataset.locks import LOCK, working_in
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,

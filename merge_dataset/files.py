@@ -1,4 +1,4 @@
-"""The only home of files written whole, digests, JSON, locks, and Parquet by row groups.
+"""The only home of files written whole, digests, JSON, and Parquet by row groups.
 
 A file is written under a temporary name beside it, synced, and renamed: readers and killed
 processes see the old file or the new one, never half of one. Cheap to import: pyarrow is only
@@ -10,19 +10,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import logging
 import os
 import re
-import shlex
 import shutil
-import socket
-import sys
-import time
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
@@ -31,9 +24,6 @@ from merge_dataset.schema import only_ours
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from filelock import BaseFileLock
-
-log = logging.getLogger(__name__)
 
 ROWS: Final = 100_000
 """Rows of a row group."""
@@ -41,16 +31,7 @@ ROWS: Final = 100_000
 RECORD_DIGEST: Final = "digest"
 """Key of a record's digest of itself."""
 
-LOCK: Final = ".lock"
-"""File that is locked in a folder that commands work in."""
-
 _TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|old)")
-
-_NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-"""Errors of a file system without locks."""
-
-_HELD: Final[set[tuple[Path, int]]] = set()
-"""Folders that this process holds, with the thread that does."""
 
 
 # --- Written whole or not at all ---
@@ -86,10 +67,14 @@ def remove_partials(folder: Path, names: Collection[str]) -> None:
         folder: Which nobody else writes to meanwhile.
         names: Of the files and folders.
     """
-    for path in folder.iterdir():
-        target = target_of(path)
-        if target is not None and target.name in names and path.suffix == ".partial":
-            remove(path)
+    for path in _partials(folder, names):
+        remove(path)
+
+
+def _partials(folder: Path, names: Collection[str]) -> list[Path]:
+    """List temporary files and folders of those names."""
+    temporary = (path for path in folder.iterdir() if path.suffix == ".partial")
+    return [path for path in temporary if (t := target_of(path)) and t.name in names]
 
 
 def remove(path: Path) -> None:
@@ -107,14 +92,89 @@ def atomic(path: Path) -> Iterator[Path]:
     Args:
         path: Where the file will be; its folder is made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = partial_path(path)
-    try:
+    with partial_file(path) as temporary:
         yield temporary
         sync(temporary)  # else a crash could leave the name without the bytes
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def partial_file(target: Path) -> Iterator[Path]:
+    """Yield a temporary file to fill, next to `target`; it is gone afterwards unless it was moved.
+
+    The file is locked meanwhile, so that those of processes that were killed can be told: they
+    are removed.
+    """
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in _partials(target.parent, (target.name,)):
+            if (descriptor := _locked(left)) is not None:
+                left.unlink(missing_ok=True)
+                os.close(descriptor)
+        temporary, descriptor = partial_path(target), None
+        temporary.touch(exist_ok=False)
+        try:
+            descriptor = _locked(temporary)
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """Open a file and lock it; None where another process has it, or it cannot be locked."""
+    try:
+        import fcntl  # not on Windows, where open files cannot be renamed either
+
+        descriptor = os.open(path, os.O_RDWR)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors about room and permissions name what is being written, and no temporary file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.errno not in _CURES:
+            raise
+        named = Path(os.fsdecode(error.filename)).name if error.filename else None
+        if named is None or named.startswith(f".{path.name}."):
+            error.filename, error.filename2 = str(path), None
+            error.strerror = os.strerror(error.errno)  # pyarrow's has more lines
+        raise
+
+
+_CURES: Final[Mapping[int, str]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "name another place, or allow it there"
+    ),
+}
+"""What helps against errors of the file system."""
+
+
+def describe_os_error(error: OSError) -> str:
+    """Say in a line which file could not be read or written, why, and what to do.
+
+    >>> print(describe_os_error(OSError(errno.ENOSPC, "No space left on device", "run/a.json")))
+    run/a.json: no space left on device; make room there, then give the same command again
+    """
+    if error.errno is None or error.strerror is None:
+        return str(error)
+    what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
+    cure = _CURES.get(error.errno)
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
 
 
 def sync(path: Path) -> None:
@@ -149,17 +209,19 @@ def read_text(path: Path) -> str:
 def replace_folder(made: Path, target: Path) -> None:
     """Move a finished folder to where another may be, which is removed last.
 
-    A process that is killed in between leaves the other under `old_path`.
+    A process that is killed in between leaves the other under `old_path`; the next call removes it.
     """
     for path in made.rglob("*"):
         if path.is_file():
             sync(path)
     old = old_path(target)
     if target.exists():
+        if old.exists():
+            remove(old)
         target.rename(old)
     made.rename(target)
     if old.exists():
-        shutil.rmtree(old)
+        remove(old)
 
 
 # --- JSON ---
@@ -274,141 +336,6 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
 def draw_rank(rng_seed: int, name: str) -> bytes:
     """Make a key to sort by: as good as drawn, the same in any order and between versions."""
     return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
-
-
-# --- Locks ---
-
-
-@contextmanager
-def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file while the block runs; it is gone afterwards.
-
-    The lock is the system's (`flock`), so it ends with the process, however that ends; NFS passes
-    it on to other machines. Where a file system has none, the existence of the file is the lock;
-    that is said, as the file may outlive a process that is killed.
-
-    Args:
-        lock_file: Made where it is not there; beside it lies a note of who holds it.
-        refusal: The message where another process holds it; who that is is added.
-        wait: Wait for the other process instead, and say so.
-
-    Raises:
-        BlockingIOError: another process, or another part of this one, holds it.
-    """
-    from filelock import SoftFileLock
-
-    note = lock_file.with_name(f"{lock_file.name}.holder")
-    lock = _acquired(lock_file, note, refusal, wait=wait)
-    try:
-        with suppress(OSError):  # on a full disk the others are refused without a name
-            note.write_text(json.dumps(_holder()), encoding="utf-8")
-        yield
-    finally:
-        note.unlink(missing_ok=True)
-        if not isinstance(lock, SoftFileLock) or Path(lock.lock_file) != lock_file:
-            # While it is held: whoever opened the file before finds out that it is gone.
-            with suppress(PermissionError):  # Windows keeps open files
-                lock_file.unlink(missing_ok=True)
-        lock.release()
-
-
-@contextmanager
-def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder while the block runs, so that one command at a time writes to it.
-
-    The block may hold it again. A folder that was made for this and stays empty is removed.
-
-    Args:
-        folder: Made where it is not there.
-        wait: As in `exclusive`.
-
-    Raises:
-        BlockingIOError: another process, or another thread of this one, is at work in it.
-    """
-    folder = folder.resolve()
-    held = folder, get_ident()
-    if held in _HELD:
-        yield
-        return
-    made = not folder.exists()
-    refusal = (
-        f"{folder}: another command is at work in this folder; wait until it has ended, or name "
-        "another folder"
-    )
-    try:
-        with exclusive(folder / LOCK, refusal, wait=wait):
-            _HELD.add(held)
-            try:
-                yield
-            finally:
-                _HELD.discard(held)
-    finally:
-        if made:
-            with suppress(OSError):  # there is something in it
-                folder.rmdir()
-
-
-def _acquired(lock_file: Path, note: Path, refusal: str, *, wait: bool) -> BaseFileLock:
-    """Acquire the system's lock or, where there is none, one that is the file's existence."""
-    from filelock import FileLock, SoftFileLock, Timeout
-
-    taken = lock_file.with_name(f"{lock_file.name}.taken")  # the other one leaves its file
-    for lock in (FileLock(lock_file), SoftFileLock(taken)):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is said below
-                _acquire(lock, timeout=0)
-            break
-        except Timeout as error:
-            if not wait:
-                cure = f"; if that process is gone, remove {lock.lock_file}"
-                message = f"{refusal} (at work: {_described(note)})"
-                raise BlockingIOError(
-                    message + cure if isinstance(lock, SoftFileLock) else message
-                ) from error
-            log.info("%s: waiting for: %s", lock_file.parent, _described(note))
-            _acquire(lock, timeout=-1)
-            break
-        except OSError as error:
-            if isinstance(lock, SoftFileLock) or error.errno not in _NO_LOCKS:
-                raise
-    if isinstance(lock, SoftFileLock):
-        log.warning(
-            "%s: this file system has no locks, so that the file stands for one; remove it if a "
-            "killed command leaves it",
-            lock.lock_file,
-        )
-    return lock
-
-
-def _acquire(lock: BaseFileLock, *, timeout: float) -> None:
-    while True:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=timeout)
-        except FileNotFoundError:
-            continue  # who held it has removed the folder, in which nothing came to be
-        return
-
-
-def _holder() -> dict[str, Any]:
-    """Describe this process, for others that want the same lock."""
-    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    return {
-        "command": shlex.join(command),
-        "process": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-    }
-
-
-def _described(note: Path) -> str:
-    """Say who holds a lock, from the note."""
-    try:
-        who = json.loads(note.read_text(encoding="utf-8"))
-        return f"{who['command']}, process {who['process']} on {who['host']}, since {who['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process, which left no note"
 
 
 # --- Parquet ---

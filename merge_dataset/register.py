@@ -8,6 +8,7 @@ from pathlib import Path
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.layout import all_configurations, require_dataset
+from merge_dataset.locks import exclusive
 from merge_dataset.merge_nli import builder
 from merge_dataset.schema import DATASET_NAME
 
@@ -39,12 +40,17 @@ def register_dataset(
     if not checked and (problems := check_dataset(folder)):
         raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
     names = all_configurations(folder)
-    for name in names:
-        prepared = builder(folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir)
-        prepared.download_and_prepare()
-        entry = Path(prepared.cache_dir)
-        os.utime(entry)
-        # A killed preparation of other content leaves a folder that breaks the fall-back.
-        for leftover in entry.parent.glob("*.incomplete"):
-            shutil.rmtree(leftover)
+    builders = [
+        builder(folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir) for name in names
+    ]
+    cache = Path(builders[0].cache_dir).parents[2]
+    lock = cache.with_name(f".{cache.name}.lock")
+    with exclusive(lock, f"{cache}: another command is registering a dataset", wait=True):
+        for prepared in builders:
+            prepared.download_and_prepare()
+            entry = Path(prepared.cache_dir)
+            os.utime(entry)
+            # A killed preparation of other content leaves a folder that breaks the fall-back.
+            for leftover in entry.parent.glob("*.incomplete"):
+                shutil.rmtree(leftover)
     return names

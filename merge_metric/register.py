@@ -6,10 +6,12 @@ import ast
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
+
+from merge_dataset.files import naming, partial_path, remove, remove_partials, replace_folder
+from merge_dataset.locks import exclusive
 
 METRIC_NAME: Final = "seed_variant_accuracy"
 SPACE: Final = Path(__file__).with_name(METRIC_NAME)
@@ -38,9 +40,11 @@ def register_metric(modules_cache: Path | None = None) -> Path:
         (package / "__init__.py").touch()
     files = {name: (SPACE / name).read_bytes() for name in module_files()}
     entry = entries / _digest(files)
-    if not _holds(entry, files):
-        _write(entry, files)
-    _mark_newest(entry)
+    lock = entries.with_name(f".{entries.name}.lock")
+    with exclusive(lock, f"{entries}: another command is registering the metric", wait=True):
+        if not _holds(entry, files):
+            _write(entry, files)
+        _mark_newest(entry)
     return entry
 
 
@@ -75,17 +79,14 @@ def _holds(entry: Path, files: dict[str, bytes]) -> bool:
 
 def _write(entry: Path, files: dict[str, bytes]) -> None:
     """Write an entry under a temporary name and move it where a broken one may be."""
-    scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
+    remove_partials(entry.parent, (entry.name,))
+    scratch = partial_path(entry)
     try:
-        scratch.chmod(0o755)
-        for name, content in files.items():
-            (scratch / name).write_bytes(content)
-        _remove(entry)
-        try:
-            scratch.rename(entry)
-        except OSError:
-            if not _holds(entry, files):  # else another process was faster
-                raise
+        with naming(entry):
+            scratch.mkdir()
+            for name, content in files.items():
+                (scratch / name).write_bytes(content)
+            replace_folder(scratch, entry)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -100,12 +101,5 @@ def _mark_newest(entry: Path) -> None:
         if script.is_file():
             latest = max(latest, script.stat().st_mtime + 1)
         else:
-            _remove(other)
+            remove(other)
     os.utime(entry / f"{METRIC_NAME}.py", (latest, latest))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ ARROWS = {
     "generation": (
         "merge_dataset.schema",
         "merge_dataset.files",
+        "merge_dataset.locks",
         "merge_dataset.settings",
         "merge_dataset.provenance",
         "merge_dataset.json_lines",
@@ -339,4 +340,4 @@ def test_importing_these_is_cheap() -> None:
 def test_the_command_is_that_app() -> None:
     """The app tested above is what `merge-nli` runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["merge-nli"] == "generation.cli:app"
+    assert project["scripts"]["merge-nli"] == "generation.cli:main"

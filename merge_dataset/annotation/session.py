@@ -19,7 +19,6 @@ from merge_dataset.files import (
     digest_of,
     digest_of_file,
     digests,
-    exclusive,
     read_json,
     read_text,
     target_of,
@@ -28,6 +27,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.json_lines import parse_object
 from merge_dataset.layout import split_files
+from merge_dataset.locks import LOCK, exclusive, working_in
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 
 SESSION: Final = "session.json"
@@ -85,6 +85,7 @@ def open_session(
         rng_seed: See `sample.draw`.
 
     Raises:
+        BlockingIOError: another command is drawing a sample for it.
         FileExistsError: the folder holds something else.
         FileNotFoundError: there is no session, and no dataset is named.
         ValueError: the session is of another sample, or malformed, or one would be of paraphrases
@@ -104,11 +105,13 @@ def open_session(
             f"{folder}: expected an annotation session, an empty folder or none, got something "
             f"else; name another --out"
         )
-    per_class = PER_CLASS if per_class is None else per_class
     _kind_of(choose(dataset, configs))
-    sample = draw(dataset, configs, per_class=per_class, rng_seed=rng_seed or 0)
-    _write(folder, dataset, sample, per_class, rng_seed or 0)
-    return read_session(folder)
+    with working_in(folder):
+        if not (folder / SESSION).is_file():  # else another command has drawn it meanwhile
+            size = PER_CLASS if per_class is None else per_class
+            sample = draw(dataset, configs, per_class=size, rng_seed=rng_seed or 0)
+            _write(folder, dataset, sample, size, rng_seed or 0)
+    return open_session(folder, dataset, configs, per_class=per_class, rng_seed=rng_seed)
 
 
 def _kind_of(configs: Sequence[str]) -> Kind:
@@ -217,8 +220,13 @@ def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
 
 def _is_ours_or_empty(folder: Path) -> bool:
     """Tell whether there is at most a part of a session that was being written."""
-    ours = {folder / SAMPLE, folder / SESSION}
-    return folder.is_dir() and {target_of(path) or path for path in folder.iterdir()} <= ours
+    if not folder.is_dir():
+        return False
+    there = {target_of(path) or path for path in folder.iterdir()}
+    return {path for path in there if not path.name.startswith(LOCK)} <= {
+        folder / SAMPLE,
+        folder / SESSION,
+    }
 
 
 def _require_same(

@@ -89,7 +89,7 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
         The files written.
 
     Raises:
-        FileExistsError: a file is there already, maybe with answers in it.
+        FileExistsError: another file is there already, maybe with answers in it.
         ValueError: the suffix is another.
     """
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
@@ -100,8 +100,8 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
         path.with_suffix(suffix): text
         for suffix, text in form.render(items, annotator or "", session.kind).items()
     }
-    for file in texts:
-        if file.exists():
+    for file, text in texts.items():
+        if file.exists() and file.read_bytes() != text.encode():
             raise FileExistsError(f"{file}: expected no file there yet, found one; name another")
     for file, text in texts.items():
         write_text(file, text)

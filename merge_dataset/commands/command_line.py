@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
 
-from merge_dataset.files import to_json
+from merge_dataset.files import describe_os_error, to_json
 from merge_dataset.settings import Setting, declared_settings, parse_toml, types_of
 
 OutputFormat = Literal["text", "json"]
@@ -324,8 +324,11 @@ def user_errors(
             f"error: this command needs {error.name}; run: pip install '{package}'", err=True
         )
         raise typer.Exit(2) from error
+    except BrokenPipeError:
+        raise  # whoever read the output has enough
     except expected as error:
-        typer.echo(f"error: {error}", err=True)
+        said = describe_os_error(error) if isinstance(error, OSError) else error
+        typer.echo(f"error: {said}", err=True)
         raise typer.Exit(1 if isinstance(error, failures) else 2) from error
 
 

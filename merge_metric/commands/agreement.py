@@ -62,6 +62,7 @@ def agreement_command(
       merge-nli agreement sessions/snli --run runs/snli --format latex
         --without-mlm facebook/bart-base
     """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.locks import working_in
     from merge_metric.agreement.drawings import write_plots
     from merge_metric.agreement.overview import agreement
 
@@ -75,6 +76,7 @@ def agreement_command(
         rng_seed=rng_seed,
     )
     if plots is not None:
-        for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
-            typer.echo(file, err=True)
+        with working_in(plots, wait=True):  # two at once do not mix theirs
+            for file in write_plots(found.judgements, found.table("scores"), found.provided, plots):
+                typer.echo(file, err=True)
     typer.echo(getattr(found, f"to_{output}")())

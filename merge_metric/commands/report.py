@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +64,7 @@ def report_command(
       merge-nli report tiny=a.parquet large=b.jsonl --dataset merge-nli
         --config snli_nouns --out report.md --figures plots
     """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.locks import working_in
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import format_of, write_pictures, write_report
 
@@ -81,8 +83,9 @@ def report_command(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
     )
-    if figures is not None:
-        for file in write_pictures(evidence, figures):
+    # Two reports at once do not mix their plots.
+    with working_in(figures, wait=True) if figures is not None else nullcontext():
+        for file in write_pictures(evidence, figures) if figures is not None else ():
             typer.echo(file)
-    write_report(evidence, out, output, max_variants=max_variants)
+        write_report(evidence, out, output, max_variants=max_variants)
     typer.echo(out)

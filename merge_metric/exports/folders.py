@@ -1,6 +1,6 @@
 """Folders of exports: read a dataset folder, write an export whole or not at all.
 
-An export never replaces anything but an earlier export.
+An export never replaces anything but an earlier export, and two at once do not write to one place.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,12 @@ from merge_dataset import provenance
 from merge_dataset.files import (
     atomic,
     changed_files,
+    naming,
     partial_path,
     read_record,
     read_row_groups,
     read_schema,
+    remove_partials,
     replace_folder,
     write_json,
 )
@@ -32,6 +34,7 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
+from merge_dataset.locks import exclusive
 from merge_dataset.schema import arrow_schema, format_of
 
 if TYPE_CHECKING:
@@ -137,20 +140,22 @@ def new_folder(
         overwrite: Replace an earlier export.
 
     Raises:
+        BlockingIOError: another command is writing to `out`.
         FileExistsError: `out` holds something that must not be replaced.
     """
     out = out.expanduser().resolve()
-    _require_replaceable(out, overwrite=overwrite)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(out)
-    partial.mkdir()
-    try:
-        yield partial
-        write_json(partial / MARK, description)
-    except BaseException:
-        _remove(partial)
-        raise
-    replace_folder(partial, out)
+    with _held(out):
+        remove_partials(out.parent, (out.name,))
+        _require_replaceable(out, overwrite=overwrite)
+        partial = partial_path(out)
+        try:
+            with naming(out):
+                partial.mkdir()
+                yield partial
+                write_json(partial / MARK, description)
+                replace_folder(partial, out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
@@ -158,15 +163,28 @@ def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path whose file becomes `out` if the block ends without an error.
 
     Raises:
+        BlockingIOError: another command is writing to `out`.
         FileExistsError: `out` is a folder, or a file that must not be replaced.
     """
     out = out.expanduser().resolve()
     if out.is_dir():
         raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
-    if out.exists() and not overwrite:
-        raise FileExistsError(f"{out}: expected no file, found one; replace it with --overwrite")
-    with atomic(out) as partial:
-        yield partial
+    with _held(out):
+        if out.exists() and not overwrite:
+            raise FileExistsError(
+                f"{out}: expected no file, found one; replace it with --overwrite"
+            )
+        with atomic(out) as partial:
+            yield partial
+
+
+def _held(out: Path) -> AbstractContextManager[None]:
+    """Hold the place of an export, so that one command at a time writes there."""
+    refusal = (
+        f"{out}: another command is writing to this place; wait until it has ended, or name "
+        "another by --out"
+    )
+    return exclusive(out.with_name(f".{out.name}.lock"), refusal)
 
 
 def _require_replaceable(out: Path, *, overwrite: bool) -> None:
@@ -186,8 +204,3 @@ def _require_replaceable(out: Path, *, overwrite: bool) -> None:
             f"{out}: expected no folder or an empty one, found an earlier export; replace it "
             f"with --overwrite, or name another folder"
         )
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)

@@ -18,7 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.files import atomic, digest_of_file, working_in, write_json
+from merge_dataset.files import atomic, digest_of_file, write_json
+from merge_dataset.locks import working_in
 from merge_metric.models.model_files import ModelFiles, digest_of_files
 from merge_metric.models.weight_files import Weights
 

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from merge_dataset.files import naming
+from merge_dataset.locks import exclusive
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair, PairModel, require_probabilities
 from merge_metric.predict.journal import Journal, open_journal
@@ -77,7 +80,7 @@ def predict(
         overwrite: Replace a predictions file of another run.
 
     Raises:
-        BlockingIOError: another process is at the same run.
+        BlockingIOError: another process is at work on the same file.
         FileExistsError: there is a predictions file of another run.
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
@@ -91,29 +94,43 @@ def predict(
     fingerprint, texts = _fingerprint(description, problems, digests), combined(digests)
     if (metadata := read_metadata(out)) and metadata.get("fingerprint") == fingerprint:
         log.info("%s: complete already", out)
+        with suppress(OSError), _held(out):
+            pass  # the files of a lock that was killed at its end are gone now
         return Outcome(out, len(problems), len(pairs), 0, 0.0, metadata)
     identity = description | {"fingerprint": fingerprint}
-    require_replaceable(out, identity, problems, texts, overwrite=overwrite)
     labels = format_of_problems(problems).labels
     kept = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
-    with open_journal(kept, len(pairs), len(labels)) as journal:
-        missing, start = journal.missing, time.perf_counter()
-        _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
-        seconds = time.perf_counter() - start
-        table = _table(problems, journal.answers[pair_of_row], digests)
-        if not getattr(model, "has_probabilities", True):
-            table = table.drop_columns(PROBABILITIES)
-        metadata = {
-            **description,
-            **(extra or {}),
-            **_asked(model, problems, pairs, texts),
-            "label_order_check": _check_labels(description, table, labels),
-            "fingerprint": fingerprint,
-        }
-        # Another run may have ended meanwhile.
+    with _held(out):
         require_replaceable(out, identity, problems, texts, overwrite=overwrite)
-        write_predictions(out, labelled(with_metadata(table, metadata), labels))
+        with open_journal(kept, len(pairs), len(labels)) as journal:
+            missing, start = journal.missing, time.perf_counter()
+            _ask(model, pairs, labels, journal, missing, description["name"] if progress else None)
+            seconds = time.perf_counter() - start
+            table = _table(problems, journal.answers[pair_of_row], digests)
+            if not getattr(model, "has_probabilities", True):
+                table = table.drop_columns(PROBABILITIES)
+            metadata = {
+                **description,
+                **(extra or {}),
+                **_asked(model, problems, pairs, texts),
+                "label_order_check": _check_labels(description, table, labels),
+                "fingerprint": fingerprint,
+            }
+            # Another program may have written it meanwhile.
+            require_replaceable(out, identity, problems, texts, overwrite=overwrite)
+            write_predictions(out, labelled(with_metadata(table, metadata), labels))
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Hold a predictions file, so that one command at a time writes it; errors name it."""
+    refusal = (
+        f"{out}: another command is at work on this file; wait until it has ended, or name another "
+        "by --out"
+    )
+    with exclusive(out.with_name(f".{out.name}.lock"), refusal), naming(out):
+        yield
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:

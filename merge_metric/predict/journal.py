@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_dataset.files import exclusive
-
 _HEAD: Final = struct.Struct("<II")
 """Number of answers in a batch, and CRC-32 of what follows."""
 _POSITION: Final = np.dtype("<i8")
@@ -56,25 +54,19 @@ def open_journal(path: Path, size: int, width: int = 3) -> Iterator[Journal]:
     When the block ends without an error, the journal has served and is removed.
 
     Args:
-        path: The file. Its name must stand for the run: nothing in it says whose it is.
+        path: The file, which no other process has open. Its name must stand for the run: nothing
+            in it says whose it is.
         size: Number of answers that the run will have.
         width: Numbers in an answer.
 
-    Raises:
-        BlockingIOError: another process is at the same run.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    refusal = (
-        f"{path}: expected to be the only process at this run, another one has the "
-        f"journal open; wait for it, or write to another file"
-    )
-    with exclusive(path.with_suffix(".lock"), refusal):
-        with path.open("a+b") as file:
-            answers = np.full((size, width), np.nan)
-            file.seek(0)
-            file.truncate(_replay(file, answers))
-            yield Journal(file, answers)
-        path.unlink()
+    with path.open("a+b") as file:
+        answers = np.full((size, width), np.nan)
+        file.seek(0)
+        file.truncate(_replay(file, answers))
+        yield Journal(file, answers)
+    path.unlink()
 
 
 def _replay(file: BinaryIO, answers: NDArray[np.float64]) -> int:

@@ -18,14 +18,16 @@ MLM: Final = str(ROOT / "generation/demo/bert-tiny-mlm")
 CLASSIFIER: Final = str(ROOT / "merge_metric/demo/bert-tiny-nli")
 PROBLEMS: Final = str(ROOT / "generation/demo/problems.jsonl")
 SMALL: Final = (
-    "--recipe", "demo", "--limit", "3", "--set", "suggestions_per_occurrence=40", "--set", "min_replacements=3",
-    "--set", "variants_per_class=3", "--set", "subsamples=2",
+    "--recipe", "demo", "--limit", "3", "--set", "suggestions_per_occurrence=40",
+    "--set", "min_replacements=3", "--set", "variants_per_class=3", "--set", "subsamples=2",
 )  # fmt: skip
 
 COMMANDS: Final = {
     "demo": "demo --run new --out new-data",
     "generate": "generate {small} --run new --out new-data",
-    "generate-overwrite": "generate {small} --set subsamples=1 --run run --out merge-nli --overwrite",
+    "generate-overwrite": (
+        "generate {small} --set subsamples=1 --run run --out merge-nli --overwrite"
+    ),
     "suggest": "suggest {small} --run new",
     "suggest-overwrite": "suggest {small} --limit 2 --run run --overwrite",
     "build": "build --run run --set subsamples=1 --out merge-nli --overwrite",
@@ -38,9 +40,13 @@ COMMANDS: Final = {
     ),
     "predict": "predict --model {classifier} --dataset merge-nli --out new/p.parquet",
     "predict-json": "predict --model {classifier} --dataset merge-nli --out new/p.jsonl.gz",
-    "predict-overwrite": "predict --model {classifier} --dataset merge-nli --out m.parquet --overwrite",
+    "predict-overwrite": (
+        "predict --model {classifier} --dataset merge-nli --out m.parquet --overwrite"
+    ),
     "majority": "baseline majority --dataset merge-nli --out new.parquet",
-    "hypothesis-only": "baseline hypothesis-only --train {problems} --dataset merge-nli --out new.jsonl",
+    "hypothesis-only": (
+        "baseline hypothesis-only --train {problems} --dataset merge-nli --out new.jsonl"
+    ),
     "annotate": "annotate merge-nli --out new --per-class 2",
     "annotate-export": "annotate --out study --export new.csv",
     "annotate-tasks": "annotate --out study --export new.json",
@@ -104,15 +110,17 @@ class Workshop:
         shutil.copytree(self.base, self.folder, dirs_exist_ok=True)
 
     def undisturbed(self, name: str) -> Outcome:
-        """Run a command to which nothing happens, once, and tell what it leaves."""
+        """Run a command, by its name or as a line, once, and tell what it leaves."""
         if name not in self.outcomes:
             self.restore()
             before = snapshot(self.folder)
             trace = self.base.with_name("trace.json")
-            ended = self.forks.run(*words(COMMANDS[name]), trace=str(trace))
+            ended = self.forks.run(*words(COMMANDS.get(name, name)), trace=str(trace))
             assert ended.status == 0, (name, ended)
             changes = json.loads(trace.read_text("utf-8"))
-            self.outcomes[name] = Outcome(before, snapshot(self.folder), changes, ended.seconds)
+            after = snapshot(self.folder)
+            sizes = {file: (self.folder / file).stat().st_size for file in after}
+            self.outcomes[name] = Outcome(before, after, sizes, changes, ended.seconds)
         return self.outcomes[name]
 
 
@@ -123,6 +131,8 @@ class Outcome:
     before: dict[str, str]
     """Digests of files by name."""
     after: dict[str, str]
+    sizes: dict[str, int]
+    """Bytes of the files that are there afterwards."""
     changes: list[str]
     """All changes of files that it makes, in order."""
     seconds: float

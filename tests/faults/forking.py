@@ -94,15 +94,23 @@ class Forks:
         self._began[pid] = time.monotonic()
         return pid
 
-    def end(self, pid: int, *, kill_after: float | None = None, by: int = signal.SIGKILL) -> Ended:
-        """Wait for a command, perhaps after sending it a signal."""
-        if kill_after is not None:
-            if not self._waited(pid, kill_after):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, by)
-        if not self._waited(pid, PATIENCE):
+    def kill(self, pid: int, by: int, *, after: float) -> None:
+        """Send a command a signal after so many seconds, unless it has ended by then."""
+        if not self._waited(pid, after):
+            os.kill(pid, by)
+
+    def end(self, pid: int) -> Ended:
+        """Wait for a command to end."""
+        ended = self.ended(pid, PATIENCE)
+        if ended is None:
             os.kill(pid, signal.SIGKILL)
             raise TimeoutError(f"a command has not ended after {PATIENCE} s")
+        return ended
+
+    def ended(self, pid: int, patience: float) -> Ended | None:
+        """Wait for a command to end; None where it has not after so many seconds."""
+        if not self._waited(pid, patience):
+            return None
         out, err = ((self._logs / f"{pid}.{name}") for name in ("out", "err"))
         read = [path.read_text("utf-8", "replace") for path in (out, err)]
         out.unlink()
@@ -208,11 +216,11 @@ def _work(call: Call, folder: str, logs: str) -> None:
         trace = _watch(call, folder)
         if call.file_size is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (call.file_size, call.file_size))
-        from generation.cli import app
+        from generation.cli import main as merge_nli
 
         sys.argv = ["merge-nli", *call.arguments]
         try:
-            app()
+            merge_nli()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if call.trace:
@@ -232,14 +240,14 @@ def _work(call: Call, folder: str, logs: str) -> None:
 def _watch(call: Call, folder: str) -> list[str]:
     """Count the changes of files in a folder; end before that of the number asked for."""
     trace: list[str] = []
-    folder = os.path.join(os.path.realpath(folder), "")
+    top = Path(folder).resolve()
 
-    def note(what: str, path: Any) -> None:
-        if isinstance(path, int):
-            path = os.readlink(f"/proc/self/fd/{path}")
-        full = os.path.join(os.getcwd(), os.fsdecode(path))
-        if full.startswith(folder):
-            trace.append(f"{what} {full[len(folder) :]}")
+    def note(what: str, *paths: Any) -> None:
+        found = [Path(f"/proc/self/fd/{p}").readlink() if isinstance(p, int) else p for p in paths]
+        full = [Path.cwd() / os.fsdecode(path) for path in found]
+        if full[0].is_relative_to(top):
+            names = " ".join(str(path.relative_to(top)) for path in full)
+            trace.append(f"{what} {names}")
             if len(trace) - 1 == call.end_at:
                 os.kill(os.getpid(), call.signal)
 
@@ -250,7 +258,7 @@ def _watch(call: Call, folder: str) -> list[str]:
             if path is not None and not isinstance(path, int) and writes:
                 note("open", path)
         elif event in CHANGES:
-            note(event, arguments[1] if event in ("os.rename", "os.link") else arguments[0])
+            note(event, *arguments[: 2 if event == "os.rename" else 1])
 
     fsync = os.fsync
 

@@ -16,10 +16,11 @@ import pytest
 from merge_dataset.files import (
     atomic,
     changed_files,
+    describe_os_error,
     digest_of,
     digest_of_file,
     digests,
-    exclusive,
+    old_path,
     partial_path,
     read_json,
     read_record,
@@ -29,13 +30,13 @@ from merge_dataset.files import (
     remove_partials,
     replace_folder,
     target_of,
-    working_in,
     write_json,
     write_record,
     write_row_groups,
     write_table,
     write_text,
 )
+from merge_dataset.locks import exclusive, working_in
 
 
 def names(folder: Path) -> list[str]:
@@ -123,6 +124,40 @@ def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.M
     assert names(tmp_path) == ["f.txt"]
 
 
+def test_what_killed_writers_left_goes_with_the_next(tmp_path: Path) -> None:
+    """A writer that is at work is told by its lock; other files are not touched."""
+    path, left, folder = (partial_path(tmp_path / name) for name in ("f.txt", "f.txt", "g.txt"))
+    left.touch()
+    folder.touch()
+    with atomic(tmp_path / "f.txt") as one:
+        assert not left.exists()
+        write_text(tmp_path / "f.txt", "other")
+        one.write_text("one")
+    assert not path.exists()
+    assert names(tmp_path) == [folder.name, "f.txt"]
+    assert (tmp_path / "f.txt").read_text() == "one"
+
+
+def test_errors_name_the_file_and_the_cure(tmp_path: Path) -> None:
+    """Not the temporary one; others go through as they are."""
+
+    def fail(error: OSError) -> None:
+        with atomic(tmp_path / "f.txt"):
+            raise error
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/f.txt'") as full:
+        fail(OSError(errno.ENOSPC, "[Errno 28] Error writing bytes to file.\nDetail: 28"))
+    assert describe_os_error(full.value) == (
+        f"{tmp_path}/f.txt: no space left on device; make room there, then give the same command "
+        "again"
+    )
+    with pytest.raises(OSError, match="elsewhere"):
+        fail(OSError(errno.ENOSPC, "No space left on device", "elsewhere"))
+    with pytest.raises(FileExistsError, match=r"^expected none$"):
+        fail(FileExistsError("expected none"))
+    assert names(tmp_path) == []
+
+
 def test_line_ends_stay(tmp_path: Path) -> None:
     """Nothing is translated."""
     write_text(tmp_path / "f.csv", "a\r\nb\n")
@@ -137,6 +172,10 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
         (made / f"{number}").touch()
         replace_folder(made, tmp_path / "folder")
         assert names(tmp_path / "folder") == [f"{number}"]
+        (old_path(tmp_path / "folder") / "x").mkdir(parents=True)  # by a command that was killed
+    made = partial_path(tmp_path / "folder")
+    made.mkdir()
+    replace_folder(made, tmp_path / "folder")
     assert names(tmp_path) == ["folder"]
 
 

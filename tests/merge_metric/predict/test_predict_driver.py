@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.pair_model import Pair
 from merge_metric.predict.driver import predict
-from merge_metric.predict.journal import open_journal
 from merge_metric.predict.problems import read_problems, seeds_of
 from merge_metric.runs.predictions import METADATA_KEY, read_metadata, read_predictions
 
@@ -258,6 +257,7 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
     lines.write_text("{}")
     with pytest.raises(FileExistsError, match="found a file that does not say whose predictions"):
         predict(Fake(), problems, lines, progress=False)
+    assert journals(lines) == []
 
     class Slow(Fake):
         def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
@@ -271,14 +271,19 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
     assert predict(Fake(), problems, out, progress=False).inferred == 0
 
 
-def test_two_at_the_same_run(problems: pa.Table, out: Path) -> None:
-    """The second is told that there is a first."""
-    with pytest.raises(KeyboardInterrupt):
-        predict(Fake(stop_after=1), problems, out, progress=False)
-    (journal,) = journals(out)
-    message = "expected to be the only process at this run"
-    with open_journal(journal, 1000), pytest.raises(BlockingIOError, match=message):
-        predict(Fake(), problems, out, progress=False)
+def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
+    """The second, of this or another model, is told that there is a first."""
+
+    class Slow(Fake):
+        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+            for other in (Fake(), Fake("other")):
+                with pytest.raises(BlockingIOError, match="another command is at work on this"):
+                    predict(other, problems, out, progress=False)
+                assert other.asked == []
+            return {}
+
+    predict(Slow(), problems, out, progress=False)
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
 @pytest.mark.slow

@@ -1,0 +1,123 @@
+"""Disks that are full, and folders that cannot be written to: a line says so, and nothing is lost.
+
+The small disk is a tmpfs, which only root can mount; without, files may only have some size.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from faults.attack import Attack, Try
+from faults.commands import COMMANDS, Workshop, snapshot, words
+from faults.forking import Ended
+from faults.test_kills import FINISHED, GROUPS, require_whole
+
+PAGE = 4096
+LEAST = 20_000
+"""Bytes that a file may have at least: what a command says is in files, too."""
+CURES = ("make room there, then give the same command again",
+         "allow larger files (ulimit -f), then give the same command again",
+         "name another place, or allow it there, then give the same command again",
+         "is read-only")  # fmt: skip
+WRITING = [name for group, (_, names) in GROUPS.items() for name in names
+           if group != "demo" and not name.startswith("publish")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def can_mount() -> bool:
+    """Whether file systems can be mounted here."""
+    if os.name != "posix" or os.geteuid():
+        return False
+    tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
+                           capture_output=True, check=False)  # fmt: skip
+    return tried.returncode == 0
+
+
+@contextmanager
+def small_disk(workshop: Workshop, free: int) -> Iterator[None]:
+    """Give the workshop a disk of its own with so many bytes beside what it begins with."""
+    folder = str(workshop.folder)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "none", folder], check=True)
+    try:
+        workshop.restore()
+        disk = os.statvfs(folder)
+        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        _remount(workshop, f"size={used + free}")
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _remount(workshop: Workshop, options: str) -> None:
+    command = ["mount", "-o", f"remount,{options}", str(workshop.folder)]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(3))
+def test_no_room(part: int, attack: Attack, workshop: Workshop, can_mount: bool) -> None:
+    """The command says which file and what to do; with room it ends well."""
+    names = WRITING[part::3]
+    for each in attack.tries("full and read-only disks", 2 * len(names)):
+        with each:
+            name = names[each.number % len(names)]
+            kind = each.random.choice(("full", "full", "read-only")) if can_mount else "limit"
+            if each.random.random() < 0.2:
+                kind = "limit"
+            _without_room(workshop, name, kind, each)
+
+
+def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
+    arguments = words(COMMANDS[name])
+    good = workshop.undisturbed(name)
+    if kind == "limit":
+        most = max(good.sizes.values())
+        workshop.restore()
+        limit = each.random.randrange(LEAST, max(most, LEAST + 1))
+        _try(workshop, name, workshop.forks.run(*arguments, file_size=limit), f"limit {limit}")
+        _again(workshop, name)
+        return
+    growth = sum(-(-size // PAGE) + 1 for file, size in good.sizes.items()
+                 if good.after[file] != good.before.get(file))  # fmt: skip
+    free = PAGE * each.random.randrange(growth) if kind == "full" else 2**26
+    with small_disk(workshop, free):
+        if kind == "read-only":
+            _remount(workshop, "ro")
+        ended = workshop.forks.run(*arguments)
+        if kind == "read-only":
+            assert ended.status == 2, ended
+            assert snapshot(workshop.folder) == good.before
+        _try(workshop, name, ended, f"{kind}, {free} bytes free")
+        _remount(workshop, "rw,size=512m")
+        _again(workshop, name)
+
+
+def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
+    try:
+        require_whole(workshop, name)
+        if ended.status == 0:
+            return
+        line = ended.stderr.rstrip().rpartition("\n")[2]
+        assert ended.status == 2, ended.stderr
+        assert line.startswith("error: "), ended.stderr
+        assert any(cure in line for cure in CURES), line
+        assert str(workshop.folder) in line or re.match(r"error: [\w./-]+: ", line), line
+        assert ".partial" not in line, line
+    except BaseException as error:
+        error.add_note(f"{name}; {what}: {ended.status}, {ended.stderr[-300:]}")
+        raise
+
+
+def _again(workshop: Workshop, name: str) -> None:
+    ended = workshop.forks.run(*words(COMMANDS[name]))
+    if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
+        assert ended.status == 0, (name, ended.stderr)
+    good, there = workshop.outcomes[name], snapshot(workshop.folder)
+    assert set(there) - set(good.after) == set(), f"{name}: temporary files stay"
+    assert there == good.after, name

@@ -1,0 +1,146 @@
+"""Two commands at once in one place: it ends as if one had come after the other.
+
+The first is stopped before one of its changes of files, the second runs meanwhile, and then the
+first goes on. So each way in which they can meet is found by counting up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from faults.attack import Attack, Try
+from faults.commands import COMMANDS, Workshop, snapshot, words
+from faults.forking import Ended
+from merge_dataset.checks import check_dataset
+
+_PREDICT = "predict --model {classifier} --dataset merge-nli --out new.parquet"
+PAIRS = {
+    "making": (18, [
+        ("build", "build --run run --set subsamples=3 --out merge-nli --overwrite"),
+        ("suggest-overwrite", "build"),
+        ("build", "suggest-overwrite"),
+        ("generate", "generate {small} --set subsamples=1 --run new --out new-data"),
+        ("build-into", "build --run run --set subsamples=3 --into other --out new-data"),
+        ("suggest-overwrite", "build-into"),
+        ("build", "signals"),
+        ("paraphrase", "build"),
+        ("generate-overwrite", "paraphrase"),
+    ]),
+    "predicting": (16, [
+        (_PREDICT, "baseline majority --dataset merge-nli --out new.parquet"),
+        (_PREDICT, f"{_PREDICT} --batch-tokens 100"),
+        ("predict-overwrite", "baseline hypothesis-only --train {problems} --dataset merge-nli "
+                              "--out m.parquet --overwrite"),
+        ("baseline majority --dataset merge-nli --out new.jsonl", "hypothesis-only"),
+    ]),
+    "annotating": (16, [
+        ("annotate", "annotate merge-nli --out new --per-class 1"),
+        ("annotate", "annotate"),
+        ("annotate-export", "annotate --out study --export new.csv --annotator bo"),
+        ("annotate-import", "annotate-import"),
+    ]),
+    "exporting": (24, [
+        ("jsonl", "export csv merge-nli --out new"),
+        ("jsonl", "jsonl"),
+        ("lm-eval", "inspect"),
+        ("csv-overwrite", "export jsonl merge-nli --out flat --overwrite"),
+        ("croissant", "croissant"),
+        ("mini-datasets", "export mini-datasets merge-nli --config demo --out new"),
+    ]),
+    "registering and reporting": (18, [
+        ("register", "register"),
+        ("report", "report p.parquet --dataset merge-nli --n-bootstrap 0 --out new/r.html"),
+        ("report-overwrite", "report m.parquet p.parquet --dataset merge-nli --n-bootstrap 0 "
+                             "--out report.md --figures plots"),
+        ("analyse", "analyse matching p.parquet m.parquet --dataset merge-nli --out new.svg"),
+        ("agreement", "agreement study --n-bootstrap 0 --plots new"),
+        ("register", "build"),
+    ]),
+}  # fmt: skip
+"""Number of tries, and pairs of commands, by name or as a line, that write to the same place."""
+
+BUSY = "another command is "
+REFUSALS = ("expected no", "expected none or the same data", "to stay", BUSY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", PAIRS)
+def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
+    """Each ends well, waits, or says who is at work; as if one had come after the other."""
+    count, pairs = PAIRS[group]
+    serial: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for each in attack.tries("pairs at once", count):
+        first, second = (COMMANDS.get(one, one) for one in pairs[each.number % len(pairs)])
+        with each:
+            if (first, second) not in serial:
+                serial[first, second] = _in_turn(workshop, first, second)
+            _both(workshop, first, second, serial[first, second], each)
+
+
+def _in_turn(workshop: Workshop, first: str, second: str) -> list[dict[str, str]]:
+    """Snapshots after each alone, and after both in turn."""
+    found = []
+    for lines in ((first,), (second,), (first, second), (second, first)):
+        workshop.restore()
+        for line in lines:
+            workshop.forks.run(*words(line))
+        found.append(snapshot(workshop.folder))
+    return found
+
+
+def _both(
+    workshop: Workshop, first: str, second: str, good: list[dict[str, str]], each: Try
+) -> None:
+    changes = len(workshop.undisturbed(first).changes)
+    workshop.restore()
+    number = each.random.randrange(changes)
+    one = workshop.forks.start(*words(first), end_at=number, signal=int(signal.SIGSTOP))
+    _wait_until_stopped(one)
+    other = workshop.forks.start(*words(second))
+    ended = workshop.forks.ended(other, each.random.choice((2.0, 8.0)))
+    os.kill(one, signal.SIGCONT)
+    said = [workshop.forks.end(one), ended or workshop.forks.end(other)]
+    try:
+        assert 0 in [end.status for end in said]
+        for end in said:
+            _require_words(end)
+        there = snapshot(workshop.folder)
+        names = {name for known in good for name in known}
+        assert set(there) <= names, "temporary files stay"
+        assert there in good
+        for data in ("merge-nli", "new-data"):
+            if (workshop.folder / data).is_dir():
+                assert check_dataset(workshop.folder / data) == []
+    except BaseException as error:
+        meeting = f"{first} | {second}; the first stopped before change {number}"
+        lines = [f"{end.status}: {end.stderr[-300:]}" for end in said]
+        error.add_note("\n".join([meeting, *lines]))
+        raise
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """Wait until a process is stopped, or has ended."""
+    for _ in range(6000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state in "TZ":
+            return
+        time.sleep(0.01)
+    raise TimeoutError("a command neither stops nor ends")
+
+
+def _require_words(ended: Ended) -> None:
+    """A command that gave way says so in a line."""
+    assert ended.status in (0, 2), ended.stderr
+    if ended.status:
+        line = ended.stderr.rstrip().rpartition("\n")[2]
+        assert line.startswith("error: "), ended.stderr
+        assert any(word in line for word in REFUSALS), line
+        assert BUSY not in line or "at work: merge-nli" in line, line

@@ -1,0 +1,49 @@
+"""Files are on the disk before they get their names: a crash of the machine loses none."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.attack import Attack
+from faults.commands import COMMANDS, Workshop, snapshot
+
+
+@pytest.mark.slow
+def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
+    """Each file that is renamed, and each in a folder that is, was synced after it was written."""
+    for each in attack.tries("synced before renamed", len(COMMANDS)):
+        name = sorted(COMMANDS)[each.number]
+        with each:
+            changes = workshop.undisturbed(name).changes
+            assert unsynced(changes, snapshot(workshop.folder)) == [], name
+
+
+def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
+    """List files that were renamed before they were synced.
+
+    Args:
+        changes: As `Outcome` has them.
+        there: Files at the end.
+    """
+    synced: set[str] = set()
+    found = []
+    for change in changes:
+        what, name, *new = change.split()
+        if what == "fsync":
+            synced.add(name)
+        elif what == "open":
+            synced.discard(name)
+        elif what == "os.rename" and not name.startswith("hf/datasets") and ".old" not in new[0]:
+            inside = [file.removeprefix(new[0]) for file in there if file.startswith(f"{new[0]}/")]
+            found += [f"{name}{rest}" for rest in inside or [""] if f"{name}{rest}" not in synced]
+            synced |= {f"{new[0]}{rest}" for rest in inside or [""] if f"{name}{rest}" in synced}
+    return found
+
+
+def test_what_is_not_synced_is_found() -> None:
+    """A file written again after it was synced, and one in a folder, are told."""
+    file = ["open a", "fsync a", "open a", "os.rename a b"]
+    folder = ["open f/x", "open f/y", "fsync f/x", "os.rename f g"]
+    good = ["open c", "fsync c", "os.rename c d", "os.rename d .d.old"]
+    there = dict.fromkeys(("b", "g/x", "g/y", "d"), "")
+    assert unsynced([*file, *folder, *good], there) == ["a", "f/y"]
