@@ -91,7 +91,7 @@ class Attack:
         if self.only is not None:
             chosen = [self.only] if self.only in numbers else []
         elif self.share < 1:
-            count = math.ceil(whole * self.share)
+            count = round(whole * self.share)
             chosen = sorted(Random(f"{self.seed} {area}").sample(numbers, count))
         else:
             chosen = list(numbers)

@@ -31,20 +31,20 @@ PAIRS = {
         ("paraphrase", "build"),
         ("generate-overwrite", "paraphrase"),
     ]),
-    "predicting": (16, [
+    "predicting": (8, [
         (_PREDICT, "baseline majority --dataset merge-nli --out new.parquet"),
         (_PREDICT, f"{_PREDICT} --batch-tokens 100"),
         ("predict-overwrite", "baseline hypothesis-only --train {problems} --dataset merge-nli "
                               "--out m.parquet --overwrite"),
         ("baseline majority --dataset merge-nli --out new.jsonl", "hypothesis-only"),
     ]),
-    "annotating": (16, [
+    "annotating": (8, [
         ("annotate", "annotate merge-nli --out new --per-class 1"),
         ("annotate", "annotate"),
         ("annotate-export", "annotate --out study --export new.csv --annotator bo"),
         ("annotate-import", "annotate-import"),
     ]),
-    "exporting": (24, [
+    "exporting": (12, [
         ("jsonl", "export csv merge-nli --out new"),
         ("jsonl", "jsonl"),
         ("lm-eval", "inspect"),
@@ -52,7 +52,7 @@ PAIRS = {
         ("croissant", "croissant"),
         ("mini-datasets", "export mini-datasets merge-nli --config demo --out new"),
     ]),
-    "registering and reporting": (18, [
+    "registering and reporting": (12, [
         ("register", "register"),
         ("report", "report p.parquet --dataset merge-nli --n-bootstrap 0 --out new/r.html"),
         ("report-overwrite", "report m.parquet p.parquet --dataset merge-nli --n-bootstrap 0 "
