@@ -160,7 +160,7 @@ _CURES: Final[Mapping[int, str]] = {
         (errno.EACCES, errno.EPERM, errno.EROFS), "name another place, or allow it there"
     ),
 }
-"""What helps against errors of the file system."""
+"""Error number → what helps against it."""
 
 
 def describe_os_error(error: OSError) -> str:

@@ -39,7 +39,7 @@ SAYS_NOTHING = "found a file that does not say whose predictions it has"
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -> None:
-    """What is there is old or new, and whole; the same command ends as if nothing had been."""
+    """Files are old or new, and whole; the same command ends as if nothing had been."""
     count, names = GROUPS[group]
     assert set(names) <= set(COMMANDS)
     for each in attack.tries("kills", count):
