@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from faults.attack import RESULTS, table_of
 from filelock import FileLock
+
+if TYPE_CHECKING:
+    from helpers.publishing import Desk
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -103,3 +107,20 @@ def shared_data() -> Path:
 def shared_models() -> Path:
     """The folder of small real models."""
     return SHARED / "models"
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Desk]:
+    """A Hub on loopback, and a process that runs `merge-nli publish` against it."""
+    from helpers.publishing import desk_at_a_hub
+
+    with desk_at_a_hub() as desk:
+        yield desk
+
+
+@pytest.fixture
+def desk(office: Desk) -> Iterator[Desk]:
+    """The same with an empty Hub, which must have understood every request."""
+    office.hub.reset()
+    yield office
+    assert office.hub.errors == []

@@ -10,6 +10,7 @@ import datasets
 import pytest
 
 from merge_dataset import schema
+from merge_metric.seed_variant_accuracy import options
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,11 @@ def test_other_names_are_refused(name: str) -> None:
     """A text that is no configuration name raises and is quoted."""
     with pytest.raises(ValueError, match="expected a"):
         schema.parse_config_name(name)
+
+
+def test_labels_of_the_metric_are_the_contracts() -> None:
+    """The metric's folder is uploaded alone, so it has them again."""
+    assert options.LABELS == schema.LABELS
 
 
 def test_all_classes_list_the_classes_files() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 from helpers.dataset_files import write_rows
 from helpers.loopback_hub import Entry, Repo
-from helpers.publishing import STRANGER, TOKEN, Desk, Result, desk_at_a_hub
+from helpers.publishing import STRANGER, TOKEN, Desk, Result
 from helpers.scored_folder import predicted, without, write_folder
 from typer.testing import CliRunner
 
@@ -23,19 +22,11 @@ DATASET, MODEL = "somebody/merge-nli", "somebody/model"
 FILE = ".eval_results/somebody__merge-nli.yaml"
 
 
-@pytest.fixture(scope="module")
-def office() -> Iterator[Desk]:
-    with desk_at_a_hub() as desk:
-        yield desk
-
-
 @pytest.fixture
-def desk(office: Desk) -> Iterator[Desk]:
+def desk(desk: Desk) -> Desk:
     """A Hub with an empty model repository."""
-    office.hub.reset()
-    office.hub.make("model", MODEL)
-    yield office
-    assert office.hub.errors == []
+    desk.hub.make("model", MODEL)
+    return desk
 
 
 @pytest.fixture

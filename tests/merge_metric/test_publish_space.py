@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.loopback_hub import Entry
-from helpers.publishing import STRANGER, Desk, desk_at_a_hub
+from helpers.publishing import STRANGER, Desk
 
 from merge_dataset.hub.load_back import check_metric
 from merge_metric.publishing import worked_example
@@ -20,19 +19,6 @@ from merge_metric.register import SPACE, module_files
 from merge_metric.seed_variant_accuracy.scoring import score
 
 NAME = "somebody/seed_variant_accuracy"
-
-
-@pytest.fixture(scope="module")
-def office() -> Iterator[Desk]:
-    with desk_at_a_hub() as desk:
-        yield desk
-
-
-@pytest.fixture
-def desk(office: Desk) -> Iterator[Desk]:
-    office.hub.reset()
-    yield office
-    assert office.hub.errors == []
 
 
 def local() -> dict[str, bytes]:

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import yaml
 from helpers.loopback_hub import Entry
 from helpers.paraphrase_run import write_paraphrase_run
-from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked, desk_at_a_hub
+from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
 from huggingface_hub import constants
 
 from merge_dataset.export import export_dataset
@@ -48,19 +48,6 @@ SMALL = {
     "snli/verbs/variants.parquet",
 }
 """Files of the folder with one seed."""
-
-
-@pytest.fixture(scope="module")
-def office() -> Iterator[Desk]:
-    with desk_at_a_hub() as desk:
-        yield desk
-
-
-@pytest.fixture
-def desk(office: Desk) -> Iterator[Desk]:
-    office.hub.reset()
-    yield office
-    assert office.hub.errors == []
 
 
 @pytest.fixture
