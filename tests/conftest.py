@@ -120,7 +120,7 @@ def office() -> Iterator[Desk]:
 
 @pytest.fixture
 def desk(office: Desk) -> Iterator[Desk]:
-    """The same with an empty Hub, which must have understood every request."""
+    """Yield that process with an empty Hub, which must understand every request."""
     office.hub.reset()
     yield office
     assert office.hub.errors == []
