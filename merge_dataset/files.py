@@ -264,10 +264,10 @@ def describe_json_error(error: json.JSONDecodeError | RecursionError) -> str:
     """Say in plain words where a text stops being JSON, for the end of a message.
 
     >>> try:
-    ...     json.loads('{"a": 1,}')
+    ...     json.loads('{"a" 1}')
     ... except json.JSONDecodeError as error:
     ...     print(describe_json_error(error))
-    got something else at line 1, column 9
+    got something else at line 1, column 6
     """
     if isinstance(error, RecursionError):
         return "got lists or objects nested too deep"

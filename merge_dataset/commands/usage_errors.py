@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 _WRONG_VALUES: Final = (
     (r"valid integer", "a whole number"),
     (r"valid (?:number|float)", "a number"),
-    (r"(?:greater than or equal to|x>=) ?(-?[\d.]+)", r"\1 or more"),
-    (r"(?:less than or equal to|x<=) ?(-?[\d.]+)", r"\1 or less"),
+    (r"(?:greater than or equal to|x>=) ?(-?\d+(?:\.\d+)?)", r"\1 or more"),
+    (r"(?:less than or equal to|x<=) ?(-?\d+(?:\.\d+)?)", r"\1 or less"),
     (r"is a file", "a folder"),
 )
 """Words of Typer's releases about a value → what was expected."""
