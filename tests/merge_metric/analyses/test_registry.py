@@ -91,7 +91,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
     assert (
-        "--matched: expected with classes, mlms, kinds, got it with asked, which takes --top"
+        "--matched: expected with classes, kinds, got it with asked, which takes --top"
         in refused[2]
     )
 
@@ -107,5 +107,5 @@ def test_every_analysis_says_what_papers_or_we_show() -> None:
     for name, each in ANALYSES.items():
         assert each.name == name == name.lower()
         assert not each.summary.endswith(".")
-    assert takers("matched") == "classes, mlms, kinds"
+    assert takers("matched") == "classes, kinds"
     assert takers("nothing") == ""

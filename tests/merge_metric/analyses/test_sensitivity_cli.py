@@ -233,7 +233,7 @@ def test_an_encoder_adds_distances(
         (["sizes", FILES[0], "--size", "a=big"], "such as bert=110M, got 'a=big'"),
         (
             ["fooling", FILES[0], "--size", "a=1M"],
-            "got it with fooling, which takes --n-bootstrap, --rng-seed of",
+            "got it with fooling, which takes --in-domain, --n-bootstrap, --rng-seed of",
         ),
         (
             ["shift", FILES[0], "--encoder", "x"],
