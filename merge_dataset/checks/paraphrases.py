@@ -13,6 +13,7 @@ from merge_dataset.checks.registry import Finding, check
 from merge_dataset.checks.splits import (
     collision_findings,
     duplicates,
+    repetition_findings,
     seeds_findings,
     unused_findings,
     variants_findings,
@@ -51,6 +52,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     yield from duplicates(variants_file, variants["variant_id"])
     yield from collision_findings(variants_file, open_parquet(folder / variants_file), seeds)
     yield from _repetitions(variants_file, variants)
+    yield from repetition_findings(variants_file, variants, seeds, of_one_seed=False)
     of_id = {seed["seed_id"]: seed for seed in seeds.to_pylist()}
     for row in variants.to_pylist():
         for expected, got in paraphrase_problems(row, of_id.get(row["seed_id"])):

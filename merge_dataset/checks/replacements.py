@@ -17,6 +17,7 @@ from merge_dataset.checks.splits import (
     collision_findings,
     duplicates,
     filled_in_variants,
+    repetition_findings,
     row_findings,
     seeds_findings,
     unused_findings,
@@ -70,8 +71,11 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
     yield from unused_findings(
         seeds_file, seeds, pa.chunked_array(c for u in used for c in u.chunks)
     )
-    ids = [open_parquet(folder / f).read(["variant_id"]) for f in everywhere["variants"]]
-    yield from duplicates(f"{source}/*/variants.parquet", pa.concat_tables(ids)["variant_id"])
+    columns = ["variant_id", "seed_id", *format_of(seeds.schema).fields]
+    every = pa.concat_tables(open_parquet(folder / f).read(columns) for f in everywhere["variants"])
+    where = f"{source}/*/variants.parquet"
+    yield from duplicates(where, every["variant_id"])
+    yield from repetition_findings(where, every, seeds)
 
 
 def _subset_findings(where: str, some: pa.Table, every: pa.Table) -> Iterator[Finding]:

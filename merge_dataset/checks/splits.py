@@ -83,7 +83,7 @@ def value_findings(
 
 
 def collision_findings(where: str, file: pq.ParquetFile, seeds: pa.Table) -> Iterator[Finding]:
-    """Find variants with the id or the texts of another row.
+    """Find variants with the id or the texts of a seed.
 
     Models are asked about distinct ids and texts, so the two could not be told apart.
 
@@ -102,11 +102,40 @@ def collision_findings(where: str, file: pq.ParquetFile, seeds: pa.Table) -> Ite
         if row["other"] != row["seed_id"]:  # its own seed's texts are found elsewhere
             got = f"those of {row['other']} ({row['variant_id']})"
             yield Finding(where, "other texts than those of another seed", got)
-    grouped = variants.group_by(fields).aggregate([("variant_id", "min"), ("variant_id", "max")])
-    differ = pc.not_equal(grouped["variant_id_min"], grouped["variant_id_max"])
-    for row in grouped.filter(differ).to_pylist():
-        got = f"{row['variant_id_min']} and {row['variant_id_max']}"
-        yield Finding(where, "texts that stand in one variant", got)
+
+
+def repetition_findings(
+    where: str, variants: pa.Table, seeds: pa.Table, *, of_one_seed: bool = True
+) -> Iterator[Finding]:
+    """Find texts that stand in two variants, of one class or two.
+
+    Sources have problems that are alike word for word, as SNLI's development set has two pairs of;
+    each of them has variants of its own, which are alike, too.
+
+    Args:
+        where: The files.
+        variants: All variants of a source, with ids and texts.
+        seeds: All seeds of the source.
+        of_one_seed: Whether two variants of one seed are looked at, too.
+    """
+    fields = list(format_of(seeds.schema).fields)
+    distinct = variants.group_by(["variant_id", "seed_id", *fields]).aggregate([])
+    counted = distinct.group_by(fields).aggregate([("variant_id", "count")])
+    twice = counted.filter(pc.greater(counted["variant_id_count"], 1)).select(fields)
+    texts_of = {row.pop("seed_id"): row for row in seeds.select(["seed_id", *fields]).to_pylist()}
+    alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for row in distinct.join(twice, fields, join_type="inner").to_pylist():
+        texts = tuple(row[name] for name in fields)
+        alike.setdefault(texts, []).append((row["variant_id"], row["seed_id"]))
+    for found in alike.values():
+        (first, seed), *others = sorted(found)
+        for other, its_seed in others:
+            if its_seed == seed:
+                wrong = of_one_seed
+            else:
+                wrong = texts_of.get(its_seed) != texts_of.get(seed)
+            if wrong:
+                yield Finding(where, "texts that stand in one variant", f"{first} and {other}")
 
 
 def duplicates(where: str, ids: pa.ChunkedArray) -> Iterator[Finding]:

@@ -226,14 +226,15 @@ def _copy_metric(folder: Path) -> None:
     """Copy the metric's modules, except the one that needs `evaluate`, and those of answers."""
     from merge_metric.exports import task_answers
     from merge_metric.models import answer_letters
+    from merge_metric.runs import texts
 
     folder.mkdir()
     for name in module_files():
         if name != f"{METRIC_NAME}.py":
             text = (SPACE / name).read_text(encoding="utf-8")
             (folder / name).write_text(text, encoding="utf-8")
-    for module in (task_answers, answer_letters):
+    for module in (task_answers, answer_letters, texts):
         path = Path(str(module.__file__))
         text = path.read_text(encoding="utf-8")
-        siblings = re.sub(rf"from merge_metric\.({METRIC_NAME}|models)\.", "from .", text)
+        siblings = re.sub(rf"from merge_metric\.({METRIC_NAME}|models|runs)\.", "from .", text)
         (folder / path.name).write_text(siblings, encoding="utf-8")

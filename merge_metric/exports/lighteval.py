@@ -132,6 +132,7 @@ def problems_of(
     import pyarrow as pa
 
     from merge_metric.exports.task_answers import COLUMNS, sample_seeds
+    from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 
     tables = [
         table.select(COLUMNS) for split in SPLITS for table in read_split(folder, config, split)
@@ -143,6 +144,7 @@ def problems_of(
         rows = rows.filter(pa.array([seed in chosen for seed in seeds]))
         seeds = rows["seed_id"].to_pylist()
     counts = Counter(seeds)
+    rows = rows.append_column(TEXT_DIGEST, to_hex(text_digests(rows, ("premise", "hypothesis"))))
     return rows.append_column("n_problems", pa.array([counts[seed] for seed in seeds], pa.int64()))
 
 

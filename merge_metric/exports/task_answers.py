@@ -1,7 +1,7 @@
 """Figures of a model's answers, for tasks in other harnesses.
 
-This module is exported together with the metric's modules and `answer_letters.py`, which then
-are its siblings, so it imports only them.
+This module is exported together with the metric's modules, `answer_letters.py` and `texts.py`,
+which then are its siblings, so it imports only them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_metric.models.answer_letters import LETTERS, letter_probabilities
+from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -65,7 +66,8 @@ def load_problems(
         rng_seed: Seed of the sample.
 
     Returns:
-        The columns `COLUMNS`, and `n_problems`: how many problems the seed has, itself included.
+        The columns `COLUMNS`, `text_digest`, and `n_problems`: how many problems the seed has,
+        itself included.
     """
     import datasets
 
@@ -86,6 +88,8 @@ def load_problems(
         rows = rows.select([row for row, seed in enumerate(seeds) if seed in chosen])
         seeds = list(rows["seed_id"])
     n_problems = Counter(seeds)
+    digests = to_hex(text_digests(rows.with_format("arrow")[:], ("premise", "hypothesis")))
+    rows = rows.add_column(TEXT_DIGEST, digests.to_pylist())
     return rows.add_column("n_problems", [n_problems[seed] for seed in seeds])
 
 
@@ -115,11 +119,12 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
             that was not returned.
 
     Returns:
-        variant_id, seed_id, label, prediction, probabilities, subsamples, n_problems. The
-        probabilities are normalised over the letters, and equal if no letter was returned.
+        variant_id, seed_id, label, prediction, probabilities, text_digest, subsamples,
+        n_problems. The probabilities are normalised over the letters, and equal if no letter was
+        returned.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
-    >>> answer(row, [0.0, -math.inf, 0.0])["probabilities"]
+    >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]
     [0.5, 0.0, 0.5]
     """
     forms = np.asarray(log_probs, np.float64).reshape(-1, len(LETTERS))
@@ -131,6 +136,7 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
         "label": int(problem["label"]),
         "prediction": int(weights.argmax()),
         "probabilities": (weights / weights.sum()).tolist(),
+        TEXT_DIGEST: problem[TEXT_DIGEST],
         "subsamples": list(problem["subsamples"] or ()),
         "n_problems": int(problem["n_problems"]),
     }

@@ -85,7 +85,7 @@ def _sample(config: str, problem: dict[str, Any]) -> Sample:
     question = SETTINGS["question"].format(
         premise=problem["premise"], hypothesis=problem["hypothesis"]
     )
-    kept = ("variant_id", "seed_id", "label", "subsamples", "n_problems")
+    kept = ("variant_id", "seed_id", "label", "text_digest", "subsamples", "n_problems")
     return Sample(
         input=[*turns, ChatMessageUser(content=question)],
         target=answers.LETTERS[problem["label"]],

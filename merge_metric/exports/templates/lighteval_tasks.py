@@ -51,7 +51,7 @@ def prompt(line: dict[str, Any], task_name: str) -> Doc:
     """Write a problem with the examples before it as one text."""
     settings = SETTINGS["configurations"][task_name.removeprefix(PREFIX)]
     question = SETTINGS["question"].format(premise=line["premise"], hypothesis=line["hypothesis"])
-    kept = ("variant_id", "seed_id", "label", "subsamples", "n_problems")
+    kept = ("variant_id", "seed_id", "label", "text_digest", "subsamples", "n_problems")
     return Doc(
         query=settings["before"] + question,
         choices=list(SETTINGS["choices"]),

@@ -15,6 +15,8 @@ import pytest
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.checks.replacements import restore, row_problems
+from merge_dataset.checks.splits import repetition_findings
+from merge_dataset.schema import arrow_schema
 
 Rows = list[dict[str, Any]]
 Edit = Callable[[str, Callable[[Rows], object]], None]
@@ -574,3 +576,24 @@ def test_variants_that_cannot_be_told_from_other_rows(
     assert f"expected other texts than those of another seed; got {texts}" in found
     assert f"expected another id than any seed's; got '{other['seed_id']}'" in found
     assert "expected texts that stand in one variant; got " in found
+
+
+def test_texts_of_two_variants() -> None:
+    """Variants are alike in two classes or seeds only where their seeds are, word for word."""
+    texts = {"a": ("A dog.", "A cat."), "b": ("A dog.", "A cat."), "c": ("A dog.", "It.")}
+
+    def table(*rows: tuple[str, str, str, str]) -> pa.Table:
+        names = ("variant_id", "seed_id", "premise", "hypothesis")
+        made = [dict(zip(names, row, strict=True)) for row in rows]
+        return pa.Table.from_pylist(made, schema=arrow_schema())
+
+    seeds = table(*((name, name, *both) for name, both in texts.items()))
+    for rows, found in (
+        ([("a/noun/1", "a", "x", "y"), ("b/noun/1", "b", "x", "y")], []),
+        ([("a/noun/1", "a", "x", "y"), ("c/noun/1", "c", "x", "y")], ["a/noun/1 and c/noun/1"]),
+        ([("a/noun/1", "a", "x", "y"), ("a/verb/1", "a", "x", "y")], ["a/noun/1 and a/verb/1"]),
+        ([("a/noun/1", "a", "x", "y"), ("a/noun/1", "a", "x", "y")], []),  # found as an id
+        ([("a/noun/1", "a", "x", "y"), ("a/noun/2", "a", "x", "z")], []),
+    ):
+        got = [each.got for each in repetition_findings("where", table(*rows), seeds)]
+        assert got == found, rows

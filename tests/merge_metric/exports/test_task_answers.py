@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from helpers.subsampled_folder import write_folder
 
@@ -32,6 +34,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_folder(tmp_path / "merge-nli")
 
 
+def write_answers(path: Path, rows: list[answers.Answer]) -> Path:
+    """Make a predictions file of what a harness keeps."""
+    kept = ("variant_id", "seed_id", "label", "prediction", "probabilities", "text_digest")
+    path.write_text("".join(json.dumps({k: row[k] for k in kept}) + "\n" for row in rows))
+    return path
+
+
 def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.Answer]:
     """Random answers, right more often than not."""
     rng = random.Random(rng_seed)
@@ -46,10 +55,9 @@ def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.Answe
 def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -> None:
     """Over the subsamples, at every threshold asked for, in whatever order answers come."""
     rows = answered(folder, config)
-    kept = ("variant_id", "seed_id", "label", "prediction", "probabilities")
-    file = tmp_path / "predictions.jsonl"
-    file.write_text("".join(json.dumps({k: row[k] for k in kept}) + "\n" for row in rows))
+    file = write_answers(tmp_path / "predictions.jsonl", rows)
     expected = score_file(file, folder, [config], n_bootstrap=0)[config]
+    assert "|texts:unverified" not in expected["signature_short"]
     random.Random(1).shuffle(rows)
     found = answers.figures(rows, (50, 90, 100))
     assert set(found) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
@@ -112,6 +120,17 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
     assert set(counts.values()) == {7}
 
 
+def test_answers_to_other_texts_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Answers that come back from a harness know the texts that they are for."""
+    file = write_answers(tmp_path / "predictions.jsonl", answered(folder, "snli_nouns"))
+    path = folder / "snli/nouns/variants.parquet"
+    table = pq.ParquetFile(path).read()
+    place, texts = table.column_names.index("hypothesis"), pc.utf8_upper(table["hypothesis"])
+    pq.write_table(table.set_column(place, "hypothesis", texts), path)
+    with pytest.raises(ValueError, match="got predictions for other texts of "):
+        score_file(file, folder, ["snli_nouns"], n_bootstrap=0)
+
+
 def test_letters() -> None:
     """As `merge-nli predict` reads them off a server's answer."""
     tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
@@ -123,7 +142,8 @@ def test_letters() -> None:
 
 def test_answer() -> None:
     """Several ways to write a letter are summed; where none was seen, labels are equal."""
-    problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3}
+    problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
+               "text_digest": "0123456789abcdef"}  # fmt: skip
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
     found = answers.answer(problem, logs)
     assert found.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])
