@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from merge_metric.runs.run import Run, parse_source, read_runs
     from merge_metric.score import score_file, score_run
     from merge_metric.tables import Table
+    from merge_metric.training import SeedVariantCallback
 
 __all__ = [
     "Comparison",
     "Evaluation",
     "Run",
+    "SeedVariantCallback",
     "Table",
     "analyse",
     "compare_files",
@@ -62,6 +64,7 @@ _HOMES = {
     "Comparison": "merge_metric.compare",
     "Evaluation": "merge_metric.evaluation",
     "Run": "merge_metric.runs.run",
+    "SeedVariantCallback": "merge_metric.training",
     "Table": "merge_metric.tables",
     "analyse": "merge_metric.analyses",
     "compare_files": "merge_metric.compare",

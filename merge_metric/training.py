@@ -1,0 +1,90 @@
+"""Seed-variant accuracy while a model is being trained: a callback of transformers' `Trainer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import Trainer, TrainerCallback
+
+from merge_metric.evaluation import evaluate_model
+
+LOGGED: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Keys of the figures that are logged, after `eval_merge_`."""
+
+
+class SeedVariantCallback(TrainerCallback):
+    """Score the model on the same seeds at every evaluation, and log the figures.
+
+    They go where the trainer logs, and into the metrics of the evaluation, so that
+    `metric_for_best_model="eval_merge_seed_variant_accuracy"` works. Of several configurations the
+    names begin with `eval_merge_<configuration>_`. Undefined figures, such as fooling rates of a
+    model that solves no seed, are not logged.
+
+    Attributes:
+        results: (step, configuration → result of `scoring.score`), evaluation by evaluation.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        dataset: str | Path,
+        config: str | Sequence[str] | None = None,
+        *,
+        limit_seeds: int | None = 200,
+        label_order: str | None = None,
+        correctness_threshold: int = 90,
+        rng_seed: int = 0,
+    ) -> None:
+        """Make a callback for `trainer.add_callback`; see `evaluate_model` for the arguments.
+
+        Args:
+            trainer: The trainer, with its tokenizer as `processing_class`.
+            dataset: The dataset.
+            config: One configuration or several.
+            limit_seeds: Seeds of each source, the same at every evaluation; None for all.
+            label_order: What the model's classes mean, where it does not say it.
+            correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
+            rng_seed: Of the choice of seeds.
+        """
+        self._trainer, self._dataset, self._config = trainer, dataset, config
+        self._options: dict[str, Any] = {
+            "n_bootstrap": 0,
+            "progress": False,
+            "limit_seeds": limit_seeds,
+            "label_order": label_order,
+            "correctness_threshold": correctness_threshold,
+            "rng_seed": rng_seed,
+        }
+        self.results: list[tuple[int, dict[str, dict[str, Any]]]] = []
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Score, log and add to the metrics; in the main process only."""
+        if not state.is_world_process_zero:
+            return
+        found = evaluate_model(
+            self._trainer,
+            self._dataset,
+            self._config,
+            n_bootstrap=0,
+            progress=False,
+            **self._options,
+        )
+        self.results.append((state.global_step, dict(found.results)))
+        several = len(found.results) > 1
+        figures = {
+            f"eval_merge_{f'{config}_' if several else ''}{key}": float(result[key])
+            for config, result in found.results.items()
+            for key in LOGGED
+            if result[key] is not None
+        }
+        others["metrics"].update(figures)
+        self._trainer.log(figures)
