@@ -70,14 +70,7 @@ class SeedVariantCallback(TrainerCallback):
         """Score, log and add to the metrics; in the main process only."""
         if not state.is_world_process_zero:
             return
-        found = evaluate_model(
-            self._trainer,
-            self._dataset,
-            self._config,
-            n_bootstrap=0,
-            progress=False,
-            **self._options,
-        )
+        found = evaluate_model(self._trainer, self._dataset, self._config, **self._options)
         self.results.append((state.global_step, dict(found.results)))
         several = len(found.results) > 1
         figures = {

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_figures_of_every_evaluation(tmp_path: Path) -> None:
-    """Logged under the trainer's names, equal to `evaluate_model`, and fit to choose the best by."""
+    """They are logged, equal those of `evaluate_model`, and the best model is chosen by them."""
     from datasets import Dataset
     from transformers import (
         AutoModelForSequenceClassification,
