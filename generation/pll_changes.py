@@ -1,15 +1,15 @@
-"""`merge-nli signals`: how far replacements change the pseudo-log-likelihood of their texts.
+"""`merge-nli signals`: how far replacements change the likelihood of their texts.
 
-The one signal that wants a masked LM, so it is a phase of its own, after a build; later builds
-join it from `signals.parquet`.
+The one signal that wants a model, a masked LM or a causal one, so it is a phase of its own, after
+a build; later builds join it from `signals.parquet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.signals.likelihoods import (
+    CAUSAL_SCHEME,
     SCHEME,
     Identity,
     Likelihoods,
@@ -30,16 +31,14 @@ from generation.signals.likelihoods import (
     pseudo_log_likelihoods,
 )
 from generation.signals.signal_columns import signal_schema
-from generation.suggestions.ask import mlm_names, wanted_mlms
+from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
 from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_record, write_record
 from merge_dataset.schema import WORD_CLASSES
-from merge_metric.models.readiness import look_at, require_all, this_machine
-
-if TYPE_CHECKING:
-    from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.heads import CAUSAL_LM, MASKED_LM, Head
+from merge_metric.models.readiness import Wanted, look_at, require_all, this_machine
 
 _PARTS_AT_ONCE: Final = {"cpu": 1}
 _PARTS_AT_ONCE_ACCELERATOR: Final = 8
@@ -48,8 +47,9 @@ _PARTS_AT_ONCE_ACCELERATOR: Final = 8
 
 def write_pll_changes(
     run: str | Path,
-    mlm: str,
+    mlm: str | None = None,
     *,
+    lm: str | None = None,
     of: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -63,6 +63,7 @@ def write_pll_changes(
         run: A run folder after `build`.
         mlm: Hub id (optionally `id@revision`) or folder of a masked LM; any, not only one of
             those that suggested the replacements.
+        lm: Instead, a causal LM, which may also be a .gguf file.
         of: Name of a build inside the folder, such as an ablation; by default the run's own.
         device: By default as the run's settings say, like the next two.
         dtype: Number format of the weights.
@@ -73,9 +74,11 @@ def write_pll_changes(
 
     Raises:
         FileNotFoundError: there is no such build.
-        ValueError: the model or the tagger cannot be loaded, or what changes in the build's texts
-            cannot be told from its replacements.
+        ValueError: not one model is named, it or the tagger cannot be loaded, or what changes in
+            the build's texts cannot be told from its replacements.
     """
+    if (mlm is None) == (lm is None):
+        raise ValueError(f"mlm, lm: expected one of them, got {'none' if lm is None else 'both'}")
     base = RunFolder(Path(run))
     build = base.named(of) if of else base
     build.require_build()
@@ -83,21 +86,23 @@ def write_pll_changes(
         build.require_unchanged(build.manifest, [build.replacements.name], "build")
         base.require_unchanged(base.suggested, [base.problems.name], "suggest")
         settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
-        return _score(base, build, mlm, settings)
+        return _score(base, build, _MASKED if lm is None else _CAUSAL, mlm or lm or "", settings)
 
 
-def _score(base: RunFolder, build: RunFolder, mlm: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _score(
+    base: RunFolder, build: RunFolder, kind: _Kind, model: str, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Score a build's texts and write what came of it."""
     # Where it is computed is as the run says, what changes in a text as the build does.
     made = {**read_record(build.manifest)["config"], **settings}
     config = Config.read(base.config).overlaid(None, made)
     _require_known_edits(build, config)
-    scorer = _Scorer.load(mlm, base, config)
+    scorer = _Scorer.load(kind, model, base, config)
     build.signals_made.unlink(missing_ok=True)
     counts = _write(base, build, config, scorer)
     made = {
-        "mlm": asdict(scorer.store.identity),
-        "scheme": SCHEME,
+        kind.key: asdict(scorer.store.identity),
+        "scheme": kind.scheme,
         **counts,
         "sha256": digest_of_file(build.signals),
     }
@@ -118,32 +123,81 @@ def _require_known_edits(build: RunFolder, config: Config) -> None:
         )
 
 
+class _Model(Protocol):
+    """What a store's identity says of a model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
+_Score = Callable[[Sequence[str], Callable[[int], object]], Likelihoods]
+"""Scores texts, and tells how many are done as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of model that scores texts."""
+
+    key: str
+    """Its key in `signals.json` and manifests."""
+    scheme: str
+    head: Head
+    load: Callable[[str, str, Config], tuple[_Model, _Score]]
+    """Loads it by its place, its name and the settings."""
+
+
+def _load_masked(source: str, name: str, config: Config) -> tuple[_Model, _Score]:
+    from generation.suggestions.masked_lm import MaskedLM
+
+    mlm = MaskedLM.load(source, name=name, device=config.device, dtype=config.dtype)
+    return mlm, lambda texts, on_progress: pseudo_log_likelihoods(
+        mlm, texts, batch_tokens=config.batch_tokens, on_progress=on_progress
+    )
+
+
+def _load_causal(source: str, name: str, config: Config) -> tuple[_Model, _Score]:
+    from generation.signals.causal_lm import CausalLM
+
+    lm = CausalLM.load(source, name=name, device=config.device, dtype=config.dtype)
+    return lm, lambda texts, on_progress: lm.log_likelihoods(texts, on_progress=on_progress)
+
+
+_MASKED: Final = _Kind("mlm", SCHEME, MASKED_LM, _load_masked)
+_CAUSAL: Final = _Kind("lm", CAUSAL_SCHEME, CAUSAL_LM, _load_causal)
+
+
 @dataclass(frozen=True, slots=True)
 class _Scorer:
-    """A masked LM and the store of its likelihoods."""
+    """A model and the store of its likelihoods."""
 
-    mlm: MaskedLM
+    likelihoods: _Score
     store: LikelihoodStore
-    batch_tokens: int | None
 
     @classmethod
-    def load(cls, model: str, base: RunFolder, config: Config) -> Self:
+    def load(cls, kind: _Kind, model: str, base: RunFolder, config: Config) -> Self:
         """Load the model and open its store."""
-        from generation.suggestions.masked_lm import MaskedLM
-
         machine = this_machine(config.device)
-        require_all(look_at(wanted_mlms([model], dtype=config.dtype), machine), machine)
         ((name, source),) = mlm_names([model]).items()
-        mlm = MaskedLM.load(source, name=name, device=config.device, dtype=config.dtype)
+        wanted = Wanted(model=source, head=kind.head, short_name=name, dtype=config.dtype)
+        require_all(look_at([wanted], machine), machine)
+        loaded, likelihoods = kind.load(source, name, config)
         identity = Identity(
             name=name,
-            revision=mlm.revision,
-            architecture=mlm.architecture,
-            dtype=mlm.dtype,
-            device=mlm.device,
+            revision=loaded.revision,
+            architecture=loaded.architecture,
+            dtype=loaded.dtype,
+            device=loaded.device,
         )
         root = Path(config.store) / base.likelihoods.name if config.store else base.likelihoods
-        return cls(mlm, LikelihoodStore(root, identity), config.batch_tokens)
+        return cls(likelihoods, LikelihoodStore(root, identity))
 
     def score(self, texts: Sequence[str], bar: tqdm[Any]) -> Likelihoods:
         """Return likelihoods of distinct texts; those missing are computed and stored.
@@ -157,15 +211,10 @@ class _Scorer:
         if not bar.disable:
             bar.initial += known  # what is there already says nothing of the speed
         bar.update(known)
-        at_once = _PARTS_AT_ONCE.get(self.mlm.device, _PARTS_AT_ONCE_ACCELERATOR)
+        at_once = _PARTS_AT_ONCE.get(self.store.identity.device, _PARTS_AT_ONCE_ACCELERATOR)
         for start in range(0, len(missing), at_once):
             parts = missing[start : start + at_once]
-            found = pseudo_log_likelihoods(
-                self.mlm,
-                [text for part in parts for text in part],
-                batch_tokens=self.batch_tokens,
-                on_progress=bar.update,
-            )
+            found = self.likelihoods([text for part in parts for text in part], bar.update)
             done = 0
             for part in parts:
                 self.store.add(part, found.take(slice(done, done + len(part))))

@@ -60,7 +60,8 @@ FILES: Final = "files"
 """Optional key: the SHA-256 of each Parquet file of the collection, by its path in there."""
 
 _SIGNALS: Final = "signals"
-"""Optional key of a run of replacements: the model that said how likely texts are."""
+"""Optional key of a run of replacements: the model that said how likely texts are, a masked LM
+under `mlm` or a causal one under `lm`."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -106,8 +107,9 @@ def read(path: Path) -> dict[str, Any]:
     for mlm in value["mlms"] if kind == REPLACEMENTS else ():
         _require(path, "mlms", mlm, MODEL_KEYS)
     if _SIGNALS in value:
-        _require(path, _SIGNALS, value[_SIGNALS], ("mlm", "scheme", "windowed"))
-        _require(path, f"{_SIGNALS}, mlm", value[_SIGNALS]["mlm"], MODEL_KEYS)
+        key = "lm" if "lm" in value[_SIGNALS] else "mlm"
+        _require(path, _SIGNALS, value[_SIGNALS], (key, "scheme", "windowed"))
+        _require(path, f"{_SIGNALS}, {key}", value[_SIGNALS][key], MODEL_KEYS)
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)

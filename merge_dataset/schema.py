@@ -187,7 +187,8 @@ COLUMNS: Final = (
         kind="number",
         summary="Change of the pseudo-log-likelihood of the {field}, in nats.",
         meaning="log-likelihood of this row's sentence less that of the seed's, in nats, as "
-        "pseudo-log-likelihood by a masked language model; null where it was not computed",
+        "pseudo-log-likelihood by a masked language model, or log-likelihood by a causal one; null "
+        "where it was not computed",
         in_paraphrases="null",
     ),
     Column(

@@ -243,7 +243,12 @@ def build_command(
 @with_settings
 def signals_command(
     *,
-    mlm: Annotated[str, option("Hub id (optionally id@revision) or folder of a masked LM.")],
+    mlm: Annotated[
+        str | None, option("Hub id (optionally id@revision) or folder of a masked LM.")
+    ] = None,
+    lm: Annotated[
+        str | None, option("The same of a causal LM, or a .gguf file; better and quicker.")
+    ] = None,
     run: Run = "runs/default",
     of: Annotated[
         str | None, option("NAME of a build inside the run's folder; else the run's own.")
@@ -251,18 +256,19 @@ def signals_command(
     given: Annotated[Given, options_of(Config, "signals")],
     output: Format = "text",
 ) -> None:
-    """How likely texts are with each replacement: pseudo-log-likelihoods by a masked LM.
+    """How likely texts are with each replacement, by a causal or a masked language model.
 
     After build, for all replacements that it found. The next build has the changes
     in the dataset and can filter by them. All other signals cost nothing and are
     there without this command.
 
-    Each distinct text is scored once, all of its tokens: ten to a hundred times as
-    many questions as suggest asks. An interrupted run goes on where it stopped.
+    Each distinct text is scored once: by a causal LM in one forward pass, by a masked
+    LM in one per token, ten to a hundred times as many questions as suggest asks. An
+    interrupted run goes on where it stopped.
 
     \b
     Examples:
-      merge-nli signals --run runs/snli --mlm google-bert/bert-base-cased --device cuda
+      merge-nli signals --run runs/snli --lm openai-community/gpt2 --device cuda
       merge-nli build --run runs/snli --min-pll-change -5 --into likely
 
     \b
@@ -270,13 +276,19 @@ def signals_command(
     """
     from generation.pll_changes import write_pll_changes
 
-    made = write_pll_changes(run, mlm, of=of, **given)
+    if (mlm is None) == (lm is None):
+        got = "neither" if lm is None else "both"
+        raise ValueError(f"expected one model, by --lm or by --mlm, got {got}")
+    if lm and given.get("batch_tokens"):
+        raise ValueError("--batch-tokens: expected with --mlm only, got it with --lm")
+    made = write_pll_changes(run, mlm, lm=lm, of=of, **given)
     into = f" --into {of}, with the settings it has" if of else ""
     write_result(
         output,
         made,
         f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
-        f"{made['mlm']['name']}; {made['windowed']:,} longer than its limit, within windows",
+        f"{made['lm' if lm else 'mlm']['name']}; {made['windowed']:,} longer than its limit, "
+        "within windows",
         f"Next: merge-nli build --run {run}{into}",
     )
 

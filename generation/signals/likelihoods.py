@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods of sentences: computed by a masked LM, and kept on disk.
+"""Likelihoods of sentences: by a masked LM, or a causal one, and kept on disk.
 
 Kauf and Ivanova (2023, arXiv 2305.10588), PLL-word-l2r: a token is scored with itself and the
 later tokens of its word masked, so that a word's last pieces do not give away its first. The sum
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
+CAUSAL_SCHEME: Final = "log-likelihood"
+"""Scheme of `causal_lm.py`."""
 
 PART_SIZE: Final = 512
 """Sentences in a part: a killed run loses at most as many."""

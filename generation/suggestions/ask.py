@@ -40,7 +40,7 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
         if model == BUNDLED_MLM and not Path(model).is_dir():
             name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
         else:
-            name = Path(model).resolve().name if Path(model).is_dir() else model.partition("@")[0]
+            name = Path(model).resolve().name if Path(model).exists() else model.partition("@")[0]
         if name in names:
             raise ValueError(
                 f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"

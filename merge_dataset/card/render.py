@@ -248,11 +248,17 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
 
 
 def _likelihoods(signals: dict[str, Any]) -> list[str]:
-    return [
+    kind = "mlm" if "mlm" in signals else "lm"
+    what = (
         "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
-        f"{signals['scheme']} (Kauf and Ivanova, 2023); {signals['windowed']:,} texts longer than "
-        "its limit were scored within windows:\n",
-        _table(MODEL_KEYS, [[signals["mlm"][key] for key in MODEL_KEYS]]),
+        f"{signals['scheme']} (Kauf and Ivanova, 2023)"
+        if kind == "mlm"
+        else "Causal language model of the changes of log-likelihood"
+    )
+    return [
+        f"{what}; {signals['windowed']:,} texts longer than its limit were scored within "
+        "windows:\n",
+        _table(MODEL_KEYS, [[signals[kind][key] for key in MODEL_KEYS]]),
     ]
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.reference import tag
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 from typer.testing import CliRunner
 
@@ -24,6 +25,7 @@ from generation.pll_changes import write_pll_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
 from generation.signals import likelihoods
+from generation.signals.causal_lm import CausalLM
 from generation.signals.likelihoods import pseudo_log_likelihoods
 from generation.signals.signal_columns import zipf_frequency
 from generation.suggestions.masked_lm import MaskedLM
@@ -351,6 +353,40 @@ def test_the_command(run: RunFolder, model: str) -> None:
         "min_pll_change": -50.0, "min_log_odds": 0.1, "min_mlms": 1, "min_zipf_frequency": 3.0,
         "same_number": True, "same_tense": True, "fitting_article": True,
     }  # fmt: skip
+
+
+def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
+    """Files and card say what it is, and each change is the difference of two log-likelihoods."""
+    folder = tmp_path / "tiny-lm"
+    tiny_lm("llama").save_pretrained(folder)
+    tiny_tokenizer("llama").save_pretrained(folder)
+    arguments = ["signals", "--run", str(run.path), "--lm", str(folder), "--device", "cpu"]
+    result = CliRunner().invoke(app, [*arguments, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood")
+    assert "mlm" not in made
+    lm = CausalLM.load(folder, name="tiny-lm", device="cpu")
+    problems = {row["seed_id"]: row for row in rows_in(run.problems)}
+    for row in rows_in(run.signals)[:5]:
+        before = problems[row["seed_id"]]["premise"]
+        pll = lm.log_likelihoods([changed(before, row), before]).pll
+        assert row["premise_pll_change"] == pytest.approx(pll[0] - pll[1], abs=1e-4)
+    build(run.path, overwrite=True)
+    export_dataset(run.path, tmp_path / "data")
+    assert "Causal language model of the changes of log-likelihood" in render(tmp_path / "data")
+    assert check_dataset(tmp_path / "data") == []
+
+
+def test_one_model_is_named(run: RunFolder) -> None:
+    """A causal one or a masked one."""
+    models = ["--lm", "a", "--mlm", "b"]
+    for given, got in ((models, "both"), ([], "neither")):
+        result = CliRunner().invoke(app, ["signals", "--run", str(run.path), *given])
+        assert result.exit_code == 2
+        assert f"expected one model, by --lm or by --mlm, got {got}" in result.stderr
+    with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
+        write_pll_changes(run.path, "a", lm="b")
 
 
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
