@@ -45,6 +45,7 @@ FRONTS = ("generation.cli", "generation.commands")
 HOMES = {
     "torch": {
         "generation.suggestions.masked_lm",
+        "generation.signals.causal_lm",
         "generation.paraphrases.text_generator",
     },
     "transformers": {

@@ -1,4 +1,4 @@
-"""Spearman's rank correlation over variants, with intervals that respect their seeds."""
+"""Spearman's ρ and areas under ROC curves over variants; their intervals respect seeds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from merge_metric.seed_variant_accuracy.resampling import interval
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 def spearman(x: Floats, y: Floats) -> float | None:
@@ -119,3 +120,41 @@ def _mean_ranks(group: Ints, weight: Floats) -> Floats:
     sizes = np.bincount(group, weights=weight)
     ranks: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
     return ranks
+
+
+def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
+    """Compute the areas under ROC curves, (b,): how often a good variant's signal is the higher.
+
+    Ties count half; NaN where a replicate has no good variant, or only good ones.
+
+    Args:
+        groups: (n,) places of the signal's values among all different ones, ascending.
+        is_good: (n,)
+        weights: (b, n) how often each variant counts.
+
+    >>> signal, is_good = np.array([0, 1, 1, 2]), np.array([False, True, False, True])
+    >>> auc(signal, is_good, np.ones((1, 4))).tolist()
+    [0.875]
+    """
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    good, bad = (
+        np.add.reduceat((weights * part)[:, order], starts, axis=1) for part in (is_good, ~is_good)
+    )
+    below = np.cumsum(bad, axis=1) - bad / 2
+    with np.errstate(invalid="ignore"):  # 0/0: one kind was not drawn
+        areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
+    return areas
+
+
+def auc_interval(x: Floats, is_good: Mask, seed: Ints, weights: Iterable[Floats]) -> Floats:
+    """Compute the interval, (2,), of `auc` by bootstrap over seeds.
+
+    Args:
+        x: (n,) a signal of variants.
+        is_good: (n,)
+        seed: (n,) number of the seed.
+        weights: (b, S) how often each seed is drawn, some replicates at a time.
+    """
+    groups = np.unique(x, return_inverse=True)[1]
+    return interval(np.concatenate([auc(groups, is_good, drawn[:, seed]) for drawn in weights]))

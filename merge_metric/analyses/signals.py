@@ -23,6 +23,8 @@ from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.layout import split_files
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.rank_correlation import (
+    auc,
+    auc_interval,
     pooled,
     pooled_interval,
     spearman,
@@ -267,6 +269,7 @@ def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
         Column("fluency", "F", "number"),
         Column("reasoning", "R", "number"),
         Column("good", "good", "share", interval="good_ci"),
+        Column("auc", "AUC good", "number", interval="auc_ci"),
         Column("rho_judged", "ρ F+R", "correlation", interval="rho_judged_ci"),
         Column("within_judged", "within", "correlation", interval="within_judged_ci"),
     )
@@ -285,7 +288,8 @@ def _columns(*, with_models: bool, judged: bool) -> tuple[Column, ...]:
 def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
     human = (
         " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
-        f"annotators; good: share with F + R of {ENOUGH} or more."
+        f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good variant "
+        "has a higher value than one that is not good, where 0.5 is chance."
     )
     missing = f"Not known of any variant: {', '.join(unknown)}."
     if any(name.endswith("_pll_change") for name in unknown):
@@ -412,7 +416,7 @@ def _correlations(observed: Observed, signal: Signal, known: Mask, weights: Weig
     if observed.judgements:
         scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
-    row: Row = {}
+    row: Row = _areas(observed, signal, known, weights) if observed.judgements else {}
     for key, (values, part) in pairs.items():
         x, y, seed = signal.values[part], values[part], observed.seed[part]
         sums = within_seeds(x, y, seed, observed.n_seeds)
@@ -426,6 +430,20 @@ def _correlations(observed: Observed, signal: Signal, known: Mask, weights: Weig
             row[f"rho_{key}_ci"] = spearman_interval(x, y, seed, weights()).tolist()
         if row[f"within_{key}"] is not None:
             row[f"within_{key}_ci"] = pooled_interval(sums, weights()).tolist()
+    return row
+
+
+def _areas(observed: Observed, signal: Signal, known: Mask, weights: Weights | None) -> Row:
+    """Tell how well a signal tells good variants from others."""
+    part = known & ~np.isnan(observed.judgements["good"])
+    x, is_good = signal.values[part], observed.judgements["good"][part] == 1
+    if is_good.all() or not is_good.any():
+        return {"auc": None, "auc_ci": None}
+    groups = np.unique(x, return_inverse=True)[1]
+    row: Row = {"auc": float(auc(groups, is_good, np.ones((1, len(x))))[0]), "auc_ci": None}
+    if weights is not None:
+        bounds = auc_interval(x, is_good, observed.seed[part], weights())
+        row["auc_ci"] = None if np.isnan(bounds).any() else bounds.tolist()
     return row
 
 

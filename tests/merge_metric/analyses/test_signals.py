@@ -23,6 +23,7 @@ from helpers.analysed import (
 )
 from helpers.metric_oracle import Row
 from scipy.stats import rankdata, spearmanr
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner, Result
 
 from generation.cli import app
@@ -275,6 +276,10 @@ def test_every_figure_the_slow_way(
             ]
             expected = spearmanr(*zip(*both, strict=True)).statistic
             assert row["rho_judged"] == pytest.approx(expected)
+            is_good = [total >= 9 for _, total in both]
+            assert row["auc"] == pytest.approx(roc_auc_score(is_good, [x for x, _ in both]))
+            low, high = row["auc_ci"]
+            assert 0 <= low <= row["auc"] <= high <= 1
 
 
 def is_in(row: dict[str, Any], value: float | None) -> bool:
