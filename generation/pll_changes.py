@@ -124,7 +124,7 @@ def _require_known_edits(build: RunFolder, config: Config) -> None:
 
 
 class _Model(Protocol):
-    """What a store's identity says of a model."""
+    """A model by the values that a store's identity has."""
 
     @property
     def name(self) -> str: ...

@@ -33,7 +33,7 @@ def slow_log_likelihood(kind: str, text: str, width: int) -> float:
 @pytest.mark.slow(but=["llama"])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "llama-bytes", "mistral"])
 def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
-    """Of every token after the start token, however many texts there are."""
+    """Every token after the start token counts, however many texts there are."""
     lm = lm_of(kind)
     done: list[int] = []
     found = lm.log_likelihoods(TEXTS, on_progress=done.append)
