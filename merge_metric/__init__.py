@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from merge_metric.analyses import analyse
     from merge_metric.compare import Comparison, compare_files, compare_models
     from merge_metric.evaluation import Evaluation, evaluate_model
+    from merge_metric.per_seed import seed_results
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
@@ -56,6 +57,7 @@ __all__ = [
     "register_metric",
     "score_file",
     "score_run",
+    "seed_results",
     "write_predictions",
     "write_report",
 ]
@@ -77,6 +79,7 @@ _HOMES = {
     "register_metric": "merge_metric.register",
     "score_file": "merge_metric.score",
     "score_run": "merge_metric.score",
+    "seed_results": "merge_metric.per_seed",
     "write_predictions": "merge_metric.runs.predictions",
     "write_report": "merge_metric.report.write",
 }

@@ -30,6 +30,8 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.tables import Column, Table, figure_column, figure_values
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from merge_metric.report import ReportFormat
 
 _KEYS: Final = ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")
@@ -84,6 +86,12 @@ class Evaluation:
 
         config = config or next(iter(self.results))
         return score_table(config, self.results[config])
+
+    def per_seed(self) -> pa.Table:
+        """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
+        from merge_metric.per_seed import seed_results
+
+        return seed_results(self.runs)
 
     def compare(self, *others: Evaluation, **options: Any) -> dict[str, Comparison]:
         """Compare with other models on the seeds that all have: differences, p-values, ranks.

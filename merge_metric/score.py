@@ -99,6 +99,20 @@ def score_file(
     """
     settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
+    runs = runs_of_file(path, dataset, configs, by=by, cluster=cluster, allow_missing=allow_missing)
+    return score_runs(runs, **settings)
+
+
+def runs_of_file(
+    path: str | Path,
+    dataset: str | Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    by: Sequence[str] = (),
+    cluster: str = "",
+    allow_missing: bool = False,
+) -> list[Run]:
+    """Read the runs of a predictions file, one per configuration; see `score_file`."""
     path = Path(path)
     predictions = read_predictions(path, None if dataset is None else Path(dataset))
     _warn_of_other_order(predictions, path)
@@ -107,11 +121,19 @@ def score_file(
             configs=configs, by=by, cluster=cluster, allow_missing=allow_missing
         )
         tell_other_order(predictions, str(path))
-        runs = [_whole_file(predictions, path)]
-    else:
-        model = make_model("", [path], predictions, Path(dataset))
-        options: dict[str, Any] = {"by": by, "cluster": cluster, "keep": SCORED}
-        runs = list(runs_of(model, configs, allow_missing=allow_missing, **options))
+        return [_whole_file(predictions, path)]
+    model = make_model("", [path], predictions, Path(dataset))
+    options: dict[str, Any] = {"by": by, "cluster": cluster, "keep": SCORED}
+    return list(runs_of(model, configs, allow_missing=allow_missing, **options))
+
+
+def score_runs(runs: Sequence[Run], **settings: int) -> dict[str, dict[str, Any]]:
+    """Score runs, and tell of mixed numbers of variants and of few seeds.
+
+    Args:
+        runs: Of `runs_of_file`.
+        settings: As `score_run` takes them.
+    """
     results = {run.config: score_run(run, None, **settings) for run in runs}
     for run in runs:
         tell(run.config, run.counts, seeds_of_parts(results[run.config]))

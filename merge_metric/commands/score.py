@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,8 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.files import to_json
+
+log = logging.getLogger(__name__)
 
 Threshold = Annotated[
     float,
@@ -77,6 +80,14 @@ def score_command(
             metavar="FIGURE=VALUE",
         ),
     ] = None,
+    per_seed: Annotated[
+        Path | None,
+        option(
+            "Also write a row per seed: texts, gold label, votes, variants right, answers, "
+            "agreement; to a .parquet, .csv or .jsonl file."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 
@@ -111,7 +122,9 @@ def score_command(
         --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.gates import failures, named_figure, read_gates
-    from merge_metric.score import score_file, scores_text
+    from merge_metric.per_seed import check_seed_file, seed_results, write_seed_results
+    from merge_metric.score import runs_of_file, score_runs, scores_text
+    from merge_metric.seed_variant_accuracy.options import check_cluster
 
     predictions, *others = files
     if others:
@@ -125,17 +138,23 @@ def score_command(
         *read_gates(fail_under or (), correctness_threshold=threshold),
         *read_gates(fail_over or (), is_least=False, correctness_threshold=threshold),
     ]
-    results = score_file(
+    if per_seed is not None:
+        check_seed_file(per_seed, overwrite=overwrite)
+    check_cluster(cluster, n_bootstrap)
+    runs = runs_of_file(
         predictions,
         dataset,
         config or (),
         by=by or (),
         cluster=cluster,
         allow_missing=allow_missing,
-        correctness_threshold=threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
     )
+    results = score_runs(
+        runs, correctness_threshold=threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+    )
+    if per_seed is not None:
+        write_seed_results(per_seed, seed_results(runs), overwrite=overwrite)
+        log.info("%s: written, a row per seed", per_seed)
     whole = {
         "predictions": str(predictions),
         "dataset": dataset and str(dataset),

@@ -1,0 +1,134 @@
+"""Results seed by seed: texts, gold label, votes, and what a model answers to the variants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merge_dataset.files import atomic, write_table
+from merge_dataset.layout import format_in, split_files
+from merge_metric.runs.join import read_columns
+from merge_metric.runs.run import Run
+
+SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
+"""Endings of the files that can be written."""
+
+VOTES: Final = "annotator_labels"
+"""Column of annotators' votes: names of labels, empty where there are none."""
+
+
+def check_seed_file(path: Path, *, overwrite: bool = False) -> None:
+    """Raise, before anything is computed, if a file of results seed by seed cannot be written.
+
+    Raises:
+        ValueError: another suffix.
+        FileExistsError: there is a file, and it may not be replaced.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(
+            f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
+            f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
+        )
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path}: expected no file, found one; replace it with --overwrite")
+
+
+def seed_results(runs: Iterable[Run]) -> pa.Table:
+    """Make a table with a row per seed, of runs on any configurations with the same labels.
+
+    Every distinct variant counts once, whatever subsamples it is in, as in `analyse hardest`; the
+    figures of `score` are averages over subsamples.
+
+    Returns:
+        `config`, `model` where runs have one, `seed_id`; with a dataset the texts and `VOTES`;
+        `label`, the gold label, and `prediction`, the answer to the seed itself; `n_variants`,
+        `n_right` and `share_right`; `n_<label>`, how many variants get that answer; `agreement`,
+        the share of the commonest answer.
+
+    Raises:
+        ValueError: no runs, or runs with other texts or labels.
+    """
+    tables = [_of_run(run) for run in runs]
+    if not tables:
+        raise ValueError("expected runs, got none")
+    if any(table.schema != tables[0].schema for table in tables):
+        raise ValueError(
+            "expected configurations with the same texts and labels, got several kinds; name "
+            "those of one kind by --config"
+        )
+    return pa.concat_tables(tables)
+
+
+def _of_run(run: Run) -> pa.Table:
+    rows, labels = run.rows, run.rows.labels
+    drawn = np.zeros(len(rows.seed), bool)
+    drawn[rows.draw_row] = True
+    shape = (len(rows.seed_ids), len(labels))
+    cell = rows.seed[drawn] * len(labels) + rows.prediction[drawn]
+    answers = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    there = answers.sum(axis=1) > 0
+    total, right = answers.sum(axis=1), answers[np.arange(shape[0]), rows.gold]
+    names = pa.array(labels)
+    columns: dict[str, Any] = {"config": pa.array([run.config] * shape[0], pa.string())}
+    if run.model:
+        columns["model"] = pa.array([run.model] * shape[0], pa.string())
+    columns["seed_id"] = pa.array([str(name) for name in rows.seed_ids])
+    columns |= _texts(run, columns["seed_id"]) if run.dataset else {}
+    columns |= {
+        "label": names.take(pa.array(rows.gold)),
+        "prediction": names.take(pa.array(rows.own)),
+        "n_variants": pa.array(total),
+        "n_right": pa.array(right),
+        "share_right": pa.array(right / np.maximum(total, 1)),
+        **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
+        "agreement": pa.array(answers.max(axis=1) / np.maximum(total, 1)),
+    }
+    return pa.table(columns).filter(pa.array(there))
+
+
+def _texts(run: Run, ids: pa.Array) -> dict[str, Any]:
+    """Read texts and votes of seeds from the dataset."""
+    fields = format_in(run.folder, run.config).fields
+    files = split_files(run.folder, run.config)["seeds"]
+    seeds = read_columns(run.folder, files, ("seed_id", *fields, VOTES))
+    seeds = seeds.take(pc.index_in(ids, seeds["seed_id"].combine_chunks())).combine_chunks()
+    labels = run.rows.labels
+    votes = [each and [labels[code] for code in each] for each in seeds[VOTES].to_pylist()]
+    texts = {name: seeds[name].combine_chunks() for name in fields}
+    return texts | {VOTES: pa.array(votes, pa.list_(pa.string()))}
+
+
+def write_seed_results(path: Path, table: pa.Table, *, overwrite: bool = False) -> None:
+    """Write results seed by seed, whole or not at all.
+
+    In CSV votes are one text with spaces between.
+
+    Args:
+        path: Parquet, CSV or JSON lines, by its suffix.
+        table: Of `seed_results`.
+        overwrite: Replace a file.
+
+    Raises:
+        ValueError, FileExistsError: see `check_seed_file`.
+    """
+    check_seed_file(path, overwrite=overwrite)
+    if path.suffix == ".parquet":
+        write_table(path, table)
+        return
+    with atomic(path) as partial:
+        if path.suffix == ".csv":
+            from pyarrow import csv
+
+            if VOTES in table.column_names:
+                place = table.column_names.index(VOTES)
+                table = table.set_column(place, VOTES, pc.binary_join(table[VOTES], " "))
+            csv.write_csv(table, partial)
+        else:
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())
+            partial.write_text("".join(lines), encoding="utf-8")

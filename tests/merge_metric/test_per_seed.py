@@ -1,0 +1,116 @@
+"""`merge-nli score --per-seed`: a row per seed, in three forms and as a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.dataset_files import write_source
+from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
+from typer.testing import CliRunner, Result
+
+from generation.cli import app
+from merge_metric import parse_source, read_runs, seed_results
+
+runner = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Predictions, and a dataset folder with texts, and votes on one seed."""
+    seeds, variants = (
+        [problem_row(name) for name in names if name.startswith("snli")]
+        for names in (SEEDS, VARIANTS)
+    )
+    for row in (*seeds, *variants):
+        row |= {"premise": f"Premise, of {row['seed_id']}.", "hypothesis": "A “hypothesis”."}
+        row["annotator_labels"] = [0, 0, 2] if row["variant_id"] == "snli:a" else []
+    write_source(tmp_path / "merge-nli", seeds, variants)
+    pq.write_table(pa.Table.from_pylist(predicted("snli")), tmp_path / "p.parquet")
+    return tmp_path / "p.parquet", tmp_path / "merge-nli"
+
+
+def score(files: tuple[Path, Path], *arguments: object) -> Result:
+    options = ["--dataset", files[1], "--config", "snli", "--n-bootstrap", 0, *arguments]
+    return runner.invoke(app, ["score", str(files[0]), *map(str, options)])
+
+
+EXPECTED: dict[str, Any] = {
+    "config": "snli",
+    "seed_id": "snli:a",
+    "premise": "Premise, of snli:a.",
+    "hypothesis": "A “hypothesis”.",
+    "annotator_labels": ["entailment", "entailment", "contradiction"],
+    "label": "entailment",
+    "prediction": "entailment",
+    "n_variants": 3,
+    "n_right": 2,
+    "share_right": 2 / 3,
+    "n_entailment": 2,
+    "n_neutral": 0,
+    "n_contradiction": 1,
+    "agreement": 2 / 3,
+}
+"""Row of the first seed, by hand."""
+
+
+def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """The same in Parquet, JSON lines and, with votes as a text, CSV; figures stay on stdout."""
+    for suffix in ("parquet", "jsonl", "csv"):
+        result = score(files, "--per-seed", tmp_path / f"new/seeds.{suffix}")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("snli, averaged over 2 subsamples")
+    made = tmp_path / "new"
+    assert {path.name for path in made.iterdir()} == {"seeds.parquet", "seeds.jsonl", "seeds.csv"}
+    rows = pq.read_table(made / "seeds.parquet").to_pylist()
+    assert rows[0] == EXPECTED
+    assert [(row["n_variants"], row["n_right"]) for row in rows] == [(3, 2), (5, 4), (2, 1)]
+    assert [row["agreement"] for row in rows] == [pytest.approx(2 / 3), 0.8, 0.5]
+    lines = (made / "seeds.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    with (made / "seeds.csv").open(encoding="utf-8", newline="") as file:
+        first, *others = csv.DictReader(file)
+    votes = {"annotator_labels": "entailment entailment contradiction"}
+    assert first == {key: str(value) for key, value in (EXPECTED | votes).items()}
+    assert others[0]["annotator_labels"] == ""
+
+
+def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """Another suffix, and a file that is there, unless it may be replaced."""
+    (tmp_path / "seeds.csv").write_text("mine")
+    for arguments, message in (
+        (["--per-seed", "seeds.xlsx"], "end in .parquet, .csv, .jsonl, got '.xlsx'"),
+        (["--per-seed", "seeds"], "end in .parquet, .csv, .jsonl, got no suffix"),
+        (["--per-seed", tmp_path / "seeds.csv"], "found one; replace it with --overwrite"),
+    ):
+        result = score((tmp_path / "nowhere.parquet", files[1]), *arguments)
+        assert result.exit_code == 2
+        assert message in result.stderr
+    assert (tmp_path / "seeds.csv").read_text() == "mine"
+    assert score(files, "--per-seed", tmp_path / "seeds.csv", "--overwrite").exit_code == 0
+    assert (tmp_path / "seeds.csv").read_text().startswith('"config","seed_id","premise"')
+
+
+def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """What the file says: ids, gold labels, answers."""
+    path = tmp_path / "seeds.parquet"
+    result = runner.invoke(app, ["score", str(files[0]), "--per-seed", str(path)])
+    assert result.exit_code == 0, result.output
+    table = pq.read_table(path)
+    assert table.column_names[:4] == ["config", "seed_id", "label", "prediction"]
+    assert table["config"].to_pylist() == ["all rows"] * 3
+
+
+def test_from_python(files: tuple[Path, Path]) -> None:
+    """Runs of several configurations in one table, with the model's name."""
+    runs = read_runs([parse_source(f"bert={files[0]}")], files[1], ["snli", "snli_nouns"])
+    frame = seed_results(runs).to_pandas()
+    assert frame["model"].unique().tolist() == ["bert"]
+    assert frame.groupby("config").size().to_dict() == {"snli": 3, "snli_nouns": 2}
+    with pytest.raises(ValueError, match="expected runs, got none"):
+        seed_results([])
