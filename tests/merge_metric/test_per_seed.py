@@ -60,7 +60,7 @@ EXPECTED: dict[str, Any] = {
 
 
 def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """The same in Parquet, JSON lines and, with votes as a text, CSV; figures stay on stdout."""
+    """Parquet, JSON lines and, with votes as a text, CSV agree; figures stay on stdout."""
     for suffix in ("parquet", "jsonl", "csv"):
         result = score(files, "--per-seed", tmp_path / f"new/seeds.{suffix}")
         assert result.exit_code == 0, result.output
