@@ -97,7 +97,7 @@ def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Pa
 
 
 def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """What the file says: ids, gold labels, answers."""
+    """Ids, gold labels and answers are there all the same."""
     path = tmp_path / "seeds.parquet"
     result = runner.invoke(app, ["score", str(files[0]), "--per-seed", str(path)])
     assert result.exit_code == 0, result.output
