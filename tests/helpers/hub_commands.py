@@ -185,7 +185,7 @@ class Console:
             assert self._server.stdin is not None
             assert self._server.stdout is not None
             self._server.stdin.close()
-            self._server.wait(30)
+            self._server.wait(PATIENCE)
             self._server.stdout.close()
 
     def _started(self) -> subprocess.Popen[str]:
