@@ -430,9 +430,10 @@ def _overlaid(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]
     config = suggested.overlaid(ablation, settings)
     for name in ("fields", "labels", "shared_fields"):
         if (got := getattr(config, name)) != (there := getattr(suggested, name)):
+            wanted, asked = (", ".join(each) or "none" for each in (there, got))
             raise ValueError(
-                f"{base.path}: expected {name} {', '.join(there)}, which its problems were read "
-                f"with, got {', '.join(got)}; run: merge-nli suggest with these settings"
+                f"{base.path}: expected {name} {wanted}, which its problems were read with, got "
+                f"{asked}; run: merge-nli suggest with these settings"
             )
     return config
 

@@ -381,12 +381,10 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
     """The questions depend on it."""
     run = suggest(config_of(tmp_path, mlms=(str(tiny_model("bert-uncased")),)))
     with pytest.raises(
-        ValueError, match=r"expected shared_fields \['question', 'context'\], which"
+        ValueError, match=r"expected shared_fields question, context, which .* got none; run"
     ):
         build(run.path, shared_fields=())
-    with pytest.raises(
-        ValueError, match=r"expected labels \['wrong', 'right'\], which its problems"
-    ):
+    with pytest.raises(ValueError, match=r"expected labels wrong, right, which its problems"):
         build(run.path, labels=("right", "wrong"))
 
 
@@ -396,14 +394,14 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fields": ("only",)}, r"fields: expected two or more, got \['only'\]"),
+        ({"fields": ("only",)}, r"fields: expected two or more, got only"),
         ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
         ({"fields": ("a", "1b")}, "fields: expected .* a letter first, got '1b'"),
         ({"fields": ("a", "a")}, "which makes two columns 'a'"),
         ({"fields": ("text", "label")}, "which makes two columns 'label'"),
         ({"fields": ("a", "a_spans")}, "which makes two columns 'a_spans'"),
         ({"fields": ("a", "mlm_count")}, "which makes two columns 'mlm_count'"),
-        ({"labels": ("one",)}, r"labels: expected two or more different ones, got \['one'\]"),
+        ({"labels": ("one",)}, r"labels: expected two or more different ones, got one"),
         ({"labels": ("a", "a")}, "labels: expected two or more different ones"),
         ({"labels": ("a", "")}, "labels: expected text without white space around it, got ''"),
         ({"labels": ("a", " b")}, "labels: expected text without white space .*, got ' b'"),

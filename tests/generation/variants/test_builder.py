@@ -136,7 +136,7 @@ def test_articles_fit(built: dict[str, RunFolder]) -> None:
         assert row["article_fits"] is not False
 
 
-def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder]) -> None:
+def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path: Path) -> None:
     """Every word left out has its reason; the manifest counts what changes more."""
     excluded = rows(built["reject"].exclusions)
     (sleeps,) = [row for row in excluded if row["word"] == "sleeps"]
@@ -150,7 +150,8 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder]) -> None:
     assert {row["what"] for row in manifest["changes"]} == {"replacements", "combinations"}
     assert all(row["kept"] >= 0 for row in manifest["changes"])
     assert "changes" not in read_json(RunFolder(run).manifest)
-    text = summarise(built["all"].path, Path("data"), ["mine"])
+    configs = export_dataset(built["all"].path, tmp_path / "data")
+    text = summarise(built["all"].path, tmp_path / "data", configs)
     assert "Where more than one word changes:\n  noun combinations: " in text
 
 

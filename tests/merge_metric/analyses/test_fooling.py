@@ -111,7 +111,7 @@ def test_the_table_shows_both_rates_and_each_label() -> None:
         f"r_{kind}" if part == 0 else label for label in "ENC" for kind in "sr" for part in (0, 1)
     ]
     assert lines[4].split() == [
-        "snli", "m", "6", "33.3", "66.7", "50.0", "100.0", "50.0", "50.0", "0.0", "50.0"
+        "snli", "m†", "6", "33.3", "66.7", "50.0", "100.0", "50.0", "50.0", "0.0", "50.0"
     ]  # fmt: skip
     assert "$r_s$ E" in table.to_latex()
     heading, values = (line.split(",") for line in table.to_csv().splitlines())
@@ -343,7 +343,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         ValueError, match="got none of mine, as the predictions do not say it; add --size mine="
     ):
         read_sizes(sources, {})
-    with pytest.raises(ValueError, match="with predictions, bert, xl, gpt, mine, got one of 'me'"):
+    with pytest.raises(ValueError, match="with predictions, bert, xl, gpt, mine, got me"):
         read_sizes(sources, {"me": 7})
     twice = [Source("bert", sources[0].path), Source("bert", sources[1].path)]
     with pytest.raises(ValueError, match="models with 110 and 900 parameters; name them apart"):
