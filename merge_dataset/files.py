@@ -173,7 +173,8 @@ def describe_os_error(error: OSError) -> str:
         return str(error)
     what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
     cure = _CURES.get(error.errno)
-    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    unnamed = "the output: " if cure else ""  # all else that is written is named: see `naming`
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else unnamed
     return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
 
 

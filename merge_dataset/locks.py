@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
+from merge_dataset.files import naming
+
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
@@ -101,6 +103,21 @@ def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
         if made:
             with suppress(OSError):  # there is something in it
                 folder.rmdir()
+
+
+@contextmanager
+def writing_to(target: Path) -> Iterator[None]:
+    """Hold a file or folder that is to be written, for one command at a time; errors name it.
+
+    Raises:
+        BlockingIOError: another command is writing to it.
+    """
+    refusal = (
+        f"{target}: another command is writing to this place; wait until it has ended, or name "
+        "another by --out"
+    )
+    with naming(target), exclusive(target.with_name(f".{target.name}.lock"), refusal):
+        yield
 
 
 def _acquired(lock_file: Path, note: Path, refusal: str, *, wait: bool) -> BaseFileLock:

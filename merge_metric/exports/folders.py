@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,6 @@ from merge_dataset import provenance
 from merge_dataset.files import (
     atomic,
     changed_files,
-    naming,
     partial_path,
     read_record,
     read_row_groups,
@@ -34,7 +33,7 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_dataset.locks import exclusive
+from merge_dataset.locks import writing_to
 from merge_dataset.schema import arrow_schema, format_of
 
 if TYPE_CHECKING:
@@ -144,16 +143,15 @@ def new_folder(
         FileExistsError: `out` holds something that must not be replaced.
     """
     out = out.expanduser().resolve()
-    with _held(out):
+    with writing_to(out):
         remove_partials(out.parent, (out.name,))
         _require_replaceable(out, overwrite=overwrite)
         partial = partial_path(out)
         try:
-            with naming(out):
-                partial.mkdir()
-                yield partial
-                write_json(partial / MARK, description)
-                replace_folder(partial, out)
+            partial.mkdir()
+            yield partial
+            write_json(partial / MARK, description)
+            replace_folder(partial, out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -169,22 +167,13 @@ def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     out = out.expanduser().resolve()
     if out.is_dir():
         raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
-    with _held(out):
+    with writing_to(out):
         if out.exists() and not overwrite:
             raise FileExistsError(
                 f"{out}: expected no file, found one; replace it with --overwrite"
             )
         with atomic(out) as partial:
             yield partial
-
-
-def _held(out: Path) -> AbstractContextManager[None]:
-    """Hold the place of an export, so that one command at a time writes there."""
-    refusal = (
-        f"{out}: another command is writing to this place; wait until it has ended, or name "
-        "another by --out"
-    )
-    return exclusive(out.with_name(f".{out.name}.lock"), refusal)
 
 
 def _require_replaceable(out: Path, *, overwrite: bool) -> None:

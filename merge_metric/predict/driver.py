@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from merge_dataset.files import naming
-from merge_dataset.locks import exclusive
+from merge_dataset.locks import writing_to
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair, PairModel, require_probabilities
 from merge_metric.predict.journal import Journal, open_journal
@@ -94,13 +93,13 @@ def predict(
     fingerprint, texts = _fingerprint(description, problems, digests), combined(digests)
     if (metadata := read_metadata(out)) and metadata.get("fingerprint") == fingerprint:
         log.info("%s: complete already", out)
-        with suppress(OSError), _held(out):
+        with suppress(OSError), writing_to(out):
             pass  # the files of a lock that was killed at its end are gone now
         return Outcome(out, len(problems), len(pairs), 0, 0.0, metadata)
     identity = description | {"fingerprint": fingerprint}
     labels = format_of_problems(problems).labels
     kept = out.with_name(f".{out.name}.{fingerprint[:16]}.journal")
-    with _held(out):
+    with writing_to(out):
         require_replaceable(out, identity, problems, texts, overwrite=overwrite)
         with open_journal(kept, len(pairs), len(labels)) as journal:
             missing, start = journal.missing, time.perf_counter()
@@ -120,17 +119,6 @@ def predict(
             require_replaceable(out, identity, problems, texts, overwrite=overwrite)
             write_predictions(out, labelled(with_metadata(table, metadata), labels))
     return Outcome(out, len(problems), len(pairs), len(missing), seconds, metadata)
-
-
-@contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """Hold a predictions file, so that one command at a time writes it; errors name it."""
-    refusal = (
-        f"{out}: another command is at work on this file; wait until it has ended, or name another "
-        "by --out"
-    )
-    with exclusive(out.with_name(f".{out.name}.lock"), refusal), naming(out):
-        yield
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:

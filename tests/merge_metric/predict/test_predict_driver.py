@@ -277,7 +277,9 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
     class Slow(Fake):
         def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
             for other in (Fake(), Fake("other")):
-                with pytest.raises(BlockingIOError, match="another command is at work on this"):
+                with pytest.raises(
+                    BlockingIOError, match="another command is writing to this place"
+                ):
                     predict(other, problems, out, progress=False)
                 assert other.asked == []
             return {}
