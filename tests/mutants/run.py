@@ -163,7 +163,8 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
         )
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
-    if found := re.search(r"^(?:FAILED|ERROR) (\S+)", said.getvalue(), flags=re.MULTILINE):
+    # Names of cases may have spaces; what failed stands behind " - ".
+    if found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said.getvalue(), re.MULTILINE):
         return found[1]
     return said.getvalue()[-300:].strip() or f"(exit status {code})"
 
