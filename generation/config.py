@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from merge_dataset.files import read_text
 from merge_dataset.schema import (
     DEMO_SOURCE,
     KNOWN_SOURCES,
@@ -165,8 +166,12 @@ class ProblemSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a `config.toml` as `to_toml` wrote it."""
-        return cls.from_mapping(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+        """Read a `config.toml` as `to_toml` wrote it; errors name the file."""
+        values = parse_toml(read_text(path), str(path))
+        try:
+            return cls.from_mapping(values)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def to_toml(self) -> str:
         """Write the settings as TOML in the order of the fields; unset ones are left out."""

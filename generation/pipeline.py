@@ -353,6 +353,11 @@ def _build(
     config = _overlaid(base, ablation, settings)
     _require_libraries(config)
     suggested = read_record(base.suggested)
+    if missing := {"mlms", "problems", "questions", "source_data"} - suggested.keys():
+        raise ValueError(
+            f"{base.suggested}: expected the record of merge-nli suggest, got one without "
+            f"{', '.join(sorted(missing))}; run merge-nli suggest again"
+        )
     made_from = suggested.copy()
     suggested["mlms"] = _used_mlms(suggested["mlms"], config.without_mlms)
     _require_fitting(base, config, suggested)

@@ -78,7 +78,7 @@ def _wrong_gold(random: Random, rows: Rows) -> int | None:
 
 
 def _wrong_seed(random: Random, rows: Rows) -> int | None:
-    return _set(random, rows, "seed_id", "snli:x", "", None, "snli:a ", "\u202esnli:a")
+    return _set(random, rows, "seed_id", "snli:x", "", None, "snli:a/", "\u202esnli:a")
 
 
 def _twice(random: Random, rows: Rows) -> int | None:

@@ -29,7 +29,7 @@ def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> 
     """
     folder = once("mistakes", make)
     everything = mistakes.recorded()
-    before = sorted(folder.rglob("*"))
+    before = set(folder.rglob("*"))
     for each in attack.tries("mistakes", len(everything)):
         with each:
             mistake = everything[each.number % len(everything)]
@@ -38,7 +38,8 @@ def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> 
             assert now.exit in (1, 2)
             assert not PYTHON.search(now.message)
             assert now.exit == 1 or now.message.startswith(("error: ", "Usage: "))
-    assert sorted(folder.rglob("*")) == before, "no mistake leaves anything"
+    made = {path for path in folder.rglob("*") if path.relative_to(folder).parts[0] != "runs"}
+    assert made <= before, "no mistake leaves anything but problems in a run folder"
 
 
 def test_there_are_enough_mistakes() -> None:
