@@ -247,7 +247,7 @@ def signals_command(
         str | None, option("Hub id (optionally id@revision) or folder of a masked LM.")
     ] = None,
     lm: Annotated[
-        str | None, option("The same of a causal LM, or a .gguf file; better and quicker.")
+        str | None, option("The same of a causal LM, or a .gguf file: one pass per text.")
     ] = None,
     run: Run = "runs/default",
     of: Annotated[
