@@ -96,7 +96,7 @@ def fooling_rates(
             "Weighted by problems: by the numbers of test problems of the sources, as the paper "
             "does, which are in the datasets' provenance."
         )
-    if in_domain:
+    if any(row["config"].startswith("(out of domain") for row in config_means):
         notes.append(f"(out of domain): without {', '.join(in_domain)}.")
     return Table(
         name="fooling",
