@@ -82,9 +82,10 @@ def _ended(message: str, help_: str) -> str:
 
 def _near_option(error: Any) -> str:
     parameters = error.ctx.command.params if error.ctx else ()
-    known = [name for each in parameters for name in each.opts if name.startswith("--")]
-    near = difflib.get_close_matches(error.option_name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
+    given = error.option_name.lstrip("-")
+    near = difflib.get_close_matches(given, known, n=1) or [k for k in known if given in k]
+    return f"; did you mean --{near[0]}?" if near else ""
 
 
 def _name_of(parameter: Any) -> str:
