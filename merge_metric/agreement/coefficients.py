@@ -13,6 +13,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_metric.seed_variant_accuracy.resampling import seed_weights
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
 """Answers, 1 to k; 0 where there is none."""
@@ -35,9 +37,8 @@ def resampled(seed_ids: Sequence[str], n_bootstrap: int, rng_seed: int) -> Float
         rng_seed: Of NumPy's default generator.
     """
     seeds, of_item = np.unique(np.array(seed_ids, np.str_), return_inverse=True)
-    rng = np.random.default_rng(rng_seed)
-    draws = rng.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=n_bootstrap)
-    return np.asarray(draws[:, of_item], np.float64)
+    none = np.empty((0, len(seeds)))
+    return np.concatenate([none, *seed_weights(len(seeds), n_bootstrap, rng_seed)])[:, of_item]
 
 
 # --- Cohen's κ ---
