@@ -739,7 +739,7 @@ def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
         groups={"g": ["x"] * 10},
         n_bootstrap=n_bootstrap,
     )
-    keys = {*oracle.FIGURES, "n_seeds", "n_variants"}
+    keys = {*oracle.FIGURES, "n_seeds", "n_variants", "variants_per_seed"}
     per_subsample = "matching_threshold_per_subsample"
     if n_bootstrap:
         keys |= {f"{key}_ci" for key in oracle.FIGURES}
