@@ -6,8 +6,8 @@
 (('premise', 'hypothesis'), 'snli:1/noun/girl/boy')
 >>> config_files("snli_nouns")["variants"]
 ('snli/nouns/variants.parquet',)
->>> check_dataset(Path("nowhere"))
-['nowhere: expected a dataset folder, found no folder there']
+>>> check_dataset(Path("/nowhere"))
+['/nowhere: expected a dataset folder, found no folder there']
 """
 
 from __future__ import annotations
