@@ -23,6 +23,7 @@ import tomllib
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,8 +209,11 @@ def main(words: Sequence[str]) -> int:
         with suppress(ImportError):
             importlib.import_module(library)
     counts: Counter[str] = Counter()
-    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        for mutant, what, test in pool.imap_unordered(_tried, mutants):
+    # Not a Pool: its workers may have no children, which some tests start.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        for tried in as_completed([pool.submit(_tried, mutant) for mutant in mutants]):
+            mutant, what, test = tried.result()
             counts[what] += 1
             print(f"{what:<6} {mutant.breaks}: {test}".rstrip(": "), flush=True)
     print(f"{len(mutants)} mutants: {', '.join(f'{n} {what}' for what, n in counts.items())}")

@@ -472,11 +472,14 @@ def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_p
 def test_changed_by_another_program(tmp_path: Path) -> None:
     """Parquet that says what was in it no longer has that; the message says what may be."""
     path = tmp_path / "p.parquet"
-    write_predictions(path, with_metadata(pa.Table.from_pylist(ROWS), {"name": "m"}))
+    rows = [{**row, "probabilities": [0.1, 0.2, 0.7]} for row in ROWS]
+    write_predictions(path, with_metadata(pa.Table.from_pylist(rows), {"name": "m"}))
     table = pq.read_table(path)
-    other = table.set_column(3, "prediction", pa.array([1, 1, 1]))
-    pq.write_table(other, path)
-    with pytest.raises(ValueError, match=r"p\.parquet: expected the predictions that were"):
-        read_predictions(path)
+    soft = pa.array([[0.1, 0.3, 0.6]] * 3, table["probabilities"].type)
+    for name, column in {"probabilities": soft, "prediction": pa.array([1, 1, 1])}.items():
+        other = table.set_column(table.column_names.index(name), name, column)
+        pq.write_table(other, path)
+        with pytest.raises(ValueError, match=r"p\.parquet: expected the predictions that were"):
+            read_predictions(path)
     pq.write_table(other.replace_schema_metadata(None), path)
     assert read_predictions(path)["prediction"].to_pylist() == [1, 1, 1]
