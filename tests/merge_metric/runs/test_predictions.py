@@ -431,6 +431,14 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]
 
 
+def test_true_is_no_number(tmp_path: Path) -> None:
+    """In JSON, where Python would take it for 1."""
+    rows = [{**row, "probabilities": [1.0, 0.0, 0.0]} for row in ROWS]
+    rows[1]["probabilities"] = [True, False, False]
+    with pytest.raises(ValueError, match=r"line 2: probabilities: .*, got \[true, false, false\]"):
+        read_predictions(write_lines(tmp_path / "p.jsonl", rows))
+
+
 # --- Damage ---
 
 
