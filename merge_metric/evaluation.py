@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from shutil import copyfile, rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
 from merge_metric.compare import Comparison, compare_models
@@ -23,24 +23,16 @@ from merge_metric.predict.problems import (
     sample_seeds,
     sources_of,
 )
+from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, by_config, common_texts, make_model, runs_of
 from merge_metric.score import SCORED, score_run
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.tables import Column, Table, figure_column, figure_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.report import ReportFormat
-
-_KEYS: Final = ("matching_threshold", "relaxed_fooling_rate", "strict_fooling_rate")
-_SHOWN: Final = (
-    CATALOGUE["seed_accuracy"],
-    CATALOGUE["variant_accuracy"],
-    *map(sv_at, (50, 80, 90, 100)),
-    *(CATALOGUE[key] for key in _KEYS),
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
@@ -70,10 +62,10 @@ class Evaluation:
                 Column("config", "configuration"),
                 Column("n_seeds", "seeds", "count"),
                 Column("n_variants", "variants", "count"),
-                *map(figure_column, _SHOWN),
+                *map(figure_column, HEADLINE),
             ),
             rows=tuple(
-                {"config": config, **figure_values(result, _SHOWN)}
+                {"config": config, **figure_values(result, HEADLINE)}
                 for config, result in self.results.items()
             ),
             notes=(f"In percent{', with 95 % intervals by bootstrap' if intervals else ''}.",),

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from merge_metric.compare import COMPARED
 from merge_metric.evaluation import evaluate_model
-
-LOGGED: Final = (
-    "seed_accuracy",
-    "variant_accuracy",
-    "seed_variant_accuracy",
-    "matching_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
-"""Keys of the figures that are logged, after `eval_merge_`."""
 
 
 class SeedVariantCallback(TrainerCallback):
@@ -76,7 +67,7 @@ class SeedVariantCallback(TrainerCallback):
         figures = {
             f"eval_merge_{f'{config}_' if several else ''}{key}": float(result[key])
             for config, result in found.results.items()
-            for key in LOGGED
+            for key in COMPARED
             if result[key] is not None
         }
         others["metrics"].update(figures)

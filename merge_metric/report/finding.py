@@ -1,7 +1,7 @@
 """The finding of a report: what its figures say, in sentences that their intervals support.
 
 A sentence that compares is written only where an interval or a corrected test supports it, and
-none from fewer than `FEWEST` seeds. What is not said is not shown to be absent.
+none from fewer than `FEW_SEEDS` seeds. What is not said is not shown to be absent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from merge_metric.report.seeds import MISSING, Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
-
-FEWEST: Final = FEW_SEEDS
-"""Seeds that a claim needs."""
 
 _EACH: Final = 3
 """Models up to which a sentence names each."""
@@ -69,10 +66,10 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         if result
     }
     n_seeds = min(int(result["n_seeds"]) for result in scored.values())
-    if n_seeds < FEWEST:
+    if n_seeds < FEW_SEEDS:
         return [
             f"{n_seeds} seed{'' if n_seeds == 1 else 's'}: too few for a finding, which takes "
-            f"{FEWEST}."
+            f"{FEW_SEEDS}."
         ]
     comparison = configuration.comparison
     sentences = [
@@ -116,7 +113,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     rates = {
         name: cell(result, RELAXED)
         for name, result in scored.items()
-        if result["seed_accuracy"] * result["n_seeds"] >= FEWEST
+        if result["seed_accuracy"] * result["n_seeds"] >= FEW_SEEDS
     }
     if not rates:
         return ""
@@ -245,7 +242,7 @@ def _sources(evidence: Evidence) -> Iterator[str]:
 def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:
     """Say for which models paraphrases are harder than replacements, or easier."""
     for table in (table for each in classes for table in each.contrasts):
-        rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEWEST]
+        rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
             sure = [r for r in rows if min(sign * bound for bound in r["difference_ci"]) > 0]
             if sure:
@@ -378,7 +375,7 @@ def _is_below(a: Estimate, b: Estimate) -> bool:
 
 
 def _has_enough(result: Result | None) -> bool:
-    return bool(result) and int((result or {})["n_seeds"]) >= FEWEST
+    return bool(result) and int((result or {})["n_seeds"]) >= FEW_SEEDS
 
 
 def _fall(result: Result) -> Estimate:

@@ -15,8 +15,9 @@ from helpers.report_data import paraphrased, problems
 from merge_metric.compare import Comparison
 from merge_metric.report.classes import Classes
 from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
-from merge_metric.report.finding import FEWEST, findings, flipped_example, overall_findings
+from merge_metric.report.finding import findings, flipped_example, overall_findings
 from merge_metric.report.seeds import read_seeds
+from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
 from merge_metric.tables import Table
 
 Result = Mapping[str, Any]
@@ -141,7 +142,7 @@ def test_many_models() -> None:
 @pytest.mark.parametrize(
     ("models", "unsaid"),
     [
-        ({"m": result(n=FEWEST - 1)}, "solves"),
+        ({"m": result(n=FEW_SEEDS - 1)}, "solves"),
         ({"m": result(0.5, n=50)}, "changes"),  # 25 seeds solved
         ({"m": result(fall=(0.05, -0.01, 0.1))}, "is lower by"),
         ({"m": result(fall=(-0.1, -0.2, -0.05))}, "is lower by"),
@@ -150,7 +151,7 @@ def test_many_models() -> None:
 def test_unsupported_is_unsaid(models: dict[str, Result], unsaid: str) -> None:
     """Neither from few seeds nor where an interval has zero in it."""
     assert not any(unsaid in sentence for sentence in say(models))
-    enough = {"m": result(n=FEWEST + 20)}
+    enough = {"m": result(n=FEW_SEEDS + 20)}
     assert any(unsaid in sentence for sentence in say(enough))
 
 
