@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset.files import read_json, read_row_groups, read_schema
+from merge_dataset.files import read_record, read_row_groups, read_schema
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.analyses.measures import Row
+from merge_metric.analyses.run_records import MANIFEST, REPLACEMENTS, VARIANTS, file_of_build
 from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import (
     PALETTE,
@@ -68,18 +69,16 @@ def of_run(run: Path) -> Variants:
     """Read the variants of a run folder, or of a build inside one, and all replacements.
 
     Raises:
-        FileNotFoundError: it has no build.
+        FileNotFoundError, ValueError: as `run_records.file_of_build`.
     """
-    paths = [run / name for name in ("manifest.json", "variants.parquet", "replacements.parquet")]
-    if missing := [path.name for path in paths if not path.is_file()]:
-        raise FileNotFoundError(
-            f"{run}: expected a run folder with {', '.join(missing)}, found none; run: merge-nli "
-            f"build --run {run}"
-        )
-    made = read_json(paths[0])
+    sampled, n_subsamples = _sampled([file_of_build(run, VARIANTS)])
+    made = read_record(run / MANIFEST)
     config = made["config"]
-    sampled, n_subsamples = _sampled(paths[1:2])
-    found = _with_enough(paths[2], config["min_replacements"], config["min_replacements_scope"])
+    found = _with_enough(
+        file_of_build(run, REPLACEMENTS),
+        config["min_replacements"],
+        config["min_replacements_scope"],
+    )
     # Of variants with several words seeds can be too few although their words are not.
     replacements = found.filter(pc.is_in(found["seed_id"], sampled["seed_id"].unique()))
     return Variants(made["source"], format_of_run(made).labels, sampled, n_subsamples, replacements)

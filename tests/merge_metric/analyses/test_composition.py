@@ -116,4 +116,4 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "empty")])
     assert refused.exit_code == 2
-    assert "expected a run folder with manifest.json, variants.parquet" in refused.stderr
+    assert "expected a run folder with manifest.json and variants.parquet" in refused.stderr
