@@ -48,6 +48,7 @@ def run(place: Path, *arguments: object, **environment: str) -> subprocess.Compl
     trackers = ("WANDB_", "MLFLOW_", "TENSORBOARD_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(trackers)}
     ours = {"PYTHONPATH": str(HERE.parents[1]), "HF_HOME": str(place / "home"), "HOME": str(place)}
+    ours["WANDB_ERROR_REPORTING"] = "false"  # old releases write of their failed reports at the end
     return subprocess.run(
         [python, *map(str, arguments)],
         cwd=place,
