@@ -18,7 +18,7 @@ from generation.suggestions.store import SuggestionStore
 from generation.variants.candidates import Candidates
 from generation.variants.reach import Reach, can_ask_less, decisive_settings, wider_settings
 from merge_dataset.executors.dispatch import run_units
-from merge_dataset.executors.plan import Executor, Resources
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import partial_path
 
 log = logging.getLogger(__name__)
@@ -49,25 +49,15 @@ def ask_all(
     run: RunFolder,
     config: Config,
     questions: Questions,
-    executor: Executor | None,
-    tasks: int | None,
-    resources: Resources | None,
+    distribution: Distribution | None,
 ) -> None:
     """Let every masked LM answer the questions to be asked, here or dealt to tasks."""
-    if executor is None:
+    if distribution is None:
         for unit in units_of(config, questions, tasks=1):
             ask(run.path, unit)
         return
-    tasks = tasks or config.workers
-    run_units(
-        "generation.suggestions.ask:ask",
-        run.path,
-        units_of(config, questions, tasks=tasks),
-        executor=executor,
-        tasks=tasks,
-        workers=config.workers,
-        resources=resources,
-    )
+    units = units_of(config, questions, tasks=distribution.tasks)
+    run_units("generation.suggestions.ask:ask", run.path, units, distribution)
 
 
 def asked_record(asked: Asked, config: Config) -> dict[str, Any]:

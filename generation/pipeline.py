@@ -50,7 +50,7 @@ from generation.variants.adaptation import Fate
 from generation.variants.builder import Builder
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import OF_DICTIONARY
-from merge_dataset.executors.plan import Executor, Resources
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -64,7 +64,7 @@ from merge_dataset.files import (
 from merge_dataset.provenance import differences
 from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import check_members, parse_toml
-from merge_metric.models.readiness import look_at, require_all, this_machine
+from merge_metric.models.readiness import look_at, machine_for, require_all
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +72,14 @@ log = logging.getLogger(__name__)
 def generate(
     config: Config,
     *,
-    executor: Executor | None = None,
-    tasks: int | None = None,
-    resources: Resources | None = None,
+    distribution: Distribution | None = None,
     overwrite: bool = False,
 ) -> RunFolder:
     """Problems in, variants out: `suggest`, then `build`.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
-        executor: Where the masked LMs run; as in `suggest`, like the next two.
-        tasks: To how many tasks that is dealt.
-        resources: What each task gets.
+        distribution: As in `suggest`.
         overwrite: Replace a build of other settings, problems or models.
 
     Returns:
@@ -96,16 +92,14 @@ def generate(
     with run.locked():
         if not overwrite:
             run.require_same_build(config.output_settings(), made_from=_named(config))
-        suggest(config, executor=executor, tasks=tasks, resources=resources, overwrite=overwrite)
+        suggest(config, distribution=distribution, overwrite=overwrite)
         return build(config.run, overwrite=overwrite)
 
 
 def suggest(
     config: Config,
     *,
-    executor: Executor | None = None,
-    tasks: int | None = None,
-    resources: Resources | None = None,
+    distribution: Distribution | None = None,
     overwrite: bool = False,
     problems: Problems | None = None,
 ) -> RunFolder:
@@ -115,11 +109,7 @@ def suggest(
 
     Args:
         config: The run's settings.
-        executor: Where to ask: in processes of this machine, on a Ray cluster, or on Slurm; by
-            default in this process.
-        tasks: To how many tasks the work is dealt, `config.workers` of which run at a time;
-            by default as many as workers.
-        resources: What each task gets.
+        distribution: Where tasks ask the masked LMs; by default this process does.
         overwrite: Replace what was made of other problems or by other models. The masked LMs'
             answers stay in any case.
         problems: What is known of the problems, where they lie in the run folder already.
@@ -141,12 +131,12 @@ def suggest(
         earlier = None if overwrite else _Earlier.of(run)
         if earlier:
             earlier.require_same(run, config, _named(config))
-        _look_at_models(config, executor)
+        _look_at_models(config, distribution)
         if problems is None:
             problems = _read_problems(run, config, earlier)
         else:
             _settle_problems(run, config, earlier, problems)
-        _suggest(run, config, problems, earlier, executor, tasks, resources)
+        _suggest(run, config, problems, earlier, distribution)
     return run
 
 
@@ -182,9 +172,7 @@ def _suggest(
     config: Config,
     problems: Problems,
     earlier: _Earlier | None,
-    executor: Executor | None,
-    tasks: int | None,
-    resources: Resources | None,
+    distribution: Distribution | None,
 ) -> None:
     """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
     write_text(run.config, config.to_toml())
@@ -196,9 +184,7 @@ def _suggest(
             f"{problems.count} problems"
         )
     asked = Asked(questions, run.asked)
-    ask_what_matters(
-        run, config, asked, partial(ask_all, run, config, questions, executor, tasks, resources)
-    )
+    ask_what_matters(run, config, asked, partial(ask_all, run, config, questions, distribution))
     mlms = collect(run, config)
     if earlier:
         earlier.require_same(run, config, {"mlms": mlms})
@@ -223,13 +209,10 @@ def _suggest(
     write_record(run.suggested, record)
 
 
-def _look_at_models(config: Config, executor: Executor | None) -> None:
-    """Raise ValueError with all that is wrong with any masked LM, before the long work.
-
-    Whether there is memory is told of this machine, and where others may do the work, not at all.
-    """
+def _look_at_models(config: Config, distribution: Distribution | None) -> None:
+    """Raise ValueError with all that is wrong with any masked LM, before the long work."""
     wanted = wanted_mlms(config.mlms, dtype=config.dtype)
-    machine = this_machine(config.device) if executor is None else None
+    machine = machine_for(distribution, config.device)
     require_all(look_at(wanted, machine), machine, "`merge-nli models` shows what is there")
 
 

@@ -37,15 +37,13 @@ from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
     digest_of_file,
-    read_json,
     read_record,
-    write_json,
     write_record,
 )
 from merge_dataset.schema import WORD_CLASSES
@@ -55,7 +53,7 @@ from merge_metric.models.readiness import (
     Machine,
     Wanted,
     look_at,
-    machine_of_task,
+    machine_for,
     require_all,
     this_machine,
 )
@@ -124,8 +122,7 @@ def _score(
     """Score a build's texts and write what came of it."""
     config = _config(base, build, settings)
     _require_known_edits(build, config)
-    machine = machine_of_task(distribution, config.device) if distribution else None
-    _look_at_model(kind, model, config, machine)
+    _look_at_model(kind, model, config, machine_for(distribution, config.device))
     if distribution is None:
         scorer = _Scorer.load(kind, model, base, config)
     else:
@@ -149,16 +146,15 @@ def _config(base: RunFolder, build: RunFolder, settings: Mapping[str, Any]) -> C
     return Config.read(base.config).overlaid(None, made)
 
 
-def _look_at_model(kind: _Kind, model: str, config: Config, machine: Machine | None) -> None:
+def _look_at_model(kind: _Kind, model: str, config: Config, machine: Machine) -> None:
     """Raise ValueError where the model cannot be used, or has no room.
 
     Args:
         kind: Its kind.
         model: Its place.
         config: The settings.
-        machine: Where it will run; by default this one.
+        machine: Where it will run.
     """
-    machine = machine or this_machine(config.device)
     ((name, source),) = mlm_names([model]).items()
     wanted = Wanted(model=source, head=kind.head, short_name=name, dtype=config.dtype)
     require_all(look_at([wanted], machine), machine)
@@ -175,11 +171,6 @@ def _require_known_edits(build: RunFolder, config: Config) -> None:
             "repair_articles, as nothing says which of these go with shuffled letters; take the "
             "signals of the same build without scrambling"
         )
-
-
-_PLAN: Final = "plan.json"
-_IDENTITIES: Final = "identities"
-"""Folder of what each task says of its model."""
 
 
 class _Model(Protocol):
@@ -392,18 +383,10 @@ def _score_in_tasks(
         "model": str(Path(model).absolute()) if Path(model).exists() else model,
         "settings": settings,
     }
-    shutil.rmtree(folder / _IDENTITIES, ignore_errors=True)
-    write_json(folder / _PLAN, plan)
-    run_units(
-        "generation.pll_changes:score_unit",
-        folder,
-        [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)],
-        executor=distribution.executor,
-        tasks=distribution.tasks,
-        workers=distribution.workers,
-        resources=distribution.resources,
-    )
-    identities = [read_json(path) for path in sorted((folder / _IDENTITIES).iterdir())]
+    units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
+    function = "generation.pll_changes:score_unit"
+    identities = call_tasks(function, folder, units, distribution, plan).all()
+    forget(folder, units)  # if the file cannot be written, they look again what is missing
     for other in identities[1:]:
         if other != identities[0]:
             raise ValueError(
@@ -421,21 +404,25 @@ def _score_in_tasks(
     return _Scorer(refuse, LikelihoodStore(root, Identity(**identities[0])))
 
 
-def score_unit(folder: Path, unit: str) -> None:
+@says
+def score_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: add a share of the missing likelihoods to the store.
 
     Args:
         folder: From `_tasks_folder`.
         unit: A share of the parts of all blocks.
 
+    Returns:
+        The identity of the store.
+
     Raises:
         ValueError: the model cannot be used, or has no room.
     """
-    plan, share = read_json(folder / _PLAN), Share.parse(unit)
+    plan, share = plan_of(folder), Share.parse(unit)
     base, build = RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))
     kind = next(each for each in (_MASKED, _CAUSAL) if each.key == plan["kind"])
     config = _config(base, build, plan["settings"])
-    _look_at_model(kind, plan["model"], config, None)
+    _look_at_model(kind, plan["model"], config, this_machine(config.device))
     scorer, tagger = _Scorer.load(kind, plan["model"], base, config), Tagger.load(config.tagger)
     blocks = len(block_sizes(base.problems))
     with tqdm(desc=scorer.store.identity.name, unit="text") as bar:
@@ -444,9 +431,7 @@ def score_unit(folder: Path, unit: str) -> None:
                 _, pairs = _block(base, build, config, tagger, block)
                 mine = partial(share.takes, window=block, windows=blocks)
                 scorer.add(scorer.store.missing(_distinct(pairs), mine), bar)
-    write_json(
-        folder / _IDENTITIES / f"{share.index}-{share.count}.json", asdict(scorer.store.identity)
-    )
+    return asdict(scorer.store.identity)
 
 
 # --- Texts ---

@@ -22,7 +22,7 @@ from generation.problems.on_disk import divided, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
 from generation.run_folder import RunFolder
 from merge_dataset import provenance
-from merge_dataset.executors.plan import Executor, ExecutorError, Resources
+from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import digest_of, digest_of_file, read_record, write_record, write_text
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,7 @@ def generate(config: Config, *, overwrite: bool = False, **where: Any) -> RunFol
 def suggest(
     config: Config,
     *,
-    executor: Executor | None = None,
-    tasks: int | None = None,
-    resources: Resources | None = None,
+    distribution: Distribution | None = None,
     overwrite: bool = False,
 ) -> RunFolder:
     """Phase 1, of all problems or slice by slice; see `pipeline.suggest`.
@@ -63,9 +61,7 @@ def suggest(
         Otherwise as `pipeline.suggest`.
     """
     run = RunFolder(Path(config.run))
-    options: dict[str, Any] = {
-        "executor": executor, "tasks": tasks, "resources": resources, "overwrite": overwrite
-    }  # fmt: skip
+    options: dict[str, Any] = {"distribution": distribution, "overwrite": overwrite}
     if config.slice_problems is None:
         _require_no_slices(run)
         return pipeline.suggest(config, **options)

@@ -26,7 +26,7 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-from merge_dataset.executors.plan import Executor, ExecutorError
+from merge_dataset.executors.plan import ExecutorError
 from merge_dataset.schema import DEMO_SOURCE
 
 Run = Annotated[str, option_of(Config, "run")]
@@ -120,8 +120,8 @@ def generate_command(
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
     with RunFolder(Path(run)).locked():
-        distribution = _distribution(executor, tasks, resources)
-        folder = generate(config, overwrite=overwrite, **distribution)
+        distribution = distribution_of(executor, tasks, config.workers, resources)
+        folder = generate(config, overwrite=overwrite, distribution=distribution)
         _export(folder.path, out, output, overwrite=overwrite)
 
 
@@ -162,7 +162,8 @@ def suggest_command(
     from generation.slices import suggest, suggestions_of
 
     config = _config(recipe, settings, given, run)
-    folder = suggest(config, overwrite=overwrite, **_distribution(executor, tasks, resources))
+    distribution = distribution_of(executor, tasks, config.workers, resources)
+    folder = suggest(config, overwrite=overwrite, distribution=distribution)
     record = suggestions_of(folder)
     asked = record.get("asked")
     count = (
@@ -431,13 +432,6 @@ def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) 
     """Overlay a recipe by `--set`, and that by the options that were given."""
     values = parse_assignments(assignments) | given | {"run": run}
     return Config.from_recipe(recipe).overlaid(None, values)
-
-
-def _distribution(executor: Executor | None, tasks: int | None, resources: Given) -> dict[str, Any]:
-    """Arguments of `suggest` for where it works; none for this process."""
-    # How many tasks there are by default depends on the recipe's `workers`.
-    made = distribution_of(executor, tasks, 1, resources)
-    return {"executor": executor, "tasks": tasks, "resources": made.resources} if made else {}
 
 
 def _require_target(out: Path, config: Config, overwrite: bool) -> None:

@@ -113,7 +113,7 @@ def _paraphrase(
     require_target(out, coming, overwrite=overwrite)
     require_source(config)
     dealt: dict[str, Any] = {}
-    _look_at_models(config, *([distribution] if distribution else []))
+    _look_at_models(config, distribution)
     if distribution is not None:
         dealt = {"deal": partial(_deal, distribution), "tasks": distribution.tasks}
     with RunFolder(Path(config.run)).locked():
@@ -139,15 +139,7 @@ def _deal(distribution: Distribution, folder: Path, units: Sequence[str]) -> Non
     """Have units done by tasks."""
     from merge_dataset.executors.dispatch import run_units
 
-    run_units(
-        "generation.commands.paraphrase:paraphrase_unit",
-        folder,
-        units,
-        executor=distribution.executor,
-        tasks=distribution.tasks,
-        workers=distribution.workers,
-        resources=distribution.resources,
-    )
+    run_units("generation.commands.paraphrase:paraphrase_unit", folder, units, distribution)
 
 
 def paraphrase_unit(folder: Path, unit: str) -> None:
@@ -177,9 +169,8 @@ def _look_at_models(config: ParaphraseConfig, distribution: Distribution | None 
     from merge_metric.models.readiness import (
         Wanted,
         look_at,
-        machine_of_task,
+        machine_for,
         require_all,
-        this_machine,
         wanted_of,
     )
 
@@ -190,8 +181,7 @@ def _look_at_models(config: ParaphraseConfig, distribution: Distribution | None 
     kinds = {"classifier": (CLASSIFIER,), "lm": (CAUSAL_LM,), None: (CLASSIFIER, CAUSAL_LM)}
     judge = wanted_of(config.model, kinds[config.model_kind], revision=config.model_revision,
                       label_order=config.label_order)  # fmt: skip
-    device = config.device
-    machine = machine_of_task(distribution, device) if distribution else this_machine(device)
+    machine = machine_for(distribution, config.device)
     require_all(look_at([generator, judge], machine), machine)
 
 

@@ -16,11 +16,11 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final, get_args
+from typing import Final
 
 from tqdm import tqdm
 
-from merge_dataset.executors.plan import Executor, ExecutorError, Plan, Resources
+from merge_dataset.executors.plan import Distribution, ExecutorError, Plan, Resources
 
 _POLL_SECONDS: Final = 0.1
 _PROGRESS_SECONDS: Final = 1.0
@@ -28,16 +28,9 @@ _FAILURES_SHOWN: Final = 5
 
 
 def run_units(
-    unit_function: str,
-    folder: Path,
-    units: Sequence[str],
-    *,
-    executor: Executor,
-    tasks: int,
-    workers: int,
-    resources: Resources | None = None,
+    unit_function: str, folder: Path, units: Sequence[str], distribution: Distribution
 ) -> None:
-    """Run every unit once, wherever the executor says, and wait for the end.
+    """Run every unit once, in tasks, and wait for the end.
 
     Args:
         unit_function: `module:name` of a function `(folder, unit)` in a module that the
@@ -45,21 +38,20 @@ def run_units(
             what is there.
         folder: Where the units work; on a cluster, on a file system that all machines share.
         units: Names of the units still to be done; with none, nothing happens.
-        executor: Processes here, a Ray cluster that runs, or Slurm through sbatch.
-        tasks: Number of tasks the units are dealt to; a task runs its units one by one.
-        workers: How many tasks run at a time.
-        resources: Cores, memory, GPUs and cluster options of a task.
+        distribution: The tasks, and where they run.
 
     Raises:
-        ValueError: an option is out of range, or a unit is there twice.
+        ValueError: a unit is there twice.
         ExecutorError: tasks failed, and the message says which, why, and where the logs are;
             datatrove or Ray is not installed; there is no such cluster. In every case the units
             that were finished are, and the same call without them does the rest.
     """
-    resources = resources or Resources()
-    _check(units, executor, tasks, workers)
+    # Two tasks would write the same files at the same time.
+    if twice := [unit for unit, count in Counter(units).items() if count > 1]:
+        raise ValueError(f"units: expected each once, got {twice[0]!r} again")
     if not units:
         return
+    executor, resources = distribution.executor, distribution.resources
     for library in ("datatrove", "ray") if executor == "ray" else ("datatrove",):
         if not importlib.util.find_spec(library):
             raise ExecutorError(
@@ -71,7 +63,7 @@ def run_units(
         function=unit_function,
         folder=str(folder),
         units=tuple(units),
-        tasks=min(tasks, len(units)),
+        tasks=min(distribution.tasks, len(units)),
         cpus=resources.cpus,
         working_folder=str(Path.cwd()),
     )
@@ -79,25 +71,14 @@ def run_units(
     plan.write(logs)
     with _progress(logs / "done", len(units)):
         if executor == "local":
-            failures = _run_here(logs, plan.tasks, workers, resources)
+            failures = _run_here(logs, plan.tasks, distribution.workers, resources)
         else:
             from merge_dataset.executors import clusters
 
             run = clusters.run_on_ray if executor == "ray" else clusters.run_on_slurm
-            failures = run(logs, plan.tasks, workers, resources)
+            failures = run(logs, plan.tasks, distribution.workers, resources)
     if failures:
         raise ExecutorError(_report(failures, plan.tasks, logs))
-
-
-def _check(units: Sequence[str], executor: str, tasks: int, workers: int) -> None:
-    if executor not in get_args(Executor):
-        raise ValueError(f"executor: expected one of {get_args(Executor)}, got {executor!r}")
-    for name, value in (("tasks", tasks), ("workers", workers)):
-        if value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
-    # Two tasks would write the same files at the same time.
-    if twice := [unit for unit, count in Counter(units).items() if count > 1]:
-        raise ValueError(f"units: expected each once, got {twice[0]!r} again")
 
 
 def _fresh_folder(parent: Path) -> Path:

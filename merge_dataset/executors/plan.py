@@ -6,10 +6,10 @@ Imports nothing heavy: the command line and every worker read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import check_ranges, parse_pairs, setting
@@ -81,11 +81,21 @@ class Distribution:
     """Where work is done that is dealt to tasks."""
 
     executor: Executor
-    tasks: int
-    """How many tasks share the work."""
-    workers: int
+    """Processes here, a Ray cluster that runs, or Slurm through sbatch."""
+    tasks: int = 1
+    """How many tasks share the work; a task does its part one by one."""
+    workers: int = 1
     """How many of them run at a time."""
-    resources: Resources
+    resources: Resources = field(default_factory=Resources)
+    """Cores, memory, GPUs and cluster options of a task."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value is out of range."""
+        if self.executor not in (names := get_args(Executor)):
+            raise ValueError(f"executor: expected one of {names}, got {self.executor!r}")
+        for name in ("tasks", "workers"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,7 +171,7 @@ def _predict_in_tasks(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
             "here: with more requests at a time, see `concurrency`"
         )
-    from merge_metric.models.readiness import machine_of_task
+    from merge_metric.models.readiness import machine_for
     from merge_metric.predict.jobs import (
         extra_of,
         known_of,
@@ -181,7 +181,7 @@ def _predict_in_tasks(
     )
     from merge_metric.predict.tasks import Job, predict_in_tasks, require_room
 
-    machine = machine_of_task(distribution, request.device)
+    machine = machine_for(distribution, request.device)
     if preset is None:
         if out is not None:
             require_free(out, known_of(request), problems, overwrite=overwrite)

@@ -242,19 +242,21 @@ def this_machine(device: str) -> Machine:
     return Machine(resolved.partition(":")[0], memory, shutil.disk_usage(there).free)
 
 
-def machine_of_task(distribution: Distribution, device: str) -> Machine:
-    """Tell what a task has for a model, as far as it is known before it runs.
+def machine_for(distribution: Distribution | None, device: str) -> Machine:
+    """Tell what a model may take: this machine, or what a task has, as far as that is known.
 
     On this machine, tasks that run at a time share its memory, unless each has GPUs of its own.
     On a cluster only what is asked for is known, which is no GPU's memory.
 
     Args:
-        distribution: Where the tasks run.
+        distribution: Where the tasks run; None where there are none.
         device: `auto` takes a GPU if there is one.
 
     Raises:
         ValueError: torch knows no such device, or it is not there.
     """
+    if distribution is None:
+        return this_machine(device)
     resources = distribution.resources
     if distribution.executor == "local":
         machine = this_machine(device)

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.calls import Said, call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_dataset.files import digest_of, read_json, write_json, write_table
+from merge_dataset.files import digest_of, write_table
 from merge_dataset.locks import working_in
 from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import check_order_asked
@@ -36,9 +37,6 @@ from merge_metric.predict.outputs import check_folder
 from merge_metric.predict.problems import format_of_problems
 
 _PROBLEMS: Final = "problems.parquet"
-_JOBS: Final = "jobs.json"
-_ANSWERED: Final = "answered"
-"""Folder of what shares say of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,17 @@ def predict_in_tasks(
     }
     with working_in(work):
         write_table(work / _PROBLEMS, problems)
-        write_json(work / _JOBS, plan)
         count = max(1, distribution.tasks // len(jobs))
+        units = {job.name: [f"{job.name} {Share(i, count)}" for i in range(count)] for job in jobs}
+        said = call_tasks(
+            "merge_metric.predict.tasks:answer_unit",
+            work,
+            list(chain.from_iterable(units.values())),
+            replace(distribution, tasks=count * len(jobs)),
+            plan,
+        )
         parts = [problems] if out is not None else list(by_source(problems))
-        error = _run(work, jobs, count, distribution)
-        dealt = _finish(work, jobs, count, parts, target, overwrite=overwrite, error=error)
+        dealt = _finish(work, jobs, units, said, parts, target, overwrite=overwrite)
         if not dealt.failed:
             shutil.rmtree(work)
     return dealt
@@ -160,56 +164,26 @@ def _with_absolute_paths(request: ModelRequest) -> ModelRequest:
     return replace(request, **paths)
 
 
-def _run(
-    work: Path, jobs: Sequence[Job], count: int, distribution: Distribution
-) -> ExecutorError | None:
-    """Run the shares that have not said anything yet."""
-    units = [
-        f"{job.name} {share}"
-        for job in jobs
-        for share in _shares(count)
-        if not _record(work, job.name, share).is_file()
-    ]
-    try:
-        run_units(
-            "merge_metric.predict.tasks:answer_unit",
-            work,
-            units,
-            executor=distribution.executor,
-            tasks=max(1, len(units)),
-            workers=distribution.workers,
-            resources=distribution.resources,
-        )
-    except ExecutorError as error:
-        return error
-    return None
-
-
-def _shares(count: int) -> list[Share]:
-    return [Share(index, count) for index in range(count)]
-
-
-def _record(work: Path, name: str, share: Share) -> Path:
-    """Name the file in which a share says what it did."""
-    return work / _ANSWERED / f"{digest_of(name)[:12]}.{share.index}-{share.count}.json"
-
-
 # --- In a task ---
 
 
-def answer_unit(folder: Path, unit: str) -> None:
+@says
+def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     """Do a unit of work: ask a model about a share of the pairs.
 
     Args:
         folder: The folder of the call.
         unit: Name of a job, and a share.
 
+    Returns:
+        An `Answered` for each predictions file.
+
     Raises:
         ValueError: the model cannot be used, or there is no room for it.
         FileExistsError: there is a predictions file of another run.
     """
     name, _, text = unit.rpartition(" ")
-    share, plan = Share.parse(text), read_json(folder / _JOBS)
+    share, plan = Share.parse(text), plan_of(folder)
     job, out = plan["jobs"][name], plan["out"] and Path(plan["out"])
     request = ModelRequest(**job["request"])
     problems = pq.ParquetFile(folder / _PROBLEMS).read()
@@ -227,9 +201,7 @@ def answer_unit(folder: Path, unit: str) -> None:
             short_name=job["extra"].get("short_name"),
         )
     ]
-    write_json(
-        _record(folder, name, share), [asdict(each) | {"out": str(each.out)} for each in answered]
-    )
+    return [asdict(each) | {"out": str(each.out)} for each in answered]
 
 
 # --- After the tasks ---
@@ -266,23 +238,32 @@ class _Recorded:
 def _finish(
     work: Path,
     jobs: Sequence[Job],
-    count: int,
+    units: Mapping[str, Sequence[str]],
+    said: Said,
     parts: Sequence[pa.Table],
     target: Path,
     *,
     overwrite: bool,
-    error: ExecutorError | None,
 ) -> Dealt:
-    """Write the files of all jobs whose tasks have finished."""
-    dealt = Dealt([], [], error)
+    """Write the files of all jobs whose tasks have finished.
+
+    Args:
+        work: The folder of the call.
+        jobs: All of them.
+        units: Those of each job.
+        said: What they said.
+        parts: The problems of each file.
+        target: The folder of the files.
+        overwrite: As in `predict`.
+    """
+    dealt = Dealt([], [], said.error)
     for job in jobs:
-        records = [_record(work, job.name, share) for share in _shares(count)]
-        if missing := sum(not record.is_file() for record in records):
-            dealt.failed.append(f"{job.name}: {missing} of {count} tasks did not finish")
+        mine = units[job.name]
+        found = [said.records[unit] for unit in mine if unit in said.records]
+        if missing := len(mine) - len(found):
+            dealt.failed.append(f"{job.name}: {missing} of {len(mine)} tasks did not finish")
             continue
-        found = [read_json(record) for record in records]
-        for record in records:  # if a file cannot be written, its tasks say it all again
-            record.unlink()
+        forget(work, mine)  # if a file cannot be written, its tasks say it all again
         try:
             for part, answered in zip(parts, _agreed(found), strict=True):
                 done = predict(

@@ -18,7 +18,7 @@ from helpers.processes import PATIENCE, running
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
 from merge_dataset.executors.dispatch import run_units
-from merge_dataset.executors.plan import Plan, Resources
+from merge_dataset.executors.plan import Distribution, Plan, Resources
 
 pytestmark = pytest.mark.slow  # workers are processes, which import much
 
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.slow  # workers are processes, which import much
 def run(folder: Path, names: list[str], **options: Any) -> None:
     """The units of `names` that are not done, by two tasks on one worker each."""
     todo = unfinished(folder, names)
-    run_units(FUNCTION, folder, todo, **{"executor": "local", "tasks": 2, "workers": 2, **options})
+    options = {"executor": "local", "tasks": 2, "workers": 2, **options}
+    run_units(FUNCTION, folder, todo, Distribution(**options))
 
 
 def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
@@ -144,7 +145,7 @@ def test_a_library_that_ends_the_process(tmp_path: Path) -> None:
 
 def test_a_function_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
-        run_units("helpers.nothing:f", tmp_path, ["a"], executor="local", tasks=1, workers=1)
+        run_units("helpers.nothing:f", tmp_path, ["a"], Distribution(executor="local"))
 
 
 def test_a_long_list_of_failures_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +161,10 @@ def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
 import signal
 from pathlib import Path
 from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
-run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"], executor="local",
-          tasks=2, workers=2)
+run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
+          Distribution(executor="local", tasks=2, workers=2))
 """
     with running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         pids = tmp_path / "pids"
@@ -181,10 +183,12 @@ FULL_DISK = f"""
 import sys
 from pathlib import Path
 from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.plan import Distribution
 from helpers.toy_units import unfinished
 folder, names = Path(sys.argv[1]), sys.argv[2:]
 try:
-    run_units({FUNCTION!r}, folder, unfinished(folder, names), executor="local", tasks=2, workers=1)
+    here = Distribution(executor="local", tasks=2)
+    run_units({FUNCTION!r}, folder, unfinished(folder, names), here)
 except RuntimeError as error:
     print(error)
 print("missing", *unfinished(folder, names))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ray
 RUN_TWICE = f"""
 import logging, sys
 from pathlib import Path
-from merge_dataset.executors.plan import Resources
+from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.executors.dispatch import run_units
 from helpers.toy_units import unfinished
 logging.basicConfig()
@@ -29,8 +29,9 @@ folder, tasks, memory, *names = sys.argv[1:]
 folder = Path(folder)
 for attempt in range(2):
     try:
-        run_units({FUNCTION!r}, folder, unfinished(folder, names), executor="ray",
-                  tasks=int(tasks), workers=2, resources=Resources(memory_gb=int(memory) or None))
+        resources = Resources(memory_gb=int(memory) or None)
+        run_units({FUNCTION!r}, folder, unfinished(folder, names),
+                  Distribution(executor="ray", tasks=int(tasks), workers=2, resources=resources))
     except RuntimeError as error:
         print(error)
     print("missing", *unfinished(folder, names))

@@ -17,7 +17,7 @@ from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
 from merge_dataset.executors.dispatch import run_units
-from merge_dataset.executors.plan import Resources
+from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slurm
 
@@ -42,15 +42,10 @@ def cluster(running: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmClus
 
 def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
     """The units of `names` that are not done."""
-    run_units(
-        FUNCTION,
-        folder,
-        unfinished(folder, names),
-        executor="slurm",
-        tasks=tasks,
-        workers=3,
-        resources=resources,
+    there = Distribution(
+        executor="slurm", tasks=tasks, workers=3, resources=resources or Resources()
     )
+    run_units(FUNCTION, folder, unfinished(folder, names), there)
 
 
 def test_more_tasks_than_an_array_takes(cluster: SlurmCluster, tmp_path: Path) -> None:
@@ -102,8 +97,9 @@ def test_an_interrupted_run_cancels_its_job(cluster: SlurmCluster, tmp_path: Pat
 import signal
 from pathlib import Path
 from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
-run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], executor="slurm", tasks=1, workers=1)
+run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))
 """
     with processes.running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         while not (tmp_path / "pids" / "sleep-0").exists():

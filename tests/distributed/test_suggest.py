@@ -23,7 +23,7 @@ from generation import Config, suggest
 from generation.cli import app
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
-from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import read_record
 
 LIMIT = 40
@@ -40,6 +40,10 @@ def _many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(run: Path, **settings: Any) -> Config:
     return Config.from_recipe("demo", run=str(run), limit=LIMIT, workers=2, **settings)
+
+
+def tasks_of(executor: Any, tasks: int) -> Distribution:
+    return Distribution(executor=executor, tasks=tasks, workers=2)
 
 
 def contents(path: Path) -> bytes:
@@ -89,7 +93,7 @@ def test_the_number_of_tasks_changes_no_byte(
     tasks: int, in_one_process: dict[str, bytes], tmp_path: Path
 ) -> None:
     """Contents of questions, stores and the record of both."""
-    run = suggest(config(tmp_path / "run"), executor="local", tasks=tasks)
+    run = suggest(config(tmp_path / "run"), distribution=tasks_of("local", tasks))
     assert made(run.path) == in_one_process
 
 
@@ -102,7 +106,7 @@ def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> Non
     )
     files = made(suggest(one).path)
     assert sum("/parts/" in name for name in files) > 1
-    assert made(suggest(two, executor="local", tasks=2).path) == files
+    assert made(suggest(two, distribution=tasks_of("local", 2)).path) == files
 
 
 @pytest.mark.distributed
@@ -134,12 +138,12 @@ def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Pat
 
     Thread(target=kill_one, daemon=True).start()
     with pytest.raises(ExecutorError, match=r"(?s)of 2 tasks failed.*killed by SIGKILL"):
-        suggest(config(run.path), executor="local", tasks=2)
+        suggest(config(run.path), distribution=tasks_of("local", 2))
     assert killed
     assert not run.suggested.exists()
     there = made(run.path)
     assert any("/parts/" in name for name in there)
-    suggest(config(run.path), executor="local", tasks=2)
+    suggest(config(run.path), distribution=tasks_of("local", 2))
     assert made(run.path) == in_one_process
 
 
@@ -204,10 +208,12 @@ import sys
 from pathlib import Path
 from generation import Config, suggest
 from generation.suggestions import questions
+from merge_dataset.executors.plan import Distribution
 questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
+there = Distribution(executor=sys.argv[2], tasks=2, workers=2) if len(sys.argv) > 2 else None
 config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2)
 try:
-    suggest(config, executor=sys.argv[2] if len(sys.argv) > 2 else None)
+    suggest(config, distribution=there)
     print("done")
 except (OSError, RuntimeError) as error:
     print(error)
@@ -258,7 +264,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
 @pytest.mark.slurm
 def test_on_slurm(cluster: SlurmCluster, in_one_process: dict[str, bytes], tmp_path: Path) -> None:
     """The bytes are equal."""
-    run = suggest(config(tmp_path / "run"), executor="slurm", tasks=3)
+    run = suggest(config(tmp_path / "run"), distribution=tasks_of("slurm", 3))
     assert made(run.path) == in_one_process
 
 

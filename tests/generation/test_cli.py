@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.config import Config
-from merge_dataset.executors.plan import Resources
+from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -87,18 +87,21 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
     CliRunner().invoke(app, arguments)
     assert asked == {
-        "executor": "slurm",
         "overwrite": False,
-        "tasks": 9,
-        "resources": Resources(
-            cpus=2,
-            gpus=1,
-            memory_gb=8,
-            time="1:00:00",
-            partition="gpu",
-            sbatch={"gres": "gpu:a100:1"},
-            setup="module load cuda",
-            address="auto",
+        "distribution": Distribution(
+            executor="slurm",
+            tasks=9,
+            workers=1,
+            resources=Resources(
+                cpus=2,
+                gpus=1,
+                memory_gb=8,
+                time="1:00:00",
+                partition="gpu",
+                sbatch={"gres": "gpu:a100:1"},
+                setup="module load cuda",
+                address="auto",
+            ),
         ),
     }
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from merge_dataset.executors.plan import ExecutorError
+import pytest
+
+from merge_dataset.executors.plan import Distribution, ExecutorError
 
 
 class UnitsHere:
     """Runs units as `dispatch.run_units` does, and keeps what it was asked for."""
 
-    def __init__(self) -> None:
-        """Let no unit fail."""
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        """Take the place of the executors for all calls; let no unit fail."""
+        patch.setattr("merge_dataset.executors.calls.run_units", self.run_units)
         self.units: list[str] = []
-        self.options: dict[str, Any] = {}
+        self.distribution: Distribution | None = None
         self.failing: tuple[str, ...] = ()
         """Units that fail from now on."""
 
-    def run_units(self, function: str, folder: Path, units: Sequence[str], **options: Any) -> None:
+    def run_units(
+        self, function: str, folder: Path, units: Sequence[str], distribution: Distribution
+    ) -> None:
         """Run all units; those that should fail are named at the end."""
-        self.units, self.options = list(units), options
+        self.units, self.distribution = list(units), distribution
         failed = []
         for number, unit in enumerate(units):
             if unit in self.failing:

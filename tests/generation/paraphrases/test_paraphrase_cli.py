@@ -132,7 +132,7 @@ def test_user_errors_are_messages(
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the libraries the message says what to install."""
-    monkeypatch.setattr(cli, "_look_at_models", lambda config: None)
+    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     result = invoke("--model", "m", "--source", "demo", "--run", str(tmp_path / "run"))
     assert result.exit_code == 2
@@ -169,7 +169,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
             candidate(f"Look: {request.hypothesis.replace(' ', ' … so ', 1)}"),
         ]
 
-    monkeypatch.setattr(cli, "_look_at_models", lambda config: None)
+    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)
     monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
     monkeypatch.setattr(cli, "_open_judge", lambda config, problems: FakeJudge(verdict))
 

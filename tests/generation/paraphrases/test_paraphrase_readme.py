@@ -41,7 +41,7 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From problems to fooling rates of two models, each with paraphrases of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
-    monkeypatch.setattr(cli, "_look_at_models", lambda config: None)  # the generator is not here
+    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)  # the generator is not here
     shutil.copyfile(bundled_path("demo/problems.jsonl"), "snli_1.0_test.jsonl")
     paraphrase, predict, score, analyse = commands()
     said = []

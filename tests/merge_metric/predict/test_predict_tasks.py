@@ -24,7 +24,7 @@ from merge_dataset.executors.plan import Distribution, Resources
 from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import WHOLE, Share
 from merge_metric.models.presets import Preset
-from merge_metric.models.readiness import Machine, machine_of_task
+from merge_metric.models.readiness import Machine, machine_for
 from merge_metric.predict import tasks as dealing
 
 PROBLEMS = many_problems(9, 3) | many_problems(5, 2, "demo")
@@ -35,9 +35,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
-    found = UnitsHere()
-    monkeypatch.setattr(dealing, "run_units", found.run_units)
-    return found
+    return UnitsHere(monkeypatch)
 
 
 @pytest.fixture
@@ -83,7 +81,7 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
         done = predict("--model", MODEL, "--out", f"{count}/mine.parquet", *TASKS, count)
         assert done.exit_code == 0, done.output
         assert tasks.units == [f"{MODEL.name} {i}/{count}" for i in range(count)]
-        assert (tasks.options["tasks"], tasks.options["workers"]) == (count, 1)
+        assert tasks.distribution == Distribution(executor="local", tasks=count)
         assert files(str(count)) == {"mine.parquet": whole}
         assert f"  {count}/mine.parquet\n" in done.stdout
         assert f"{len(PROBLEMS)} problems" in done.stdout
@@ -169,7 +167,7 @@ def test_tasks_that_had_other_models_are_not_mixed(
 
     def other(self: Any) -> dict[str, Any]:
         described = describe(self)
-        return described | ({"device": "cuda"} if tasks.options else {})
+        return described | ({"device": "cuda"} if tasks.distribution else {})
 
     answer = dealing.answer_unit
 
@@ -206,7 +204,7 @@ def test_each_task_of_a_list_has_one_model(
     failed = predict(*command, "--out", "dealt", *TASKS, 5, "--workers", 3)
     assert failed.exit_code == 1
     assert tasks.units == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
-    assert (tasks.options["tasks"], tasks.options["workers"]) == (4, 3)
+    assert tasks.distribution == Distribution(executor="local", tasks=4, workers=3)
     assert "1 models failed:\n  B: 1 of 2 tasks did not finish" in failed.stderr
     assert Path("dealt/A-demo.parquet").read_bytes() == Path("one/A-demo.parquet").read_bytes()
     tasks.failing = ()
@@ -272,9 +270,9 @@ def test_a_model_that_does_not_fit_a_task(
     slurm = Distribution(
         executor="slurm", tasks=9, workers=9, resources=Resources(memory_gb=2, gpus=0)
     )
-    found = machine_of_task(slurm, "auto")
+    found = machine_for(slurm, "auto")
     assert (found.device, found.memory_bytes, found.owner) == ("cpu", 2**31, "a task")
     with_gpu = Distribution(
         executor="slurm", tasks=9, workers=9, resources=Resources(memory_gb=2, gpus=1)
     )
-    assert machine_of_task(with_gpu, "auto").memory_bytes is None
+    assert machine_for(with_gpu, "auto").memory_bytes is None
