@@ -31,7 +31,7 @@ _SAID: Final = "said"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What units said that are done."""
+    """Records of the units that are done."""
 
     records: dict[str, Any]
     """By unit."""
