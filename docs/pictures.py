@@ -258,14 +258,14 @@ def _square(x: float, y: float, answer: str, label: str) -> list[str]:
 def _totals(seeds: Sequence[Seed], figures: Mapping[str, Any], y: float) -> list[str]:
     """Write each column's figure below it."""
     total = sum(len(seed.answers) for seed in seeds)
-    solved = sum(seed.answer == seed.label for seed in seeds)
+    n_right = sum(seed.answer == seed.label for seed in seeds)
     sub = "<tspan dy='4' font-size='11'>{}</tspan>"
     cells = (
         (SEED, "S", "seed_accuracy", len(seeds)),
         (RIGHT, "variants", "variant_accuracy", total),
         (SOLVED, "SV@90", "seed_variant_accuracy", len(seeds)),
-        (CHANGED, "r" + sub.format("r"), "relaxed_fooling_rate", solved),
-        (OPPOSITE, "r" + sub.format("s"), "strict_fooling_rate", solved),
+        (CHANGED, "r" + sub.format("r"), "relaxed_fooling_rate", n_right),
+        (OPPOSITE, "r" + sub.format("s"), "strict_fooling_rate", n_right),
     )
     parts = [line([(0, y), (WIDTH, y)], "line")]
     for x, symbol, name, of in cells:

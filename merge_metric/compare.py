@@ -1,6 +1,6 @@
 """Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables.
 
-A figure is compared by its place in `COMPARED`; its formula and heading are in the metric's
+A figure is compared by its place in `MAIN_FIGURES`; its formula and heading are in the metric's
 catalogue. Another statistic of a pair is computed in `compare_models`, which has the
 counts of all models, goes through `_pair_rows` and is shown in `_pairs_table`.
 """
@@ -25,7 +25,12 @@ from merge_metric.runs.run import (
     read_runs,
 )
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
+from merge_metric.seed_variant_accuracy.figures import (
+    CATALOGUE,
+    MAIN_FIGURES,
+    MATCHING_RANGE,
+    is_undetermined,
+)
 from merge_metric.seed_variant_accuracy.options import check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import (
     CONFIDENCE,
@@ -47,16 +52,6 @@ RULE: Final = (
     "rank is one more than there are significantly better models; its worst rank leaves room "
     "for the significantly worse ones alone."
 )
-
-COMPARED: Final = (
-    "seed_accuracy",
-    "variant_accuracy",
-    "seed_variant_accuracy",
-    "matching_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
-"""Keys of the figures that are compared."""
 
 DECISIVE: Final = "seed_variant_accuracy"
 """The figure that models are ranked by."""
@@ -274,7 +269,7 @@ def _shared(runs: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str
     )
     raise ValueError(
         f"expected a configuration that all models have predictions for, got {answered}; "
-        "--config asks for one"
+        "ask for one by `config`"
     )
 
 
@@ -293,7 +288,7 @@ def _pair_rows(
     for (i, j), p_mcnemar, p_sv in zip(compared, mcnemar, sv, strict=True):
         result = compared[i, j]
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
-        for key in COMPARED:
+        for key in MAIN_FIGURES:
             row |= {key: result[key]["difference"], f"{key}_ci": _bounds(result[key]["ci"])}
         if any(is_undetermined(*(result[k][side] for k in MATCHING_RANGE)) for side in "ab"):
             row |= {"matching_threshold": None, "matching_threshold_ci": None}
@@ -324,7 +319,7 @@ def _model_rows(
         summary = summarise(counts[name], **options)
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
         row |= {"rank_low": ranks[0], "rank_high": ranks[1]}
-        for key in COMPARED:
+        for key in MAIN_FIGURES:
             row |= {key: summary[key], f"{key}_ci": summary[f"{key}_ci"]}
         row |= {key: summary[key] for key in MATCHING_RANGE}
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
@@ -389,4 +384,4 @@ def _corrected(n_pairs: int) -> str:
 
 
 def _figure_columns(ct: int, *, difference: bool = False) -> list[Column]:
-    return [figure_column(CATALOGUE[key].at(ct), difference=difference) for key in COMPARED]
+    return [figure_column(CATALOGUE[key].at(ct), difference=difference) for key in MAIN_FIGURES]

@@ -10,7 +10,13 @@ from typing import Any, Final
 from merge_metric.cautions import mixture, seeds_of_parts, tell
 from merge_metric.counted import Counted, Groups, count_file, count_run
 from merge_metric.runs.run import Run
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, percent, sv_at
+from merge_metric.seed_variant_accuracy.figures import (
+    CATALOGUE,
+    MAIN_FIGURES,
+    Figure,
+    percent,
+    sv_at,
+)
 from merge_metric.seed_variant_accuracy.options import (
     check_cluster,
     check_opposites,
@@ -22,16 +28,6 @@ from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import WIDTH
 
 _SV: Final = "seed_variant_accuracy"
-_EXPLAINED: Final = (
-    "seed_accuracy",
-    "variant_accuracy",
-    _SV,
-    "matching_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
-"""Keys of the figures in the text, SV accuracy at several thresholds."""
-
 _SPREADING: Final = ("variant_accuracy", _SV)
 """Keys of the figures whose spread over subsamples the text has."""
 
@@ -164,7 +160,7 @@ def scores_text(
     for config, result in results.items():
         table = score_table(config, result, correctness_threshold, more)
         parts += [table.to_text(), f"signature: {result['signature']}"]
-    explained = dict.fromkeys((*(CATALOGUE[key] for key in _EXPLAINED), *more))
+    explained = dict.fromkeys((*(CATALOGUE[key] for key in MAIN_FIGURES), *more))
     legend = [
         line
         for figure in explained
@@ -194,7 +190,7 @@ def score_table(
     thresholds = _THRESHOLDS
     if correctness_threshold not in thresholds:
         thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
-    s, variants, *others = (CATALOGUE[key] for key in _EXPLAINED if key != _SV)
+    s, variants, *others = (CATALOGUE[key] for key in MAIN_FIGURES if key != _SV)
     usual = (s, variants, *map(sv_at, thresholds), *others)
     figures = tuple({figure.key: figure for figure in (*usual, *more)}.values())
     return Table(

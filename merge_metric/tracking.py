@@ -48,13 +48,13 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
     Returns:
         Shares of 1, thresholds in percent.
     """
-    from merge_metric.compare import COMPARED
+    from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 
     several = len(results) > 1
     return {
         f"{PREFIX}{f'{config}_' if several else ''}{key}": float(result[key])
         for config, result in results.items()
-        for key in COMPARED
+        for key in MAIN_FIGURES
         if result[key] is not None
     }
 

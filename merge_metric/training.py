@@ -18,7 +18,7 @@ class SeedVariantCallback(TrainerCallback):
     They go where the trainer logs, and into the metrics of the evaluation, so that
     `metric_for_best_model="eval_merge_seed_variant_accuracy"` works. Of several configurations the
     names begin with `eval_merge_<configuration>_`. Undefined figures, such as fooling rates of a
-    model that solves no seed, are not logged.
+    model that answers no seed right, are not logged.
 
     Attributes:
         results: (step, configuration → result of `scoring.score`), evaluation by evaluation.

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import Format, option, user_errors, with_settings
+from merge_dataset.commands.command_line import (
+    Format,
+    in_options,
+    option,
+    user_errors,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
@@ -143,5 +149,8 @@ def _row(look: Look) -> dict[str, Any]:
         "labels": look.labels or None,
         "memory": f"{memory / 10**9:.1f} GB" if memory else None,
         "loading": "; ".join(look.steps),
-        "wrong": "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
+        "wrong": in_options(
+            "; ".join(problem.removeprefix(f"{model}: ") for problem in look.problems),
+            {"label_order": "--label-order", "dtype": "--dtype"},
+        ),
     }

@@ -57,7 +57,7 @@ def paraphrase_command(
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
-    """Paraphrase the hypotheses of problems that an NLI model solves.
+    """Paraphrase the hypotheses of problems that an NLI model answers right.
 
     A text generator rewrites them. Kept are paraphrases that the hypothesis entails
     and that entail it, as the NLI model finds. They become the configuration

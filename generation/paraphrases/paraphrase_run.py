@@ -312,7 +312,7 @@ class _Work:
         if not any(right):
             raise ValueError(
                 f"{self.judge.description['name']}: expected some right answers, got none to "
-                f"{len(right):,} problems; are its labels the right way round (--label-order)?"
+                f"{len(right):,} problems; are its labels the right way round (`label_order`)?"
             )
         return _Answers(
             frozenset(compress(seed_ids, right)),

@@ -135,10 +135,10 @@ def options(config: Mapping[str, Any]) -> Iterator[str]:
 _INTRODUCTION: Final = """\
 # MERGE-NLI
 
-MERGE (Minimal Expression-Replacement GEneralization) tests whether a model that solves a
-natural language inference problem also solves minimal variants of it. Each *seed*, a premise
-and a hypothesis with a gold label, comes with *variants* in which one word that premise and
-hypothesis share is replaced in both, everywhere it occurs, by another word of the same class:
+MERGE (Minimal Expression-Replacement GEneralization) tests whether a model that answers a
+natural language inference problem right also answers minimal variants of it right. Each *seed*, a
+premise and a hypothesis with a gold label, comes with *variants* in which one word that premise
+and hypothesis share is replaced in both, everywhere it occurs, by another word of the same class:
 
 | | premise | hypothesis | label |
 | --- | --- | --- | --- |
@@ -147,7 +147,7 @@ hypothesis share is replaced in both, everywhere it occurs, by another word of t
 
 The reasoning from premise to hypothesis is unaffected by which word it is, so the label stays.
 Word overlap, syntax and length stay as well: the variants are not adversarial. A model is
-scored by *seed-variant accuracy*: a seed counts as solved when at least a given percentage of
+scored by *seed-variant accuracy*: a seed counts as right if at least a given percentage of
 its variants are classified correctly.
 """
 
@@ -161,9 +161,9 @@ _PARAPHRASE: Final = """\
 _PARAPHRASE_INTRODUCTION: Final = f"""\
 # MERGE-NLI
 
-These data test whether a model that solves a natural language inference problem also solves it
-in other words. Each *seed*, a premise and a hypothesis with a gold label, comes with *variants*
-whose hypothesis is paraphrased as a whole:
+These data test whether a model that answers a natural language inference problem right also answers
+it right in other words. Each *seed*, a premise and a hypothesis with a gold label, comes with
+*variants* whose hypothesis is paraphrased as a whole:
 
 {_PARAPHRASE}
 The meaning stays, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
@@ -173,7 +173,7 @@ paraphrase and its hypothesis to entail one another.
 
 _SCORED: Final = """\
 
-A model is scored by *seed-variant accuracy*: a seed counts as solved when at least a given
+A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
 percentage of its variants are classified correctly.
 """
 

@@ -234,7 +234,7 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that its parameters with `options_of` stand for.
 
-    Its errors then speak of options: see `_in_options`.
+    Its errors and log then speak of options: see `in_options`.
     """
     own = inspect.signature(command, eval_str=True).parameters
     groups = {name: each for name, p in own.items() if (each := _options_in(p.annotation))}
@@ -248,10 +248,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(**values: Any) -> None:
         given = {name: group.take(values) for name, group in groups.items()}
         try:
-            command(**given, **values)
+            with _logged_in_options(option_names):
+                command(**given, **values)
         except (ValueError, TypeError, OSError) as error:
             if len(error.args) == 1 and isinstance(error.args[0], str):
-                error.args = (_in_options(error.args[0], option_names),)
+                error.args = (in_options(error.args[0], option_names),)
             raise
 
     parameters = [
@@ -292,11 +293,29 @@ def _option_name(name: str, setting: Setting) -> str:
     return setting.option.partition("/")[0] if setting.option else f"--{name.replace('_', '-')}"
 
 
-def _in_options(message: str, names: Mapping[str, str]) -> str:
+@contextmanager
+def _logged_in_options(names: Mapping[str, str]) -> Iterator[None]:
+    """Put options in place of settings in all that is logged."""
+
+    def speaks_of_options(record: logging.LogRecord) -> bool:
+        record.msg, record.args = in_options(record.getMessage(), names), ()
+        return True
+
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(speaks_of_options)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(speaks_of_options)
+
+
+def in_options(message: str, names: Mapping[str, str]) -> str:
     """Put options in place of settings: of those at the beginning, and all in backticks.
 
-    >>> _in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
-    ...                                                         "id_column": "--id-column"})
+    >>> in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
+    ...                                                        "id_column": "--id-column"})
     '--label-map: expected …; see --id-column'
     """
     message = re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), message)

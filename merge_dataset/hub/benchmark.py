@@ -26,9 +26,9 @@ BENCHMARK_THRESHOLD: Final = 90
 FRAMEWORK: Final = "inspect-ai"
 
 _DESCRIPTION: Final = f"""\
-Tests whether a model that solves a natural language inference problem also solves minimal \
-variants of it. The value is seed-variant accuracy in percent, as merge-nli computes it: the share \
-of seed problems of which at least {BENCHMARK_THRESHOLD} % of the variants are classified \
+Tests whether a model that answers a natural language inference problem right also answers minimal \
+variants of it right. The value is seed-variant accuracy in percent, as merge-nli computes it: the \
+share of seed problems of which at least {BENCHMARK_THRESHOLD} % of the variants are classified \
 correctly. Higher is better. Inspect itself reports another figure: accuracy on variants.\
 """
 

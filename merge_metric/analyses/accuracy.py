@@ -228,9 +228,9 @@ def _part(which: str, counts: SeedCounts) -> Row:
     found = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
     row = {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": found[key] for key in keys}
     n_right, n = counts.n_correct, counts.n_variants
-    solved = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
+    enough = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
     for key in _SOLVED:  # in numbers of seeds, averaged over subsamples
-        row[f"n_{key}_{which}"] = float((solved[key] & counts.present).sum() / n.shape[1])
+        row[f"n_{key}_{which}"] = float((enough[key] & counts.present).sum() / n.shape[1])
     return row
 
 

@@ -85,6 +85,7 @@ def report_command(
         cluster=cluster,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
+        progress=True,
     )
     # Two reports at once do not mix their plots.
     with working_in(figures, wait=True) if figures is not None else nullcontext():

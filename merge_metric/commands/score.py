@@ -103,8 +103,8 @@ def score_command(
 
     A predictions file has a row per problem: variant_id (of a seed, its own id),
     seed_id, label, prediction and, optionally, probabilities (of entailment,
-    neutral and contradiction). A seed is solved when at least CT percent of its
-    variants are classified as the gold label.
+    neutral and contradiction). A seed counts as right if at least CT percent
+    of its variants are classified as the gold label.
 
     Files of merge-nli predict know the texts that they are for; with another dataset
     they are refused. Files of other programs are scored as "unverified".

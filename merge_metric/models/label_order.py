@@ -48,7 +48,7 @@ class LabelOrder:
     labels: tuple[int, ...]
     """Positions in `known` of the labels of classes 0, 1, …"""
     source: str
-    """`id2label`, `documented`, `given`, `seeds` or `unknown`."""
+    """`id2label`, `documented`, `given`, `default` (of functions), `seeds` or `unknown`."""
     known: tuple[str, ...] = LABELS
     """The labels of the problems."""
     evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -101,6 +101,29 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
             f"such as {such or ','.join(known[::-1])}, got {text!r}"
         )
     return LabelOrder(found, "given", known)
+
+
+def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
+    """Find the label that a word names, in any of its usual spellings.
+
+    Args:
+        word: A model's answer, or a class's name.
+        known: The labels of the problems.
+
+    Returns:
+        Its position among the labels; None where it names none of them.
+
+    >>> label_of("Entailed"), label_of("LABEL_0"), label_of(" yes", ("no", "yes"))
+    (0, None, 1)
+    """
+    if known == LABELS:
+        return _WORDS.get(re.sub(r"[^a-z]", "", word.lower()))
+    # Labels that differ in case alone have to be there to the letter.
+    if word.strip() in known:
+        return known.index(word.strip())
+    folded = [label.casefold() for label in known]
+    same = [n for n, label in enumerate(folded) if label == word.strip().casefold()]
+    return same[0] if len(same) == 1 else None
 
 
 def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
@@ -164,23 +187,20 @@ def read_order(
     such = "e,n,c" if known == LABELS else ",".join(known)
     raise ValueError(
         f"{name}: expected a configuration whose id2label names {', '.join(known)}, got "
-        f"{', '.join(labels)}: nothing says which class is which label; give it as "
-        f"--label-order, such as {such}, or find it out from the seeds' gold labels by "
-        f"--label-order {SEEDS}"
+        f"{', '.join(labels)}: nothing says which class is which label; say it "
+        f"by `label_order`, such as {such}, or by `label_order` {SEEDS}, which finds it out from "
+        "the seeds' gold labels"
     )
 
 
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
     """Find the positions among the labels of as many names, if they are the labels."""
-    if known == LABELS:
-        found = [_WORDS.get(re.sub(r"[^a-z]", "", name.lower()), -1) for name in names]
-    else:
-        # Labels that differ in case alone have to be there to the letter.
-        folded = [label.casefold() for label in known]
-        places = {label: n for n, label in enumerate(folded) if folded.count(label) == 1}
-        places |= {label: n for n, label in enumerate(known)}
-        found = [places.get(n.strip(), places.get(n.strip().casefold(), -1)) for n in names]
-    return tuple(found) if sorted(found) == list(range(len(known))) else None
+    found = [label_of(name, known) for name in names]
+    return (
+        tuple(each for each in found if each is not None)
+        if sorted(-1 if each is None else each for each in found) == list(range(len(known)))
+        else None
+    )
 
 
 def _describe_mismatch(labels: Sequence[str], known: tuple[str, ...]) -> str:
@@ -255,7 +275,7 @@ def order_from_seeds(
     if len(known) > MOST_LABELS:
         raise ValueError(
             f"label order from seeds: expected at most {MOST_LABELS} labels, got "
-            f"{len(known)}; give the order as --label-order"
+            f"{len(known)}; give the order by `label_order`"
         )
     confusion = _confusion(classes, gold, len(known))
     right = _right_by_order(confusion)
@@ -276,7 +296,7 @@ def order_from_seeds(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
             f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
             f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
-            f"as --label-order, such as {such}"
+            f"by `label_order`, such as {such}"
         )
     return found
 
@@ -333,5 +353,5 @@ def _p_value(
 
 
 def written(order: Sequence[int], known: tuple[str, ...]) -> str:
-    """Write an order as `--label-order` takes it."""
+    """Write an order as `parse_order` reads it."""
     return ",".join(known[i][0] if known == LABELS else known[i] for i in order)

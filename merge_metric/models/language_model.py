@@ -256,7 +256,7 @@ class LanguageModel:
             raise ValueError(
                 f"{self.name}: expected prompts of at most {self._max_tokens} tokens, the "
                 f"model's context, got {lengths[longest]} for the premise "
-                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples with --shots"
+                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples by `shots`"
             )
         return prompts
 
@@ -330,7 +330,7 @@ def warn_of_few_letters(name: str, letter_mass: float) -> None:
     if letter_mass < _FEW:
         log.warning(
             "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "
-            "answers may mean little; try --chat-template or more examples",
+            "answers may mean little; try `chat_template` or more examples",
             name,
             100 * letter_mass,
         )

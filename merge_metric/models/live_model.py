@@ -18,8 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.label_order import LabelOrder, check_classes, parse_order, read_order
-from merge_metric.models.opening import LabelledPairs, open_model, require_nli
+from merge_metric.models.label_order import (
+    SEEDS,
+    LabelOrder,
+    check_classes,
+    label_of,
+    parse_order,
+    read_order,
+    unknown_order,
+    written,
+)
+from merge_metric.models.opening import (
+    LabelledPairs,
+    find_order,
+    open_model,
+    require_nli,
+    require_no_order,
+)
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 
 if TYPE_CHECKING:
@@ -50,20 +65,23 @@ class AskedFunction:
         self, function: Asked, *, name: str, order: LabelOrder, kind: str, batch_size: int
     ) -> None:
         """Wrap a function; see `as_pair_model` for what it may return."""
-        self.name, self.has_probabilities = name, True
-        self._function, self._order, self._batch_size = function, order, batch_size
-        self._description = {
-            "kind": kind,
-            "name": name,
-            "revision": None,
-            "label_order": order.names,
-            "label_order_source": order.source,
-            "run": uuid.uuid4().hex,
-        }
+        self.name, self.has_probabilities, self.gives_names = name, True, False
+        self.label_order = order
+        self._function, self._kind, self._batch_size = function, kind, batch_size
+        self._run = uuid.uuid4().hex
 
     def describe(self) -> dict[str, Any]:
         """Describe the function, as far as it can be known, and this run of it."""
-        return self._description
+        evidence = dict(self.label_order.evidence)
+        return {
+            "kind": self._kind,
+            "name": self.name,
+            "revision": None,
+            "label_order": self.label_order.names,
+            "label_order_source": self.label_order.source,
+            **({"label_order_evidence": evidence} if evidence else {}),
+            "run": self._run,
+        }
 
     def probabilities(
         self, pairs: Sequence[Pair]
@@ -76,10 +94,11 @@ class AskedFunction:
 
     def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[np.float64]:
         values = np.asarray(given)
-        n_labels = len(self._order.known)
+        known = self.label_order.known
+        n_labels = len(known)
         expected = (
             f"{self.name}: expected for {len(batch):,} pairs as many labels "
-            f"({', '.join(self._order.known)}, or 0 to {n_labels - 1}), or probabilities of shape "
+            f"({', '.join(known)}, or 0 to {n_labels - 1}), or probabilities of shape "
             f"({len(batch)}, {n_labels}) that sum to 1"
         )
         if values.shape == (len(batch),):
@@ -96,16 +115,17 @@ class AskedFunction:
                 f"{expected}; got {numbers[bad][0].tolist()} for {batch[int(bad.argmax())]}: of "
                 "logits take the softmax"
             )
-        return self._order.rearrange(numbers)
+        return self.label_order.rearrange(numbers)
 
     def _codes(self, given: Sequence[Any], expected: str) -> list[int]:
-        known = self._order.known
-        codes = []
+        order, codes = self.label_order, []
         for value in given:
-            if isinstance(value, str) and value.strip().lower() in known:
-                codes.append(known.index(value.strip().lower()))
-            elif not isinstance(value, str) and value in range(len(known)):
-                codes.append(self._order.labels[int(value)])
+            if isinstance(value, str) and (position := label_of(value, order.known)) is not None:
+                _require_order_unsaid(order, self.name)
+                self.gives_names = True
+                codes.append(position)
+            elif not isinstance(value, str) and value in range(len(order.known)):
+                codes.append(order.labels[int(value)])
             else:
                 raise ValueError(f"{expected}; got the label {value!r}")
         return codes
@@ -129,7 +149,8 @@ def as_pair_model(
             estimator with `classes_`; a pipeline; a `Trainer`; a pair of model and tokenizer; a
             `CrossEncoder`; a client with `base_url`, which needs `name`; or a `PairModel`.
         name: What results call it; by default what it is called.
-        label_order: What its classes 0, 1, 2 mean, as `parse_order` reads it. By default the
+        label_order: What its classes 0, 1, 2 mean, as `parse_order` reads it, or "seeds", which
+            finds it out from gold labels where nothing else says it. By default the
             configuration's names; a function's numbers and columns are 0 entailment, 1 neutral,
             2 contradiction.
         problem_format: Fields and labels of the problems.
@@ -142,39 +163,74 @@ def as_pair_model(
         ValueError: it cannot be used, or nothing says which class is which label.
     """
     labels = problem_format.labels
-    given = None if label_order in (None, "seeds") else parse_order(str(label_order), labels)
+    by_seeds, unknown = label_order == SEEDS and seeds is not None, unknown_order(labels)
+    given = parse_order(label_order, labels) if label_order and label_order != SEEDS else None
     if isinstance(model, str | Path):
         request = ModelRequest(model=str(model), label_order=label_order)
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
     if isinstance(model, type):
         raise TypeError(f"model: expected {_KINDS}; got type")
     if hasattr(model, "describe") and hasattr(model, "probabilities"):
+        require_no_order(label_order, "a PairModel, which answers in the order of the labels")
         found: PairModel = model
         return found
     if hasattr(model, "base_url") and hasattr(model, "chat"):
         require_nli(problem_format, "an OpenAI client")
+        require_no_order(label_order, "an OpenAI client, whose model is asked for letters")
         return _from_client(model, name, sources)
+    asked: Classifier | AskedFunction
+    otherwise = unknown if by_seeds else None
+    if not _is_named(model, "CrossEncoder") and (parts := _parts(model)):
+        asked = _classifier(*parts, name=name, order=given, otherwise=otherwise, labels=labels)
+    else:
+        asked = _function(
+            model, name=name, order=given, otherwise=otherwise, labels=labels, batch_size=batch_size
+        )
+    if asked.label_order == unknown and seeds is not None:
+        asked.label_order = find_order(asked, str(asked.describe()["name"]), seeds, labels)
+    return asked
+
+
+# --- Of each kind ---
+
+
+def _function(
+    model: Any,
+    *,
+    name: str | None,
+    order: LabelOrder | None,
+    otherwise: LabelOrder | None,
+    labels: tuple[str, ...],
+    batch_size: int,
+) -> AskedFunction:
+    """Wrap a `CrossEncoder`, an estimator or a function."""
     called = name or _name_of(model)
+    plain = order or otherwise or LabelOrder(tuple(range(len(labels))), "default", labels)
+    ask: Asked
     if _is_named(model, "CrossEncoder"):
         called = name or _loaded_from(model) or called
         classes = _classes(model.config.id2label)
         check_classes(classes, called, labels)
-        order = given or read_order(classes, called, None, labels)
+        plain = order or read_order(classes, called, otherwise, labels)
         ask, kind = _cross_encoder(model), "cross-encoder"
-        return AskedFunction(ask, name=called, order=order, kind=kind, batch_size=batch_size)
-    if parts := _parts(model):
-        return _classifier(*parts, name=name, order=given, labels=labels)
-    plain = given or LabelOrder(tuple(range(len(labels))), "given", labels)
-    if hasattr(model, "classes_") and hasattr(model, "predict"):
+    elif hasattr(model, "classes_") and hasattr(model, "predict"):
+        if any(isinstance(each, str) for each in model.classes_):
+            _require_order_unsaid(plain, called)
         ask, kind = _estimator(model, labels), "estimator"
-        return AskedFunction(ask, name=called, order=plain, kind=kind, batch_size=batch_size)
-    if callable(model) and not hasattr(model, "state_dict"):
-        kind = "function"
-        return AskedFunction(model, name=called, order=plain, kind=kind, batch_size=batch_size)
-    raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
+    elif callable(model) and not hasattr(model, "state_dict"):
+        ask, kind = model, "function"
+    else:
+        raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
+    return AskedFunction(ask, name=called, order=plain, kind=kind, batch_size=batch_size)
 
 
-# --- Of each kind ---
+def _require_order_unsaid(order: LabelOrder, name: str) -> None:
+    """Raise where an order of labels is asked for, and the model names its labels itself."""
+    if order.source in ("given", "unknown"):
+        raise ValueError(
+            f"label_order: expected none for {name}, which answers with names of labels, got "
+            f"{written(order.labels, order.known) if order.source == 'given' else SEEDS}"
+        )
 
 
 def _parts(model: Any) -> tuple[Any, Any] | None:
@@ -194,12 +250,13 @@ def _classifier(
     *,
     name: str | None,
     order: LabelOrder | None,
+    otherwise: LabelOrder | None,
     labels: tuple[str, ...],
 ) -> Classifier:
     from merge_metric.models.classifier import Classifier
 
     name = name or _loaded_from(model) or type(model).__name__
-    order = order or read_order(_classes(model.config.id2label), name, None, labels)
+    order = order or read_order(_classes(model.config.id2label), name, otherwise, labels)
     return Classifier(model, tokenizer, label_order=order, name=name, revision=_digest(model))
 
 

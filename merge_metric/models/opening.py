@@ -14,6 +14,7 @@ from merge_metric.models.adapters import is_adapter, read_adapter
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.label_order import (
     SEEDS,
+    LabelOrder,
     describe_evidence,
     order_from_seeds,
     parse_order,
@@ -64,11 +65,7 @@ def open_model(
     if kind == "classifier":
         return _open_classifier(request, problem_format.labels, seeds)
     require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
-    if request.label_order:
-        raise ValueError(
-            f"label_order: expected for classifiers only, got {request.label_order!r} for a "
-            f"model of the kind {kind}, which is asked for letters"
-        )
+    require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
     if kind == "remote":
         return _open_remote(request, sources)
     return _open_language_model(request, sources)
@@ -101,9 +98,25 @@ def find_kind(request: ModelRequest) -> Kind:
             return "lm"
     raise ValueError(
         f"{request.model}: expected a sequence classifier or a causal language model, got a "
-        f"configuration that says {', '.join(architectures) or 'nothing'}; --kind classifier or "
-        f"--kind lm has it loaded as one"
+        f"configuration that says {', '.join(architectures) or 'nothing'}; `kind` classifier or lm "
+        f"has it loaded as one"
     )
+
+
+def require_no_order(label_order: str | None, what: str) -> None:
+    """Raise where an order of labels is given for a model that has none.
+
+    Args:
+        label_order: As it was given.
+        what: The model, for the message.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if label_order:
+        raise ValueError(
+            f"label_order: expected for classifiers only, got {label_order!r} for {what}"
+        )
 
 
 def require_nli(problem_format: ProblemFormat, what: str) -> None:
@@ -145,20 +158,38 @@ def _open_classifier(
         batch_tokens=request.batch_tokens,
     )
     if model.label_order == unknown and seeds is not None:
-        pairs, gold = seeds()
-        classes = np.empty(len(pairs), np.int64)
-        for positions, probabilities in model.probabilities(pairs):
-            classes[positions] = probabilities.argmax(axis=1)
-        try:
-            model.label_order = order_from_seeds(classes, gold, labels)
-        except ValueError as error:
-            raise ValueError(f"{request.model}: {error}") from error
-        log.info(
-            "%s: nothing says which class is which label, the seeds tell: %s",
-            request.model,
-            describe_evidence(model.label_order.evidence),
-        )
+        model.label_order = find_order(model, request.model, seeds, labels)
     return model
+
+
+def find_order(
+    model: PairModel, name: str, seeds: Callable[[], LabelledPairs], labels: tuple[str, ...]
+) -> LabelOrder:
+    """Ask a model about seeds, and find out what its classes mean.
+
+    Args:
+        model: Its answers are in the order of its classes.
+        name: What messages call it.
+        seeds: Reads seeds with gold labels.
+        labels: Of the problems.
+
+    Raises:
+        ValueError: it is not clear.
+    """
+    pairs, gold = seeds()
+    classes = np.empty(len(pairs), np.int64)
+    for positions, probabilities in model.probabilities(pairs):
+        classes[positions] = probabilities.argmax(axis=1)
+    try:
+        order = order_from_seeds(classes, gold, labels)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    log.info(
+        "%s: nothing says which class is which label, the seeds tell: %s",
+        name,
+        describe_evidence(order.evidence),
+    )
+    return order
 
 
 def _open_language_model(request: ModelRequest, sources: Sequence[str]) -> PairModel:
@@ -182,7 +213,7 @@ def _open_remote(request: ModelRequest, sources: Sequence[str]) -> PairModel:
     from merge_metric.models.remote import Missing, RemoteModel
 
     if not request.base_url:
-        raise ValueError("a remote model: expected --base-url, such as http://localhost:8000/v1")
+        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
     if request.missing_letters not in get_args(Missing):
         raise ValueError(
             f"missing letters: expected error or uniform, got {request.missing_letters!r}"

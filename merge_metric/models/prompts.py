@@ -284,7 +284,7 @@ class PromptTokens:
         if chat and not tokenizer.chat_template:
             raise ValueError(
                 f"expected a tokenizer with a chat template, {name} has none: leave out "
-                f"--chat-template, or take the model's instruction-tuned version"
+                f"`chat_template`, or take the model's instruction-tuned version"
             )
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat
         # Templates write the tokens that begin a text themselves; so does who gives a start.

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from merge_dataset.locks import writing_to
 from merge_dataset.schema import LABELS
+from merge_metric.models.label_order import OrderCheck
 from merge_metric.models.pair_model import (
     WHOLE,
     Pair,
@@ -41,7 +42,7 @@ from merge_metric.runs.texts import TEXT_DIGEST, combined, text_digests, to_hex
 log = logging.getLogger(__name__)
 
 
-_TOO_LARGE: Final = "numbers too large for float16 do this: try --dtype bfloat16 or float32"
+_TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +240,20 @@ class _Run:
             "distinct_pairs": len(self.pairs),
             **self.notes(),
             **dict(zip(self.measured, means, strict=True)),
-            "label_order_check": _check_labels(self.description, table, self.labels),
+            "label_order_check": self._check_labels(table),
             "fingerprint": self.fingerprint,
         }
         _warn(metadata)
         return table, metadata
+
+    def _check_labels(self, table: pa.Table) -> dict[str, Any] | None:
+        """Check by the seeds whether labels are the right way round, and warn where not."""
+        if (check := check_seeds(table)) is None:
+            return None
+        if check.suspicious:
+            gives_names = getattr(self.model, "gives_names", False)
+            _warn_of_order(self.description, check, self.labels, gives_names=gives_names)
+        return asdict(check)
 
 
 def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
@@ -359,21 +369,24 @@ def _warn(metadata: Mapping[str, Any]) -> None:
         warn_of_few_letters(metadata["name"], metadata["letter_mass"])
 
 
-def _check_labels(
-    description: dict[str, Any], table: pa.Table, labels: Sequence[str]
-) -> dict[str, Any] | None:
-    """Check by the seeds whether labels are the right way round, and warn where they seem not."""
-    check = check_seeds(table)
-    if check is None:
-        return None
-    if not check.suspicious:
-        return asdict(check)
-    advice = "are its labels the right way round?"
-    if order := description.get("label_order"):
+def _warn_of_order(
+    description: Mapping[str, Any], check: OrderCheck, labels: Sequence[str], *, gives_names: bool
+) -> None:
+    """Warn that another order of labels would score far better.
+
+    Args:
+        description: What the model says of itself.
+        check: Which order.
+        labels: Of the problems.
+        gives_names: Whether the model answers with names of labels, so that no order helps.
+    """
+    swapped = [f"{labels[n]} for {labels[b]}" for n, b in enumerate(check.best) if b != n]
+    advice = f"it seems to say {', '.join(swapped)}"
+    if not gives_names and (order := description.get("label_order")):
         short = [label[0] for label in labels] if tuple(labels) == LABELS else labels
         better = ",".join(short[check.best[labels.index(label)]] for label in order)
         taken = ",".join(short[labels.index(label)] for label in order)
-        advice = f"its classes are taken for {taken}: try --label-order {better}"
+        advice = f"its classes are taken for {taken}: try `label_order` {better}"
     log.warning(
         "warning: %s is right on %.0f %% of %s seeds, and would be on %.0f %% under another "
         "order of labels; %s",
@@ -383,4 +396,3 @@ def _check_labels(
         100 * check.best_accuracy,
         advice,
     )
-    return asdict(check)

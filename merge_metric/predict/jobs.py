@@ -108,7 +108,7 @@ def _with_seeds(look: Look, problems: pa.Table) -> Look:
         return look
     lack = (
         f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds to find "
-        f"it out from, got {count}: take more, or give --label-order"
+        f"it out from, got {count}: take more, or give `label_order`"
     )
     return replace(look, problems=(*look.problems, lack))
 

@@ -8,10 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from merge_dataset.schema import PARAPHRASE, VARIANT_CLASSES, parse_config_name
 from merge_metric.analyses.contrasts import difference
-from merge_metric.compare import COMPARED
 from merge_metric.runs.run import shared_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Table, figure_column
@@ -183,12 +182,12 @@ def _columns(key: str, heading: str) -> tuple[Column, ...]:
         Column(key, heading),
         Column("n_seeds", "seeds", "count"),
         Column("variants_per_seed", "per seed", "threshold"),
-        *(figure_column(CATALOGUE[key].at(_CT)) for key in COMPARED),
+        *(figure_column(CATALOGUE[key].at(_CT)) for key in MAIN_FIGURES),
     )
 
 
 def _values(result: Result, per_seed: float) -> dict[str, Any]:
     """Take the values that columns show from a result."""
-    keys = ["n_seeds", "n_variants", *(name for key in COMPARED for name in (key, f"{key}_ci"))]
+    keys = ["n_seeds", "n_variants", *(name for key in MAIN_FIGURES for name in (key, f"{key}_ci"))]
     values = {key: result[key] for key in keys if key in result}
     return values | {"variants_per_seed": per_seed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -186,6 +186,7 @@ def gather_evidence(
     cluster: str = "",
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
+    progress: bool = False,
 ) -> Evidence:
     """Read predictions and score them.
 
@@ -199,6 +200,7 @@ def gather_evidence(
             together.
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
+        progress: Show bars on stderr.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -218,9 +220,15 @@ def gather_evidence(
         cluster=cluster,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
+        progress=progress,
     )
     configurations = _configurations(
-        chosen, folder, models, scored, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+        tqdm(chosen, desc="comparing", unit="configuration", disable=not progress),
+        folder,
+        models,
+        scored,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
     )
     return Evidence(
         title=title or _title(models, configurations),
@@ -247,7 +255,7 @@ def gather_evidence(
 
 
 def _configurations(
-    chosen: Sequence[str],
+    chosen: Iterable[str],
     folder: Path,
     models: Sequence[Model],
     scored: Mapping[tuple[str, int], Scored],
@@ -264,7 +272,7 @@ def _configurations(
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
         )
-        for config in tqdm(chosen, desc="comparing", unit="configuration")
+        for config in chosen
     )
     for each in configurations:
         if not each.same_seeds:
@@ -320,10 +328,11 @@ def _score_all(
     cluster: str,
     n_bootstrap: int,
     rng_seed: int,
+    progress: bool,
 ) -> dict[tuple[str, int], Scored]:
     """Score models on configurations: each pair is read, joined and counted once."""
     scored: dict[tuple[str, int], Scored] = {}
-    with tqdm(total=len(pairs), desc="scoring", unit="result") as progress:
+    with tqdm(total=len(pairs), desc="scoring", unit="result", disable=not progress) as bar:
         for position, model in enumerate(models):
             configs = [config for config, i in pairs if i == position]
             if not configs:
@@ -338,7 +347,7 @@ def _score_all(
                 if run.config not in {config for config, _ in scored}:
                     tell(run.config, run.counts, seeds_of_parts(result))
                 scored[run.config, position] = Scored(result, run.counts, per_seed, run.texts)
-                progress.update()
+                bar.update()
     return scored
 
 

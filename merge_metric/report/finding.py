@@ -36,7 +36,7 @@ _FALL: Final = CATALOGUE["qt_gap"]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A seed that a model solves, and a variant of it that gets another answer."""
+    """A seed that a model answers right, and a variant of it that gets another answer."""
 
     config: str
     model: str
@@ -73,7 +73,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         ]
     comparison = configuration.comparison
     sentences = [
-        _solving(scored, comparison, n_seeds),
+        _answering(scored, comparison, n_seeds),
         _changing(scored, comparison),
         *_falling(scored),
         *_reordered(scored, comparison),
@@ -82,34 +82,34 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _solving(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
-    """Say how many seeds the models solve, and who most where that is certain."""
+def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
+    """Say how many seeds the models answer right, and who most where that is certain."""
     values = {name: cell(result, SEED) for name, result in scored.items()}
     texts = {name: number(value.value) for name, value in values.items()}
     if len(scored) == 1:
         ((name, value),) = values.items()
         bounds = f" (95 % interval {interval(value)})" if value.has_interval else ""
-        return f"{name} solves {texts[name]} % of the {n_seeds:,} seeds{bounds}."
+        return f"{name} answers {texts[name]} % of the {n_seeds:,} seeds right{bounds}."
     who = "Both models" if len(scored) == 2 else f"All {len(scored)} models"
     if len(set(texts.values())) == 1:
-        return f"{who} solve {next(iter(texts.values()))} % of the seeds."
+        return f"{who} answer {next(iter(texts.values()))} % of the seeds right."
     most, least = _extremes(values)
     pair = _pair(comparison, most, least)
     if pair and pair[0]["mcnemar_p_value_holm"] <= ALPHA:
         if len(scored) == 2:
-            return f"{most} solves {texts[most]} % of the seeds, {least} {texts[least]} %."
+            return f"{most} answers {texts[most]} % of the seeds right, {least} {texts[least]} %."
         return (
-            f"Of {len(scored)} models {most} solves the most seeds, {texts[most]} %, and {least} "
-            f"the fewest, {texts[least]} %."
+            f"Of {len(scored)} models {most} answers the most seeds right, {texts[most]} %, and "
+            f"{least} the fewest, {texts[least]} %."
         )
     shares = f"{texts[least]} to {texts[most]} %"
     if pair:
-        return f"{who} solve about as many of the seeds: {shares}."
-    return f"The models solve {shares} of the seeds."
+        return f"{who} answer about as many seeds right: {shares}."
+    return f"The models answer {shares} of the seeds right."
 
 
 def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
-    """Say on how many of the seeds that it solved a model changes its answer."""
+    """Say on how many of the seeds that it answers right a model changes its answer."""
     rates = {
         name: cell(result, RELAXED)
         for name, result in scored.items()
@@ -121,21 +121,21 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     if len(rates) == 1:
         rate = rates[most]
         bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
-        return f"{most} changes its answer on some variant of {_of_solved(rate)}{bounds}."
+        return f"{most} changes its answer on some variant of {_of_right(rate)}{bounds}."
     if not _is_apart(comparison, most, least, RELAXED.key):
         shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
         return (
             f"On some variant they change their answer to about {' to '.join(shares)} of the "
-            "seeds that they solved."
+            "seeds that they answer right."
         )
     if len(rates) > _EACH:
         return (
             f"{least} is the steadiest: it changes its answer on some variant of "
-            f"{_of_solved(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
+            f"{_of_right(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
         )
     first, *rest = sorted(rates, key=lambda name: -(rates[name].value or 0.0))
     more = joined([f"{name} on {_share(rates[name])}" for name in rest])
-    return f"{first} changes its answer on some variant of {_of_solved(rates[first])}, {more}."
+    return f"{first} changes its answer on some variant of {_of_right(rates[first])}, {more}."
 
 
 def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
@@ -261,7 +261,7 @@ def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:
 def flipped_example(
     evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
 ) -> Example | None:
-    """Choose a seed that the least steady model solves and a variant on which it does not.
+    """Choose a seed that the least steady model answers right and a variant that it does not.
 
     Among variants that are shown: first those answered with the opposite of the gold label, then
     those that most other models answer right, then those whose replacement is the commonest, as
@@ -277,8 +277,8 @@ def flipped_example(
     for model in sorted(rates, key=lambda i: (-rates[i], i)):
         gold = source.gold[source.seed[variants]]
         answer = source.answers[model, variants]
-        solved = source.own[model, source.seed[variants]] == gold
-        chosen = variants[solved & (answer != gold) & (answer != MISSING)]
+        right = source.own[model, source.seed[variants]] == gold
+        chosen = variants[right & (answer != gold) & (answer != MISSING)]
         if len(chosen):
             common = Counter(source.variants["replacement"].take(variants).to_pylist())
             ranks = (_rank(source, model, v, evidence.labels, common) for v in chosen.tolist())
@@ -394,14 +394,14 @@ def _share(rate: Estimate) -> str:
     return f"1 in {round(100 / value)}" if value <= 100 * _COUNTED else f"{number(value)} %"
 
 
-def _of_solved(rate: Estimate) -> str:
+def _of_right(rate: Estimate) -> str:
     """Say of which seeds a rate is.
 
-    >>> [_of_solved(Estimate(x)) for x in (0.0, 33.0)]
-    ['none of the seeds that it solved', '1 in 3 seeds that it solved']
+    >>> [_of_right(Estimate(x)) for x in (0.0, 33.0)]
+    ['none of the seeds that it answers right', '1 in 3 seeds that it answers right']
     """
     share = _share(rate)
-    return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it solved"
+    return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it answers right"
 
 
 def _models(n: int) -> str:

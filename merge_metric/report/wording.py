@@ -175,8 +175,8 @@ def lede(evidence: Evidence) -> str:
     else:
         text += paraphrases
     return (
-        f"{text}; the gold label stays. A model that solves a seed by understanding it solves its "
-        f"variants too."
+        f"{text}; the gold label stays. A model that understands a seed answers its variants right "
+        f"too."
     )
 
 

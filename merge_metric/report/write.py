@@ -63,7 +63,8 @@ def format_of(path: Path) -> ReportFormat:
         )
     raise ValueError(
         f"{path}: expected a name that ends in {', '.join(SUFFIXES)}, got "
-        f"{repr(path.suffix) if path.suffix else 'no suffix'}; change it, or add --format"
+        f"{repr(path.suffix) if path.suffix else 'no suffix'}; change it, or "
+        "say the format by `output`"
     )
 
 
@@ -198,7 +199,7 @@ def _markdown_findings(evidence: Evidence, sources: Sequence[SourceSeeds]) -> It
 
 def _markdown_example(example: Example) -> str:
     rows = [
-        ("", "a seed that it solves", "a variant that it does not"),
+        ("", "a seed that it answers right", "a variant that it does not"),
         *zip(example.texts, example.seed, example.variant, strict=True),
         ("gold label", example.gold, example.gold),
         (example.model, example.gold, example.answer),

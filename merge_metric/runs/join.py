@@ -366,7 +366,7 @@ def judge_missing(
             "%s: %s of %s seeds are left out: %s", config, f"{n_left_out:,}", f"{total:,}", missing
         )
         return
-    advice = f"--allow-missing scores the complete seeds, {n_seeds:,} of {total:,}"
+    advice = f"`allow_missing` scores the complete seeds, {n_seeds:,} of {total:,}"
     if not n_seeds:
         advice = "no seed has all of its predictions"
     if coverage.n_missing(config, "seeds") == total:
@@ -387,7 +387,7 @@ def _less_incomplete(coverage: Tally, config: str) -> str:
         for name in all_configurations(coverage.folder)
         if missing(name) < missing(config) and coverage.has(name, "variants")
     ]
-    return f"; with --config: {', '.join(better)}" if better else ""
+    return f"; with `config`: {', '.join(better)}" if better else ""
 
 
 def tell_many_groups(name: str, values: Sequence[Any]) -> None:

@@ -80,9 +80,9 @@ MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
 INTRO: Final = """
 <h1>Seed-variant accuracy</h1>
-<p>Does a model that solves a problem also solve its minimal variants? A <em>seed</em> is an
-original problem; its <em>variants</em> differ from it in one word and have the same gold label.
-SV accuracy at a correctness threshold is the share of seeds with at least that percentage
+<p>Does a model that answers a problem right also answer its minimal variants right? A
+<em>seed</em> is an original problem; its <em>variants</em> differ from it in one word and have the
+same gold label. SV accuracy at a correctness threshold is the share of seeds with at least that percentage
 of their variants classified right.</p>
 """
 TABLE_HELP: Final = (

@@ -57,7 +57,7 @@ class SeedCounts:
 
     @property
     def level(self) -> Ints:
-        """(S, K) the largest CT of 0..100 at which the seed is solved, in integers.
+        """(S, K) the largest CT of 0..100 at which the seed counts as right, in integers.
 
         `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
         """

@@ -217,6 +217,16 @@ _ROWS: Final = (
 CATALOGUE: Final[Mapping[str, Figure]] = {figure.key: figure for figure in _ROWS}
 """Key → figure, for every figure of a result, in their usual order."""
 
+MAIN_FIGURES: Final = (
+    "seed_accuracy",
+    "variant_accuracy",
+    "seed_variant_accuracy",
+    "matching_threshold",
+    "relaxed_fooling_rate",
+    "strict_fooling_rate",
+)
+"""Keys of the figures that every table has, that models are compared by, and that are logged."""
+
 
 def sv_at(correctness_threshold: int) -> Figure:
     """Describe SV accuracy at any threshold, read from the curve: key `sv_at_90`.
@@ -449,38 +459,38 @@ def _of_subsample(
     sums = weights @ table
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]
-    solved = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # at CT 1..100
+    held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # at CT 1..100
     seeds = reached.sum(axis=1)
-    return _from_sums(seeds, sums[:, : len(columns)].T, solved, correctness_threshold)
+    return _from_sums(seeds, sums[:, : len(columns)].T, held, correctness_threshold)
 
 
 def _from_sums(
-    seeds: Floats, sums: Floats, solved: Floats, correctness_threshold: int
+    seeds: Floats, sums: Floats, held: Floats, correctness_threshold: int
 ) -> tuple[dict[str, Floats], Floats]:
     """Compute the scalars and the curve of sums over seeds.
 
     Args:
         seeds: (B,) how many there are.
         sums: (9, B) of the columns of `_of_subsample`.
-        solved: (B, 100) seeds solved at CT 1..100.
+        held: (B, 100) seeds that count as right at CT 1..100.
         correctness_threshold: CT of `seed_variant_accuracy`.
     """
     rights, variants, corrects, changed, opposite, stable, wrong, agree, gated = sums
-    met = _where_curve_meets(solved - rights[:, None])
+    met = _where_curve_meets(held - rights[:, None])
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
-        curve = solved / seeds[:, None]
+        curve = held / seeds[:, None]
         defined = np.where(seeds > 0, 1.0, np.nan)
         scalars = {
             "seed_accuracy": rights / seeds,
             "variant_accuracy": corrects / variants,
             "seed_variant_accuracy": curve[:, correctness_threshold - 1],
-            "qt_gap": (rights - solved[:, QUALITY_THRESHOLD - 1]) / seeds,
+            "qt_gap": (rights - held[:, QUALITY_THRESHOLD - 1]) / seeds,
             **{key: values * defined for key, values in met.items()},
             "matching_gap": met["matching_gap"] / seeds,
             "relaxed_fooling_rate": changed / rights,
             "strict_fooling_rate": opposite / rights,
-            "sv_curve_area": solved.sum(axis=1) / (100 * seeds),
-            "core_index": _core(solved, seeds),
+            "sv_curve_area": held.sum(axis=1) / (100 * seeds),
+            "core_index": _core(held, seeds),
             "contrast_consistency": (rights - changed) / seeds,
             "agreement": np.round(agree / seeds, _DIGITS),
             "agreement_gated_accuracy": np.round(gated / stable, _DIGITS),
@@ -489,15 +499,15 @@ def _from_sums(
     return scalars, curve
 
 
-def _core(solved: Floats, seeds: Floats) -> Floats:
-    """Compute the CORE index, (B,), from the seeds solved at CT 1..100, (B, 100), of `seeds`.
+def _core(held: Floats, seeds: Floats) -> Floats:
+    """Compute the CORE index, (B,), from the seeds that count at CT 1..100, (B, 100).
 
     Cavalin et al. (2025), on their grid of thresholds 0, 10, … 100, the first of which every seed
     reaches. Their area is by the trapezoidal rule. Their closeness, by dynamic time warping, to a
     curve that is 1 everywhere is the mean over the other ten: every point is aligned with some 1,
     and once is cheapest.
     """
-    total, all_right = solved[:, 9::10].sum(axis=1), solved[:, -1]
+    total, all_right = held[:, 9::10].sum(axis=1), held[:, -1]
     core: Floats = total * (2 * total + seeds - all_right) / (200 * seeds**2)
     return core
 

@@ -142,7 +142,7 @@ Examples:
     >>> result["seed_accuracy"], result["variant_accuracy"], result["seed_variant_accuracy"]
     (1.0, 0.75, 0.5)
 
-    At half of its variants a seed counts as solved up to a threshold of 50 %.
+    At half of its variants a seed counts as right up to a threshold of 50 %.
 
     >>> result["matching_threshold_low"], result["matching_threshold_high"]
     (1.0, 50.0)

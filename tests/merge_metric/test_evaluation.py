@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric import compare_files, evaluate_model, read_predictions, score_file
-from merge_metric.compare import COMPARED
 from merge_metric.demo import MODEL
 from merge_metric.evaluation import Evaluation
 from merge_metric.models.live_model import AskedFunction, as_pair_model
 from merge_metric.runs.predictions import read_metadata
+from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 from merge_metric.tracking import trainer_figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +72,40 @@ def test_functions_of_labels(folder: Path) -> None:
         lambda pairs: [(label + 1) % 3 for label in knows(pairs)], folder, label_order="c,e,n"
     )
     assert right.results["snli"]["seed_accuracy"] == 1.0
+
+
+def test_label_orders_of_what_has_none(folder: Path) -> None:
+    """Names of labels say what they mean; models that are asked for letters have no classes."""
+    for order in ("c,e,n", "seeds"):
+        message = f"^label_order: expected none for named, which .* names of labels, got {order}$"
+        with pytest.raises(ValueError, match=message):
+            run(lambda pairs: ["e"] * len(pairs), folder, name="named", label_order=order)
+
+    class Server:
+        base_url, chat = "http://localhost:1/v1", None
+
+    with pytest.raises(ValueError, match="label_order: expected for classifiers only, got 'e,n,c'"):
+        run(Server(), folder, name="served", label_order="e,n,c")
+
+
+def test_label_orders_from_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Numbers that mean something else are found out, or told; so are names that are swapped."""
+    made = problems(36)
+    folder, answers = made.write(tmp_path / "merge-nli"), gold(made)
+
+    def turned(pairs: Pairs) -> list[int]:
+        return [(answers[pair] + 1) % 3 for pair in pairs]
+
+    found = run(turned, folder, label_order="seeds").results["snli"]
+    assert found["seed_variant_accuracy"] == 1.0
+    assert run(turned, folder).results["snli"]["seed_accuracy"] == 0.0
+    assert "its classes are taken for e,n,c: try `label_order` c,e,n" in caplog.text
+    names = ("neutral", "contradiction", "entailment")
+    run(lambda pairs: [names[answers[pair]] for pair in pairs], folder)
+    assert (
+        "it seems to say entailment for contradiction, neutral for entailment, contradiction for "
+        "neutral"
+    ) in caplog.text
 
 
 def test_functions_of_probabilities(folder: Path) -> None:
@@ -250,7 +284,9 @@ def test_clients_of_servers(folder: Path) -> None:
     assert found.results["snli"]["n_seeds"] == 1
 
 
-def test_results_are_those_of_the_commands(folder: Path, tmp_path: Path) -> None:
+def test_results_are_those_of_the_commands(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Figures, comparison and report equal those of the saved files."""
     first = evaluate_model(knows, folder, n_bootstrap=50, progress=False, name="a")
     second = evaluate_model(
@@ -263,7 +299,9 @@ def test_results_are_those_of_the_commands(folder: Path, tmp_path: Path) -> None
     (by_files,) = compare_files(files, folder, n_bootstrap=50)
     compared = first.compare(second, n_bootstrap=50)
     assert compared["snli"].as_dict() == by_files.as_dict()
+    capsys.readouterr()
     report = first.report(tmp_path / "report.md", second)
+    assert "scoring" not in capsys.readouterr().err, "a bar that nobody asked for"
     assert "# MERGE report: 2 models on snli" in report.read_text(encoding="utf-8")
     text = str(first)
     assert text == first.summary().to_text()
@@ -318,7 +356,7 @@ def test_names_of_logged_figures(folder: Path) -> None:
         progress=False,
     )
     figures = trainer_figures(wrong.results)
-    defined = [key for key in COMPARED if "fooling" not in key]
+    defined = [key for key in MAIN_FIGURES if "fooling" not in key]
     assert list(figures) == [
         f"eval_merge_{config}_{key}" for config in wrong.results for key in defined
     ]

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.report_data import problems
 
-from merge_metric.compare import COMPARED
 from merge_metric.score import score_file
+from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 from merge_metric.tracking import TRACKERS, trainer_figures
 
 pytestmark = pytest.mark.tracker
@@ -96,7 +96,7 @@ def test_scores_in_every_tracker(place: Path) -> None:
         assert f"{tracker}: logged to " in done.stderr
     assert "tensorboard: logged to tensorboard/tiny" in done.stderr
     figures = trainer_figures(results)
-    assert len(figures) == len(CONFIGS) * len(COMPARED)
+    assert len(figures) == len(CONFIGS) * len(MAIN_FIGURES)
     found = {tracker: runs["tiny"] for tracker, runs in logged(place).items()}
     for name, value in figures.items():
         slashed = name.replace("eval_", "eval/", 1)
@@ -118,9 +118,9 @@ def test_names_are_those_of_training(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = logged(place)
     expected = {
-        "mlflow": {f"eval_merge_{key}" for key in COMPARED},
-        "tensorboard": {f"eval/merge_{key}" for key in COMPARED},
-        "wandb": {f"eval/merge_{key}" for key in COMPARED},
+        "mlflow": {f"eval_merge_{key}" for key in MAIN_FIGURES},
+        "tensorboard": {f"eval/merge_{key}" for key in MAIN_FIGURES},
+        "wandb": {f"eval/merge_{key}" for key in MAIN_FIGURES},
     }
     for tracker, names in expected.items():
         # W&B's run of the training is still active, so it gets what is logged after it too.

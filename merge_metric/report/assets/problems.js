@@ -46,7 +46,7 @@
     ["right", "the seed right", isRight],
     ["wrong", "the seed wrong", isWrong],
     ["fooled", "the seed right, a variant wrong", (model, seed, { answered, right }) => isRight(model, seed) && right[model] < answered[model]],
-    ["solved", "seed and variants right", (model, seed, { answered, right }) => isRight(model, seed) && right[model] === answered[model]],
+    ["held", "seed and variants right", (model, seed, { answered, right }) => isRight(model, seed) && right[model] === answered[model]],
     ["rescued", "the seed wrong, a variant right", (model, seed, { right }) => isWrong(model, seed) && right[model] > 0],
   ];
 

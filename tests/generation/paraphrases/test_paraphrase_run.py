@@ -495,7 +495,7 @@ def test_no_right_answers(tmp_path: Path) -> None:
     world = World(problems, never, lambda p, h: (1, 0, 0))
     with pytest.raises(
         ValueError,
-        match=r"^fake-nli: expected some right answers, got none to 2 problems; .*--label-order",
+        match=r"^fake-nli: expected some right answers, got none to 2 problems; .*`label_order`",
     ):
         world.run(tmp_path / "run")
 

@@ -183,7 +183,7 @@ def test_labels_in_the_configuration() -> None:
 
 def test_labels_that_nobody_knows() -> None:
     """The error comes before the weights are read, and says what to do."""
-    with pytest.raises(ValueError, match=r"LABEL_1, LABEL_2: nothing says .* --label-order"):
+    with pytest.raises(ValueError, match=r"LABEL_1, LABEL_2: nothing says .* `label_order`"):
         Classifier.load(tiny_classifier("xlnet", GENERIC))
 
 

@@ -116,7 +116,7 @@ def test_documented_models_whose_configuration_says_nothing() -> None:
                                    ["entailment", "entails", "neutral"]])  # fmt: skip
 def test_nothing_is_assumed(names: list[str]) -> None:
     """A model that nobody knows about: the message says what to do."""
-    with pytest.raises(ValueError, match=r"nothing says which class .* --label-order seeds"):
+    with pytest.raises(ValueError, match=r"nothing says which class .* `label_order` seeds"):
         read_order(dict(enumerate(names)), "somebody/model")
 
 

@@ -188,7 +188,7 @@ def test_a_key_in_an_answer_is_not_shown(
         error, server = outcome(refuse, api_key_env="MY_KEY")
     assert "HTTP 401: " in str(error)
     assert "bad Bearer ***" in str(error)
-    assert "--api-key-env" in str(error)
+    assert "`api_key_env`" in str(error)
     assert KEY not in str(error) + caplog.text
     assert len(server.requests) == 2
 
@@ -304,7 +304,7 @@ def test_leaving_early_ends_the_run(server: Server) -> None:
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(400, "too long"), (401, "--api-key-env"), (404, "ends in /v1"), (307, ""), (418, "")],
+    [(400, "too long"), (401, "`api_key_env`"), (404, "ends in /v1"), (307, ""), (418, "")],
 )
 def test_refusals(status: int, hint: str) -> None:
     """Not repeated; the server's own words are shown."""
@@ -398,7 +398,7 @@ def test_no_letter_at_all(body: Any, caplog: pytest.LogCaptureFixture) -> None:
     """An error that says what came instead; or, if wanted, equal probabilities, counted."""
     error, _ = outcome(lambda r, n: Reply(body) if n else good(r))
     assert "expected A, B, C among the 5 most probable tokens" in str(error)
-    assert "--missing-letters uniform" in str(error)
+    assert "`missing_letters` uniform" in str(error)
     with serving(lambda r, n: Reply(body) if n else good(r)) as server:
         model = model_at(server, missing="uniform")
         found = answers(model, PAIRS[:3])

@@ -110,7 +110,7 @@ def test_a_wrong_key_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) ->
     """The message says what to do, and does not show the key."""
     monkeypatch.setenv("WRONG_KEY", "sk-wrong")
     model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env="WRONG_KEY")
-    with pytest.raises(ValueError, match=r"HTTP 401.*--api-key-env") as caught:
+    with pytest.raises(ValueError, match=r"HTTP 401.*`api_key_env`") as caught:
         answers(model)
     assert "sk-wrong" not in str(caught.value)
 

@@ -347,7 +347,7 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
     [
         (
             np.full((1, 3), np.nan),
-            r"got \[nan, nan, nan\] for the premise .*: try --dtype bfl",
+            r"got \[nan, nan, nan\] for the premise .*: try `dtype` bfl",
         ),
         (np.ones((1, 2)), r"expected label probabilities of shape \(1, 3\), got \(1, 2\)"),
         (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
@@ -409,7 +409,7 @@ def test_a_wrong_order_is_noticed(
     metadata = predict(model, seeds, out, progress=False).metadata
     assert metadata["label_order_check"]["accuracy"] < 0.2
     assert "is right on 0 % of 30 seeds, and would be on 100 % under another order" in caplog.text
-    assert "its classes are taken for c,e,n: try --label-order n,c,e" in caplog.text
+    assert "its classes are taken for c,e,n: try `label_order` n,c,e" in caplog.text
 
 
 def test_few_seeds_say_nothing(

@@ -108,7 +108,7 @@ def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptur
     lacking = case.snli.variants[0]["variant_id"]
     rows = [r for r in case.snli.predictions(0.5, "x") if r["variant_id"] != lacking]
     file = str(write_predictions(tmp_path / "part.parquet", rows))
-    with pytest.raises(ValueError, match=r"1 of 223 variants: .*--allow-missing"):
+    with pytest.raises(ValueError, match=r"1 of 223 variants: .*`allow_missing`"):
         gather_evidence([file], case.folder, ["snli"])
     files = [f"whole={case.files[0]}", file]
     evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)

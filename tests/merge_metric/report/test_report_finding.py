@@ -82,14 +82,14 @@ def _evidence(
 def test_one_model() -> None:
     """Its share of seeds, how often it changes its answer, how far accuracy falls."""
     assert say({"tiny": result(0.677, changes=0.34)}) == [
-        "tiny solves 67.7 % of the 100 seeds (95 % interval 62.7–72.7).",
-        "tiny changes its answer on some variant of 1 in 3 seeds that it solved (95 % interval "
-        "24.0–44.0 %).",
+        "tiny answers 67.7 % of the 100 seeds right (95 % interval 62.7–72.7).",
+        "tiny changes its answer on some variant of 1 in 3 seeds that it answers right (95 % "
+        "interval 24.0–44.0 %).",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         "10.0 points (95 % interval 5.0–15.0).",
     ]
-    assert "of none of the seeds that it solved" in say({"m": result(changes=0.0)})[1]
-    assert "of 54.0 % of the seeds that it solved" in say({"m": result(changes=0.54)})[1]
+    assert "of none of the seeds that it answers right" in say({"m": result(changes=0.0)})[1]
+    assert "of 54.0 % of the seeds that it answers right" in say({"m": result(changes=0.54)})[1]
 
 
 def test_two_models_apart() -> None:
@@ -99,8 +99,9 @@ def test_two_models_apart() -> None:
         "large": result(0.845, changes=0.067, fall=(0.088, 0.05, 0.1)),
     }
     assert say(models, pair("large", "tiny")) == [
-        "large solves 84.5 % of the seeds, tiny 70.0 %.",
-        "tiny changes its answer on some variant of 1 in 3 seeds that it solved, large on 1 in 15.",
+        "large answers 84.5 % of the seeds right, tiny 70.0 %.",
+        "tiny changes its answer on some variant of 1 in 3 seeds that it answers right, large on 1 "
+        "in 15.",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 5.8 "
         "points (tiny) to 8.8 (large).",
     ]
@@ -111,17 +112,18 @@ def test_two_models_that_nothing_tells_apart() -> None:
     models = {"a": result(0.66, changes=0.2), "b": result(0.68, changes=0.25)}
     tied = pair("b", "a", mcnemar_p_value_holm=0.4, tie=True, relaxed_fooling_rate_ci=[-0.1, 0.2])
     assert say(models, tied)[:2] == [
-        "Both models solve about as many of the seeds: 66.0 to 68.0 %.",
+        "Both models answer about as many seeds right: 66.0 to 68.0 %.",
         "On some variant they change their answer to about 1 in 5 to 1 in 4 of the seeds that "
-        "they solved.",
+        "they answer right.",
     ]
     models["b"] = result(0.66, changes=0.2)
     assert say(models, tied)[:2] == [
-        "Both models solve 66.0 % of the seeds.",
-        "On some variant they change their answer to about 1 in 5 of the seeds that they solved.",
+        "Both models answer 66.0 % of the seeds right.",
+        "On some variant they change their answer to about 1 in 5 of the seeds that they answer "
+        "right.",
     ]
     assert say({"a": result(0.66), "b": result(0.7)})[0] == (
-        "The models solve 66.0 to 70.0 % of the seeds."  # without a bootstrap
+        "The models answer 66.0 to 70.0 % of the seeds right."  # without a bootstrap
     )
 
 
@@ -130,9 +132,9 @@ def test_many_models() -> None:
     models = {f"m{i}": result(0.6 + i / 20, changes=0.4 - i / 20) for i in range(5)}
     pairs = [pair("m4", "m0"), pair("m3", "m0", mcnemar_p_value_holm=0.2)]
     assert say(models, *pairs) == [
-        "Of 5 models m4 solves the most seeds, 80.0 %, and m0 the fewest, 60.0 %.",
+        "Of 5 models m4 answers the most seeds right, 80.0 %, and m0 the fewest, 60.0 %.",
         "m4 is the steadiest: it changes its answer on some variant of 1 in 5 seeds that it "
-        "solved; m0, the least steady, on 1 in 2.",
+        "answers right; m0, the least steady, on 1 in 2.",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 10.0 "
         "points.",
         "Seeds alone do not tell m3 and m0 apart, variants do: SV@90 is 70.0 % against 70.0 %.",
@@ -142,8 +144,8 @@ def test_many_models() -> None:
 @pytest.mark.parametrize(
     ("models", "unsaid"),
     [
-        ({"m": result(n=FEW_SEEDS - 1)}, "solves"),
-        ({"m": result(0.5, n=50)}, "changes"),  # 25 seeds solved
+        ({"m": result(n=FEW_SEEDS - 1)}, "answers"),
+        ({"m": result(0.5, n=50)}, "changes"),  # 25 seeds right
         ({"m": result(fall=(0.05, -0.01, 0.1))}, "is lower by"),
         ({"m": result(fall=(-0.1, -0.2, -0.05))}, "is lower by"),
     ],
@@ -232,7 +234,7 @@ def _is_flipped(row: Mapping[str, Any]) -> bool:
 
 
 def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
-    """Texts, marks and answers of a seed that it solves and a variant that it does not."""
+    """Texts, marks and answers of a seed that it answers right and a variant that it does not."""
     sources = read_seeds(flips)
     configuration = next(each for each in flips.configurations if each.name == "snli")
     example = flipped_example(flips, configuration, sources)
