@@ -82,8 +82,8 @@ INTRO: Final = """
 <h1>Seed-variant accuracy</h1>
 <p>Does a model that answers a problem right also answer its minimal variants right? A
 <em>seed</em> is an original problem; its <em>variants</em> differ from it in one word and have the
-same gold label. SV accuracy at a correctness threshold is the share of seeds with at least that percentage
-of their variants classified right.</p>
+same gold label. SV accuracy at a correctness threshold is the share of seeds with at least that
+percentage of their variants classified right.</p>
 """
 TABLE_HELP: Final = (
     f"One row per variant. Labels: {', '.join(LABELS)}, or 0, 1, 2. "
