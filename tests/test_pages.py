@@ -379,6 +379,20 @@ def test_licences_are_those_of_the_files() -> None:
     assert "CC0 1.0" in (ROOT / "generation/demo/README.md").read_text()
 
 
+def test_page_for_pypi_stands_alone() -> None:
+    """It links nothing of the repository; its code, commands and output are the README's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / project["readme"]).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text)
+    assert links
+    assert all("".join(link).startswith("https://") for link in links)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for language, code in blocks(project["readme"]):
+        for part in code.splitlines() if language == "sh" else [code.strip()]:
+            assert part in readme or part.startswith("pip install"), part
+    assert project["urls"]["Paper"] in readme
+
+
 def test_links_lead_somewhere() -> None:
     """To files of the repository and headings in them; the others are addresses."""
     for page in PAGES:

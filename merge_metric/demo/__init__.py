@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +34,22 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
     model, problems = Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config])
     predict(model, problems, predictions, overwrite=True)
-    table = scores_text(score_file(predictions, dataset, [config]))
-    write_report(gather_evidence([str(predictions)], dataset, [config]), report)
+    with _without_cautions():  # the table and the report have them
+        table = scores_text(score_file(predictions, dataset, [config]))
+        write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return f"{MODEL.name} on {config}:\n\n{table}\n\n{_next(dataset, config, predictions, report)}"
+
+
+@contextmanager
+def _without_cautions() -> Iterator[None]:
+    """Keep cautions about figures out of the log."""
+    log = logging.getLogger("merge_metric.cautions")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _next(dataset: Path, config: str, predictions: Path, report: Path) -> str:
@@ -47,5 +63,6 @@ def _next(dataset: Path, config: str, predictions: Path, report: Path) -> str:
         f"    merge-nli baseline majority {of_dataset} --out majority.parquet",
         f"    merge-nli compare {shlex.quote(str(predictions))} majority.parquet {of_dataset}",
         "    merge-nli generate --source mine --data pairs.csv --recipe demo --out mine",
+        "pairs.csv is a file of yours with the columns premise, hypothesis and label.",
     )
     return "\n".join(lines)

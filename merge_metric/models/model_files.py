@@ -294,7 +294,8 @@ def in_words(source: str, error: BaseException) -> str:
         return f"the Hub answered {status}"
     first = (str(error).splitlines() or [""])[0]
     return (
-        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache"
+        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache: "
+        "try again with a network, or give a folder"
     )
 
 

@@ -121,7 +121,8 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     if len(rates) == 1:
         rate = rates[most]
         bounds = f" (95 % interval {interval(rate)} %)" if rate.has_interval else ""
-        return f"{most} changes its answer on some variant of {_of_right(rate)}{bounds}."
+        who = "It" if len(scored) == 1 else most
+        return f"{who} changes its answer on some variant of {_of_right(rate)}{bounds}."
     if not _is_apart(comparison, most, least, RELAXED.key):
         shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
         return (

@@ -5,7 +5,8 @@
 (() => {
   const { data, element, vector, fill } = Report;
   const $ = (id) => document.getElementById(id);
-  const PAGE = 20;
+  // Seeds, and variants of an opened seed, shown at a time: a phone is to be scrolled less.
+  const PAGE = matchMedia("(max-width: 44rem)").matches ? 10 : 20;
   const MOST_COLUMNS = 6; // models with a column of their own
   const MISSING = "-";
   const PARAPHRASE = "paraphrase"; // a class whose variants have another hypothesis as a whole

@@ -83,7 +83,7 @@ def test_one_model() -> None:
     """Its share of seeds, how often it changes its answer, how far accuracy falls."""
     assert say({"tiny": result(0.677, changes=0.34)}) == [
         "tiny answers 67.7 % of the 100 seeds right (95 % interval 62.7–72.7).",
-        "tiny changes its answer on some variant of 1 in 3 seeds that it answers right (95 % "
+        "It changes its answer on some variant of 1 in 3 seeds that it answers right (95 % "
         "interval 24.0–44.0 %).",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         "10.0 points (95 % interval 5.0–15.0).",
