@@ -172,14 +172,23 @@ def describe_os_error(error: OSError) -> str:
 
     >>> print(describe_os_error(OSError(errno.ENOSPC, "No space left on device", "run/a.json")))
     run/a.json: no space left on device; make room there, then give the same command again
+    >>> inside = partial_path(Path("run/candidates")) / "0" / "words.json"
+    >>> print(describe_os_error(OSError(errno.EIO, "Input/output error", str(inside))))
+    run/candidates: input/output error
     """
     if error.errno is None or error.strerror is None:
         return str(error)
     what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
     cure = _CURES.get(error.errno)
     unnamed = "the output: " if cure else ""  # all else that is written is named: see `naming`
-    where = f"{os.fsdecode(error.filename)}: " if error.filename else unnamed
+    where = f"{_lasting(Path(os.fsdecode(error.filename)))}: " if error.filename else unnamed
     return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
+
+
+def _lasting(path: Path) -> Path:
+    """Name the file or folder that a path is a part of while it is being written."""
+    targets = (target_of(each) for each in (*reversed(path.parents), path))
+    return next((target for target in targets if target), path)
 
 
 def sync(path: Path) -> None:

@@ -82,7 +82,7 @@ def _register(folder: Path, cache_dir: Path | None, *, checked: bool) -> list[st
                         f"another command replaced them; wait until it has ended, and register "
                         f"again"
                     )
-                made = {path.name: path for path in entry.iterdir() if path.is_file()}
+                made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
                 write_record(entry / _DIGESTS, {"files": digests(made)})
             os.utime(entry)
             # A killed preparation of other content leaves a folder that breaks the fall-back.

@@ -71,6 +71,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show how many tries of fault injection held, and keep the table."""
+    if "PYTEST_XDIST_WORKER" in os.environ:  # has a part of the reports
+        return
     stats = terminalreporter.stats
     if table := table_of([*stats.get("passed", ()), *stats.get("failed", ())]):
         RESULTS.parent.mkdir(parents=True, exist_ok=True)

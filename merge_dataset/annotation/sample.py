@@ -27,9 +27,11 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
+from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import (
     PARAPHRASE,
+    SPLITS,
     ProblemFormat,
     changed_words,
     format_of,
@@ -133,12 +135,12 @@ def draw(
     population: list[dict[str, Any]] = []
     for config in tqdm(chosen, desc="sampling", unit=" configurations", leave=False, disable=None):
         files = split_files(dataset, config)
-        (seeds,), (variants,) = ([dataset / f for f in files[split]] for split in files)
+        seeds, variants = ([dataset / f for f in files[split]] for split in SPLITS)
         counts, candidates = _candidates(variants, per_class, rng_seed)
         mlms = sorted(candidates, key=lambda mlm: draw_rank(rng_seed, f"{config}\0{mlm}"))
         drawn = spread({mlm: candidates[mlm] for mlm in mlms}, per_class)
         source, word_class = parse_config_name(config)
-        size = len(read_table(seeds, ["seed_id"]))
+        size = sum(len(read_table(path, ["seed_id"])) for path in seeds)
         whole = {
             "source": source,
             "class": word_class,
@@ -151,8 +153,8 @@ def draw(
             items += _items(seeds, variants, drawn, chances(drawn, candidates, rng_seed))
         except KeyError as error:
             raise ValueError(
-                f"{variants}: expected a column {error.args[0]}, there and in {seeds.name}, found "
-                f"none; `merge-nli check {dataset}` says more"
+                f"{_named(variants)}: expected a column {error.args[0]}, there and in "
+                f"{Path(_named(seeds)).name}, found none; `merge-nli check {dataset}` says more"
             ) from error
     return Sample(chosen, items, population)
 
@@ -242,12 +244,13 @@ def chances(
 
 
 def _candidates(
-    path: Path, quota: int, rng_seed: int
+    paths: Sequence[Path], quota: int, rng_seed: int
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Count a file's variants, and list each masked LM's first `quota` + 1 by rank."""
+    """Count the variants in files, and list each masked LM's first `quota` + 1 by rank."""
     variants, by_mlm, by_mlms = 0, Counter[str](), Counter[int]()
     best: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
-    for table in read_row_groups(path, ["variant_id", "mlms"]):
+    names = ["variant_id", "mlms"]
+    for table in (table for path in paths for table in read_row_groups(path, names)):
         ranked: dict[str, list[tuple[bytes, str]]] = defaultdict(list)
         rows = zip(table["variant_id"].to_pylist(), table["mlms"].to_pylist(), strict=True)
         for variant, mlms in rows:
@@ -276,31 +279,38 @@ def _fraction(rank: bytes) -> float:
 
 
 def _items(
-    seeds: Path, variants: Path, drawn: Mapping[str, str], chance: Mapping[str, float]
+    seeds: Sequence[Path],
+    variants: Sequence[Path],
+    drawn: Mapping[str, str],
+    chance: Mapping[str, float],
 ) -> Iterator[Item]:
-    problem_format = format_of(read_schema(variants))
+    problem_format = format_of(read_schema(variants[0]))
     rows = _rows(variants, "variant_id", drawn)
     originals = {row["seed_id"] for row in rows}
     by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}
     for row in rows:
         if row["seed_id"] not in by_seed:
-            raise ValueError(f"{seeds}: expected the seed {row['seed_id']!r}, found none")
+            raise ValueError(f"{_named(seeds)}: expected the seed {row['seed_id']!r}, found none")
         try:
             variant, seed = row["variant_id"], by_seed[row["seed_id"]]
             yield _item(row, seed, problem_format, drawn[variant] or None, chance[variant])
         except ValueError as error:
             raise ValueError(
-                f"{variants}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
+                f"{_named(variants)}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
             ) from error
 
 
-def _rows(path: Path, column: str, values: Iterable[str]) -> list[dict[str, Any]]:
+def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dict[str, Any]]:
     """Read the rows with one of some values, sorted by them."""
     wanted = pa.array(sorted(values), pa.string())
-    tables = [table.filter(pc.is_in(table[column], wanted)) for table in read_row_groups(path)]
-    return sorted(
-        (row for table in tables for row in table.to_pylist()), key=lambda row: str(row[column])
-    )
+    tables = (table for path in paths for table in read_row_groups(path))
+    rows = (row for t in tables for row in t.filter(pc.is_in(t[column], wanted)).to_pylist())
+    return sorted(rows, key=lambda row: str(row[column]))
+
+
+def _named(paths: Sequence[Path]) -> str:
+    """Name the file of a split, or by a pattern those that it is divided into."""
+    return patterns_of([str(path) for path in paths])[0]
 
 
 def _item(

@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -50,6 +50,12 @@ _LONGEST: Final = 2**16
 
 _CONNECTIONS: Final = 32
 """Most that are open at a time: a page has one for each request, some at once."""
+
+_FULL: Final = b'{"error": "too many connections are open; close other pages of this address"}'
+_BUSY: Final = (
+    b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
+)
 
 
 @contextmanager
@@ -123,10 +129,12 @@ class _Server(ThreadingHTTPServer):
         self._free = BoundedSemaphore(_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; close what comes while too many are open."""
+        """Answer in a thread of its own; while too many are open, only that it is so."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
+            with suppress(OSError):
+                request.sendall(_BUSY)  # less than a socket's buffer holds: nothing waits
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -211,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = json.loads(self.rfile.read(int(length)))
             position, event = body["position"], body["event"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             wanted = "expected a JSON object with position and event"
             raise _Refused(HTTPStatus.BAD_REQUEST, wanted) from error
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:

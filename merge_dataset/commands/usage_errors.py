@@ -136,8 +136,8 @@ def _expected(said: str, value: str | None) -> str:
         wrong = value or next(iter(_QUOTED.findall(said[: choices.start()])), None)
         near = difflib.get_close_matches(wrong or "", known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        some = ", ".join(known) if len(known) <= _MANY else f"{len(known)} names"
-        return f"expected one of {some}, got {wrong!r}{hint}"
+        some = f"one of {', '.join(known)}" if len(known) <= _MANY else "a known name"
+        return f"expected {some}, got {wrong!r}{hint}"
     if "does not exist" in said:
         wrong = value or _QUOTED.findall(said)[-1]
         what = "folder" if said.lower().startswith("dir") else "file"

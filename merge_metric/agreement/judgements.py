@@ -20,7 +20,7 @@ from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.provenance import words_at_once
-from merge_dataset.schema import VARIANT_CLASSES, parse_config_name
+from merge_dataset.schema import SPLITS, VARIANT_CLASSES, format_of, parse_config_name
 from merge_metric.agreement.coefficients import Codes, Floats
 
 FLUENCY: Final = "F"
@@ -273,7 +273,8 @@ def read_study(
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: one is malformed, or there are answers to variants of which nothing is known.
+        ValueError: one is malformed, there are answers to variants of which nothing is known, or
+            other texts were judged than the dataset has.
     """
     answers = read_answers(files)
     opened = [read_session(path) for path in files if (path / SESSION).is_file()]
@@ -282,6 +283,7 @@ def read_study(
     seeds = _count_drawn_seeds(opened)
     if dataset is not None:
         require_dataset(dataset)
+        _require_same_texts(opened, dataset)
         unknown = set(answers["variant_id"].to_pylist()) - set(items)
         items |= dict(_dataset_items(dataset, unknown))
         sources = {item.source for item in items.values()}
@@ -337,12 +339,33 @@ def _count_drawn_seeds(sessions: Iterable[Session]) -> dict[Cell, int]:
     return {cell: n for cell, (n, _) in seeds.items()}
 
 
+def _require_same_texts(sessions: Iterable[Session], dataset: Path) -> None:
+    """Raise ValueError where variants of a session have other texts in the dataset."""
+    judged = {name: each for session in sessions for name, each in session.items.items()}
+    ids = pa.array(sorted(judged), pa.string())
+    other: list[str] = []
+    for _, _, variants in _class_files(dataset):
+        names = ["variant_id", *format_of(read_schema(variants[0])).fields]
+        for table in (table for path in variants for table in read_row_groups(path, names)):
+            for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
+                name = row.pop("variant_id")
+                if row != judged[name].variant_texts:
+                    other.append(name)
+    if other:
+        raise ValueError(
+            f"{dataset}: expected the texts that annotators judged, got others for {len(other):,} "
+            f"of {len(judged):,} variants of the sample, such as {min(other)!r}; give the dataset "
+            "that the sample was drawn from"
+        )
+
+
 def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
     ids = pa.array(sorted(wanted), pa.string())
     for cell, _, variants in _class_files(dataset):
         words = words_at_once(dataset, *cell)
-        columns = mlm_columns(variants)
-        for table in read_row_groups(variants, [*_KNOWN, *columns]):
+        columns = mlm_columns(variants[0])
+        names = [*_KNOWN, *columns]
+        for table in (table for path in variants for table in read_row_groups(path, names)):
             for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
                 yield (
                     row["variant_id"],
@@ -357,22 +380,26 @@ def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]
 
 
 def _count_seeds(dataset: Path) -> dict[Cell, int]:
-    return {cell: len(read_table(seeds, ["seed_id"])) for cell, seeds, _ in _class_files(dataset)}
+    return {
+        cell: sum(len(read_table(path, ["seed_id"])) for path in seeds)
+        for cell, seeds, _ in _class_files(dataset)
+    }
 
 
 def variant_files(dataset: Path) -> list[Path]:
-    """List the files of a dataset's variants, a class in each."""
+    """List the files of a dataset's variants, of one class each."""
     require_dataset(dataset)
-    return [variants for _, _, variants in _class_files(dataset)]
+    return [path for _, _, variants in _class_files(dataset) for path in variants]
 
 
-def _class_files(dataset: Path) -> Iterator[tuple[Cell, Path, Path]]:
+def _class_files(dataset: Path) -> Iterator[tuple[Cell, list[Path], list[Path]]]:
     """Yield source and class, with the files of seeds and of variants."""
     for config in all_configurations(dataset):
         source, word_class = parse_config_name(config)
         if word_class is not None:
             files = split_files(dataset, config)
-            yield (source, word_class), dataset / files["seeds"][0], dataset / files["variants"][0]
+            seeds, variants = ([dataset / name for name in files[split]] for split in SPLITS)
+            yield (source, word_class), seeds, variants
 
 
 def mlm_columns(path: Path) -> list[str]:

@@ -6,9 +6,11 @@ pyarrow for Parquet files, and asks nothing of the network.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import importlib.util
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
@@ -73,6 +75,15 @@ from .options import LABELS  # noqa: E402
 from .scoring import score  # noqa: E402
 
 MAX_FILE_SIZE: Final = "200mb"
+
+MAX_CONNECTIONS: Final = 128
+"""Most that are open at a time; some systems let a process open 256 files."""
+
+_FULL: Final = b"Too many connections are open: please try again in a moment.\n"
+_BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
+)
 HOUR: Final = 3600
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 FONTS: Final = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Arial", "sans-serif"]
@@ -336,10 +347,42 @@ def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
     return list(LOOPBACK) if is_ours else ["*"]
 
 
+class _Refusal(asyncio.Protocol):
+    """Answers a connection beyond the last, and closes it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(_BUSY)
+        transport.close()
+
+
+def bound_connections(server: Any, most: int = MAX_CONNECTIONS) -> None:
+    """Let a server have so many connections at a time.
+
+    uvicorn's own limit is for requests: whoever asks nothing could hold every file open that the
+    process may have.
+
+    Args:
+        server: `uvicorn.Server` that is running.
+        most: Number of connections.
+    """
+    config, serve = server.config, server.config.http_protocol_class
+
+    def protocol(**given: Any) -> asyncio.Protocol:
+        is_full = len(given["server_state"].connections) >= most
+        return _Refusal() if is_full else serve(**given)
+
+    config.http_protocol_class = protocol
+    for listener in (each for listening in server.servers for each in listening.sockets):
+        with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
+            same.listen(most // 2)  # asyncio accepts all that wait before it looks at one
+
+
 def main() -> None:
     """Serve the page; Gradio reads address and port from its environment variables."""
     check_host = Middleware(TrustedHostMiddleware, allowed_hosts=trusted_hosts(os.environ))
-    build().launch(
+    page = build()
+    page.launch(
         app_kwargs={"middleware": [check_host]},
         theme=_theme(),
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
@@ -347,7 +390,10 @@ def main() -> None:
         run_history=False,
         ssr_mode=False,
         footer_links=[],
+        prevent_thread_lock=True,
     )
+    bound_connections(page.server)
+    page.block_thread()
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class Workshop:
         if name not in self.outcomes:
             self.restore()
             before = snapshot(self.folder)
-            trace = self.base.with_name("trace.json")
+            trace = self.folder.with_name("trace.json")
             ended = self.forks.run(*words(COMMANDS.get(name, name)), trace=str(trace))
             assert ended.status == 0, (name, ended)
             changes = json.loads(trace.read_text("utf-8"))

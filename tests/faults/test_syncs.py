@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faults.attack import Attack
-from faults.commands import COMMANDS, Workshop, snapshot
+from faults.commands import COMMANDS, Workshop
 
 
 @pytest.mark.slow
@@ -14,8 +14,8 @@ def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
     for each in attack.tries("synced before renamed", len(COMMANDS)):
         name = sorted(COMMANDS)[each.number]
         with each:
-            changes = workshop.undisturbed(name).changes
-            assert unsynced(changes, snapshot(workshop.folder)) == [], name
+            good = workshop.undisturbed(name)
+            assert unsynced(good.changes, good.after) == [], name
 
 
 def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:

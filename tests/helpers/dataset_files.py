@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merge_dataset.numbered_files import numbered_file
 from merge_dataset.schema import (
     NLI,
     PARAPHRASE,
@@ -115,6 +116,18 @@ def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = 
     table = [{**empty, **row} for row in rows]
     pq.write_table(pa.Table.from_pylist(table, schema=arrow_schema(problem_format)), path)
     return path
+
+
+def divide(folder: Path, rows: int) -> None:
+    """Divide every file of a dataset folder that has more rows into several."""
+    for path in sorted(folder.rglob("*.parquet")):
+        table = pq.ParquetFile(path).read()
+        count = -(-len(table) // rows)
+        if count > 1:
+            path.unlink()
+            for number in range(count):
+                name = numbered_file(path.name, number, count)
+                pq.write_table(table.slice(number * rows, rows), path.with_name(name))
 
 
 def write_run(

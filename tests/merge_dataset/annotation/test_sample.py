@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import divide
 
 from merge_dataset.annotation.sample import (
     chances,
@@ -23,6 +24,7 @@ from merge_dataset.annotation.sample import (
     spread,
 )
 from merge_dataset.export import export_dataset
+from merge_dataset.layout import split_files
 from merge_dataset.schema import ProblemFormat, arrow_schema
 
 # --- Spreading over masked LMs ---
@@ -115,6 +117,14 @@ def test_a_sample_of_everything(dataset: Path) -> None:
         counts = Counter(item.stratum["mlm"] for item in own)
         assert max(counts.values()) - min(counts.values()) <= 1
         assert set(counts) == {"a/bert", "b/roberta"}
+
+
+def test_a_sample_of_files_in_parts(dataset: Path) -> None:
+    """The items and numbers of one file."""
+    whole = draw(dataset, per_class=2)
+    divide(dataset, 2)
+    assert len(split_files(dataset, "snli_nouns")["variants"]) == 3
+    assert draw(dataset, per_class=2) == whole
 
 
 def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:

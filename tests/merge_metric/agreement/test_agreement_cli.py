@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from helpers.dataset_files import divide
 from helpers.judged import BAD, MLMS, run_with, write_dataset, write_session
 from matplotlib.image import imread
 from typer.testing import CliRunner, Result
@@ -116,6 +120,31 @@ def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
     text = ask(answers, "--dataset", "merge-nli").stdout
     assert f"{unknown} known of snli adjective, snli noun, snli verb" in " ".join(text.split())
     assert unknown not in ask(answers, "--dataset", "merge-nli", "--session", "study").stdout
+
+
+def test_a_dataset_in_parts(ask: Ask, made: Path, tmp_path: Path) -> None:
+    """Variants, seeds and what each masked LM provides are those of one file."""
+    parts = tmp_path / "merge-nli"
+    shutil.copytree(made / "merge-nli", parts)
+    divide(parts, 7)
+    assert len(list(parts.rglob("variants-*"))) > 10
+    for files in (["study"], sorted(map(str, (made / "study" / "answers").glob("*.jsonl")))):
+        whole = ask(*files, "--dataset", "merge-nli", "--format", "json").stdout
+        divided = ask(*files, "--dataset", str(parts), "--format", "json").stdout
+        assert divided.replace(str(parts), "merge-nli") == whole
+
+
+def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Path) -> None:
+    """Ids alone do not tell; the texts that were judged are in the session."""
+    other = tmp_path / "merge-nli"
+    shutil.copytree(made / "merge-nli", other)
+    path = next(other.rglob("verbs/variants.parquet"))
+    table = pq.ParquetFile(path).read()
+    texts = pa.array([f"{text} Really." for text in table["premise"].to_pylist()])
+    place = table.schema.get_field_index("premise")
+    pq.write_table(table.set_column(place, "premise", texts), path)
+    message = f"{other}: expected the texts that annotators judged, got others for "
+    assert message in ask("study", "--dataset", str(other), status=2).stderr
 
 
 def test_one_annotator(ask: Ask) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,9 @@ from html.parser import HTMLParser
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -497,6 +500,25 @@ def test_page_uses_nothing_deprecated(app: Any) -> None:
         return bool(app.build().analytics_enabled)
 
     assert asyncio.run(build()) is False
+
+
+def test_connections_are_bounded(app: Any) -> None:
+    """One beyond the last is told so; once one of the others is closed there is room again."""
+    sent: list[bytes] = []
+    config = SimpleNamespace(http_protocol_class=lambda **given: given["config"])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listening = SimpleNamespace(sockets=[listener])
+        app.bound_connections(SimpleNamespace(config=config, servers=[listening]), most=2)
+    state = SimpleNamespace(connections={1})
+    assert config.http_protocol_class(config="served", server_state=state) == "served"
+    state.connections.add(2)
+    refusal = config.http_protocol_class(config="served", server_state=state)
+    transport = Mock(spec=asyncio.WriteTransport, write=sent.append)
+    refusal.connection_made(transport)
+    assert sent[0].startswith(b"HTTP/1.1 503 ")
+    transport.close.assert_called_once_with()
+    state.connections.remove(1)
+    assert config.http_protocol_class(config="served", server_state=state) == "served"
 
 
 def test_without_gradio_it_says_what_to_install(
