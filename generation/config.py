@@ -437,7 +437,7 @@ class Config(ProblemSettings):
     """By default what suits the device."""
     workers: int = _machine_setting(
         1,
-        "Processes at a time: of build and count, and with --executor of suggest.",
+        "Processes or tasks at a time: of build and count, and with --executor of suggest.",
         commands="suggest build count",
         minimum=1,
     )

@@ -51,13 +51,13 @@ def is_sound(path: Path) -> bool:
     return path.name.split(".")[-2] == digest_of_file(path)[:_DIGEST_LENGTH]
 
 
-def write_part(folder: Path, name: str, table: pa.Table) -> None:
-    """Write a part, whole or not at all; equal tables give equal bytes."""
+def write_part(folder: Path, name: str, table: pa.Table) -> Path:
+    """Write a part, whole or not at all, and return its path; equal tables give equal bytes."""
     with partial_file(folder / name) as temporary:
         pq.write_table(table, temporary, compression="zstd")
         digest = digest_of_file(temporary)[:_DIGEST_LENGTH]
         sync(temporary)
-        temporary.replace(folder / f"{name}.{digest}.parquet")
+        return temporary.replace(folder / f"{name}.{digest}.parquet")
 
 
 def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,9 +22,9 @@ from generation.asking import (
     ask_all,
     ask_what_matters,
     asked_record,
-    candidates_of,
     require_asked,
 )
+from generation.build_tasks import Inputs, block_results
 from generation.config import Config
 from generation.morphology import require_library
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
@@ -40,14 +40,13 @@ from generation.signals.signal_columns import CAUSAL, PllChanges, cure
 from generation.suggestions.ask import (
     collect,
     mlm_names,
-    stores_of,
     unchanged_questions,
     wanted_mlms,
 )
 from generation.suggestions.asked import Asked
 from generation.suggestions.questions import Questions, questions_about
 from generation.variants.adaptation import Fate
-from generation.variants.builder import Builder
+from generation.variants.builder import BlockResult
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import OF_DICTIONARY
 from merge_dataset.executors.plan import Distribution
@@ -93,7 +92,7 @@ def generate(
         if not overwrite:
             run.require_same_build(config.output_settings(), made_from=_named(config))
         suggest(config, distribution=distribution, overwrite=overwrite)
-        return build(config.run, overwrite=overwrite)
+        return build(config.run, distribution=distribution, overwrite=overwrite)
 
 
 def suggest(
@@ -293,6 +292,7 @@ def build(
     *,
     ablation: str | None = None,
     into: str | None = None,
+    distribution: Distribution | None = None,
     overwrite: bool = False,
     may_be_empty: bool = False,
     **settings: Any,
@@ -305,6 +305,7 @@ def build(
             inside `run`, for the seeds that are eligible without it (paper, A.2).
         into: Name of a folder inside `run` for this build, so that the run's own stays;
             by default `ablation`, if any.
+        distribution: Where tasks work on the problems; by default `workers` processes do here.
         overwrite: Replace a build of other settings, problems or models.
         may_be_empty: Whether it is fine if nothing is left, as of a slice.
         settings: Fields of `Config` to change for this build alone: the manifest has them,
@@ -315,6 +316,7 @@ def build(
 
     Raises:
         BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks failed; what they finished is kept.
         FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
         ValueError: suggestions are missing or were changed since, settings are wrong, or nothing
@@ -324,7 +326,8 @@ def build(
     out = base.named(name) if name else base
     base.require_suggestions()
     with out.locked():
-        _build(base, out, ablation, settings, overwrite=overwrite, may_be_empty=may_be_empty)
+        options = {"overwrite": overwrite, "may_be_empty": may_be_empty}
+        _build(base, out, ablation, settings, distribution, **options)
     return out
 
 
@@ -333,6 +336,7 @@ def _build(
     out: RunFolder,
     ablation: str | None,
     settings: Mapping[str, Any],
+    distribution: Distribution | None,
     *,
     overwrite: bool,
     may_be_empty: bool,
@@ -365,17 +369,12 @@ def _build(
         )
     if ablation:
         base.require_unchanged(base.manifest, [base.variants.name], "build")
-    stores = stores_of(base, config, suggested["mlms"])
-    asked = Asked(Questions(base.questions), base.asked)
-    with candidates_of(stores, out, config, asked) as candidates:
-        unablated = base.variants if ablation else None
-        builder = Builder(base.problems, candidates, config, unablated, pll_changes, nonce)
-        total = _write_results(
-            builder,
-            out,
-            suggested,
-            partial(_require_good, base, made_from, may_be_empty=may_be_empty),
-        )
+    unablated = base.variants if ablation else None
+    inputs = Inputs(base, config, suggested["mlms"], unablated, pll_changes, nonce)
+    read = [made_from, read_record(base.manifest) if ablation else None]
+    require_good = partial(_require_good, base, made_from, may_be_empty=may_be_empty)
+    with block_results(inputs, out, distribution, made_from=digest_of(read)) as results:
+        total = _write_results(results, config, out, suggested, require_good)
     if out.path != base.path:
         write_text(out.config, config.to_toml())
     manifest = manifest_of(
@@ -478,7 +477,8 @@ class _Total:
 
 
 def _write_results(
-    builder: Builder,
+    results: Iterable[BlockResult],
+    config: Config,
     out: RunFolder,
     suggested: Mapping[str, Any],
     require_good: Callable[[_Total, Config], None],
@@ -490,7 +490,7 @@ def _write_results(
     total = _Total()
     problems = suggested["problems"]
     unlabelled_ids = deque(sorted(problems["unlabelled"]))
-    problem_format = builder.config.problem_format
+    problem_format = config.problem_format
     schemas = {
         out.replacements: replacement_schema(problem_format),
         out.exclusions: EXCLUSIONS,
@@ -503,11 +503,11 @@ def _write_results(
             stack.enter_context(RowGroupWriter(stack.enter_context(atomic(path)), schema))
             for path, schema in schemas.items()
         )
-        for result in builder.results():
+        for result in results:
             before = []
             while unlabelled_ids and (result.is_last or unlabelled_ids[0] < result.last):
                 before.append(unlabelled_ids.popleft())
-            missing = unlabelled(before, builder.config.source)
+            missing = unlabelled(before, config.source)
             replacements.write(result.replacements)
             exclusions.write(exclusion_table([*missing, *result.exclusions]))
             seeds.write(result.seeds)
@@ -520,7 +520,7 @@ def _write_results(
             total.most = max([total.most, *few])
             bar.update(result.problems)
         total.replacements, total.variants = replacements.rows, variants.rows
-        require_good(total, builder.config)
+        require_good(total, config)
         # Till here an earlier build is whole; now its files are replaced.
         out.manifest.unlink(missing_ok=True)
     return total

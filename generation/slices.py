@@ -44,7 +44,7 @@ def generate(config: Config, *, overwrite: bool = False, **where: Any) -> RunFol
     run = RunFolder(Path(config.run))
     with run.locked():
         suggest(config, overwrite=overwrite, **where)
-        return build(config.run, overwrite=overwrite)
+        return build(config.run, overwrite=overwrite, **where)
 
 
 def suggest(
@@ -82,6 +82,7 @@ def build(
     *,
     ablation: str | None = None,
     into: str | None = None,
+    distribution: Distribution | None = None,
     overwrite: bool = False,
     **settings: Any,
 ) -> RunFolder:
@@ -93,7 +94,13 @@ def build(
         Otherwise as `pipeline.build`.
     """
     base, name = RunFolder(Path(run)), into or ablation
-    options = {"ablation": ablation, "into": into, "overwrite": overwrite, **settings}
+    options: dict[str, Any] = {
+        "ablation": ablation,
+        "into": into,
+        "distribution": distribution,
+        "overwrite": overwrite,
+        **settings,
+    }
     if not base.sliced.is_file():
         return pipeline.build(run, **options)
     out = base.named(name) if name else base

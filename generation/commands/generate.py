@@ -182,7 +182,7 @@ def suggest_command(
     write_result(output, record, *lines, f"Next: merge-nli build --run {folder.path}")
 
 
-@user_errors(extra="generation")
+@user_errors(extra="generation", failures=(ExecutorError,))
 @with_settings
 def build_command(
     *,
@@ -199,6 +199,9 @@ def build_command(
     ] = None,
     given: Annotated[Given, options_of(Config, "build")],
     settings: Assignments = None,
+    executor: ExecutorName = None,
+    tasks: TaskCount = None,
+    resources: ResourceSettings,
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
@@ -227,6 +230,10 @@ def build_command(
     \b
       merge-nli build --run runs/snli --same-number --same-tense --repair-articles
         --into strict
+
+    \b
+      merge-nli build --run runs/web --executor slurm --tasks 64 --workers 16
+        --partition cpu --time 1:00:00
     """
     from generation.run_folder import RunFolder
     from generation.slices import build
@@ -241,8 +248,16 @@ def build_command(
     config = Config.read(base.config).overlaid(ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)
+    distribution = distribution_of(executor, tasks, config.workers, resources)
     with base.named(name).locked() if name else base.locked():
-        folder = build(run, ablation=ablation, into=into, overwrite=overwrite, **changed)
+        folder = build(
+            run,
+            ablation=ablation,
+            into=into,
+            distribution=distribution,
+            overwrite=overwrite,
+            **changed,
+        )
         _export(folder.path, target, output, overwrite=overwrite)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,18 @@ class Funnel:
         """Add another's counts."""
         for (mlm, word_class), counts in other._counts.items():
             self.add(mlm, word_class, counts)
+
+    def counts(self) -> list[list[Any]]:
+        """Return the counts as JSON, which `of` reads."""
+        return [[*key, dict(counts)] for key, counts in self._counts.items()]
+
+    @classmethod
+    def of(cls, counts: Iterable[Sequence[Any]]) -> Self:
+        """Make a funnel of what `counts` returned."""
+        made = cls()
+        for mlm, word_class, each in counts:
+            made.add(mlm, word_class, each)
+        return made
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one record per MLM and class, sorted; columns in the order of the filters.

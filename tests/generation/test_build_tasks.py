@@ -1,0 +1,169 @@
+"""Builds dealt to tasks: the bytes of one process, and what fails is named and done again.
+
+Tasks run here one after the other in this process; `tests/distributed` has them in processes of
+their own and on clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from helpers.units_here import UnitsHere
+from typer.testing import CliRunner
+
+from generation import build_tasks
+from generation.cli import app
+from generation.config import Config
+from generation.pipeline import suggest
+from generation.problems import on_disk
+from merge_dataset.executors.plan import Distribution
+
+BLOCKS = 5
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def suggested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run after `suggest`, of several blocks; what is built in it is called by its test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_disk, "BLOCK", 8)
+        run = str(tmp_path_factory.mktemp("suggested") / "run")
+        suggest(Config.from_recipe("demo", run=run, limit=8 * BLOCKS - 3))
+    return Path(run)
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
+    return UnitsHere(monkeypatch)
+
+
+@pytest.fixture
+def build(suggested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `build` into a folder of the run, with a dataset of its own."""
+    monkeypatch.chdir(suggested.parent)
+
+    def run(into: str, *options: Any) -> Result:
+        fixed = ("build", "--run", "run", "--into", into, "--out", tmp_path / f"{into}-dataset")
+        return CliRunner().invoke(app, [*map(str, fixed), *map(str, options)])
+
+    return run
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Everything below a folder but locks; a file that is left behind shows."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".lock")
+    }
+
+
+TASKS = ("--executor", "local", "--tasks")
+
+
+@pytest.mark.slow(but=["2"])
+@pytest.mark.parametrize("count", [1, 2, 5], ids=str)
+def test_the_number_of_tasks_changes_no_byte(
+    build: Run, tasks: UnitsHere, suggested: Path, tmp_path: Path, count: int
+) -> None:
+    """In the run and in the dataset; nothing else is left."""
+    whole, dealt = f"whole{count}", f"dealt{count}"
+    options = ("--repair-articles", "--min-mlms", 1)
+    assert build(whole, *options).exit_code == 0
+    done = build(dealt, *options, *TASKS, count, "--gpus-per-task", 1)
+    assert done.exit_code == 0, done.output
+    assert tasks.units == [f"block {number}" for number in range(BLOCKS)]
+    # Nothing for a GPU to do.
+    assert tasks.distribution == Distribution(executor="local", tasks=count)
+    made = files(suggested / whole)
+    assert len(made) == 6
+    assert files(suggested / dealt) == made
+    assert files(tmp_path / f"{dealt}-dataset") == files(tmp_path / f"{whole}-dataset")
+
+
+def test_failed_tasks_are_named_and_the_rest_kept(
+    build: Run, tasks: UnitsHere, suggested: Path
+) -> None:
+    """Given again, the command does the rest, with any number of tasks; a damaged part is told."""
+    tasks.failing = ("candidates 0",)
+    assert build("failing", *TASKS, 2).exit_code == 1
+    tasks.failing = ("block 1", "block 3")
+    failed = build("failing", *TASKS, 2)
+    assert failed.exit_code == 1
+    assert "error: 2 of 5 tasks failed:\ntask 1: 1 of 1 units failed: block 1" in failed.stderr
+    assert not (suggested / "failing" / "manifest.json").exists()
+    tasks.failing = ("block 3",)
+    assert build("failing", *TASKS, 3).exit_code == 1
+    assert tasks.units == ["block 1", "block 3"]
+    tasks.failing = ()
+    part, *_ = (suggested / "failing" / "build_tasks" / "parts").glob("000002.variants.*")
+    part.write_bytes(part.read_bytes()[:-1])
+    told = build("failing", *TASKS, 1)
+    assert told.exit_code == 2
+    assert f"{part.name}: expected it as its task wrote it" in told.stderr
+    assert tasks.units == ["block 3"]
+    done = build("failing", *TASKS, 1)
+    assert done.exit_code == 0, done.output
+    assert tasks.units == ["block 2"]
+    assert build("unfailing").exit_code == 0
+    assert files(suggested / "failing") == files(suggested / "unfailing")
+
+
+def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
+    """What tasks of other settings, or of other versions, made is not used."""
+    tasks.failing = ("block 4",)
+    assert build("other", *TASKS, 2).exit_code == 1
+    tasks.failing = ()
+    assert build("other", "--min-replacements", 15, *TASKS, 2).exit_code == 0
+    assert len(tasks.units) == BLOCKS
+    assert build("another", "--min-replacements", 15).exit_code == 0
+    assert files(suggested / "other") == files(suggested / "another")
+
+
+def test_tasks_with_other_taggers_are_not_mixed(
+    build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor with other packages than the command's."""
+    block = build_tasks.block_unit
+
+    def elsewhere(folder: Path, unit: str) -> None:
+        before = set(folder.glob("said/*"))
+        block(folder, unit)
+        if unit == "block 2":
+            (path,) = set(folder.glob("said/*")) - before
+            path.write_text(path.read_text().replace('"tagger": "', '"tagger": "other '))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build_tasks, "block_unit", elsewhere)
+        told = build("mixed", *TASKS, 2)
+    assert told.exit_code == 2
+    assert "tagger: expected the same in every task, got en_core_web_sm" in told.stderr
+    other = with_packages(build_tasks.call_tasks, {"numpy": "1.0"})
+    monkeypatch.setattr(build_tasks, "call_tasks", other)
+    told = build("mixed", *TASKS, 2)
+    assert told.exit_code == 2
+    assert (
+        "error: expected the command's versions {'numpy': '1.0'}, a task's machine" in told.stderr
+    )
+
+
+def with_packages(call: Callable[..., Any], packages: dict[str, str]) -> Callable[..., Any]:
+    """A call whose plan has other versions of packages."""
+    return lambda *arguments: call(*arguments[:-1], {**arguments[-1], "packages": packages})
+
+
+@pytest.mark.slow
+def test_ablations_and_signals_reach_the_tasks(
+    build: Run, tasks: UnitsHere, suggested: Path
+) -> None:
+    """An ablation keeps the seeds of the run's own build, which tasks made."""
+    own = ["build", "--run", "run", "--out", "own", *TASKS, "2"]
+    assert CliRunner().invoke(app, own).exit_code == 0
+    for into, where in (("union-here", ()), ("union-dealt", (*TASKS, 3))):
+        done = build(into, "--ablation", "union", *where)
+        assert done.exit_code == 0, done.output
+    assert files(suggested / "union-here") == files(suggested / "union-dealt")
