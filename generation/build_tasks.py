@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -85,16 +85,14 @@ class Inputs:
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Inputs:
         """Read what `to_plan` made."""
-        pll_changes, nonce = (
-            plan[key] and _with_path(plan[key]) for key in ("pll_changes", "nonce")
-        )
+        pll_changes, nonce = plan["pll_changes"], plan["nonce"]
         return cls(
             RunFolder(Path(plan["base"])),
             Config.from_mapping(parse_toml(plan["config"], "call.json")),
             plan["mlms"],
             plan["unablated"] and Path(plan["unablated"]),
-            pll_changes and PllChanges(**pll_changes),
-            nonce and NonceAnswers(**nonce),
+            PllChanges(**_with_path(pll_changes)) if pll_changes else None,
+            NonceAnswers(**_with_path(nonce)) if nonce else None,
         )
 
 
@@ -129,10 +127,8 @@ def block_results(
         with candidates_of(inputs.stores(), out, inputs.config, inputs.asked()) as candidates:
             yield inputs.builder(candidates).results()
     else:
-        # No task has any use for a GPU.
-        resources = replace(distribution.resources, gpus=0)
         plan = {**inputs.to_plan(), "made_from": made_from, "packages": versions(*_PACKAGES)}
-        yield _results_of_tasks(folder, plan, replace(distribution, resources=resources))
+        yield _results_of_tasks(folder, plan, distribution.without_gpus())
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -6,7 +6,7 @@ Imports nothing heavy: the command line and every worker read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Self, get_args
@@ -96,6 +96,10 @@ class Distribution:
         for name in ("tasks", "workers"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
+
+    def without_gpus(self) -> Self:
+        """Return the same for work that has no use for a GPU."""
+        return replace(self, resources=replace(self.resources, gpus=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,13 @@ from merge_dataset.commands.command_line import (
     with_settings,
 )
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_metric.models.pair_model import ModelRequest, PairModel
+from merge_metric.models.pair_model import ModelRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.models.presets import Preset
+    from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
     from merge_metric.predict.tasks import Dealt
 
@@ -136,11 +137,7 @@ def predict_command(
         dealt = _predict_in_tasks(
             request, preset, entries, problems, distribution, out=out, overwrite=overwrite
         )
-        _report(dealt.outcomes, dealt.failed, dataset, output)
-        if dealt.error is not None:
-            raise dealt.error
-        if dealt.failed:
-            raise typer.Exit(1)
+        _report_dealt(dealt, dataset, output)
         return
     failed: list[str] = []
     if preset is None:
@@ -196,9 +193,10 @@ def _predict_in_tasks(
 
 
 @baseline_app.command("hypothesis-only")
-@user_errors(extra="predict")
+@user_errors(extra="predict", failures=(ExecutorError,))
 @with_settings
 def hypothesis_only_command(
+    *,
     train: Annotated[
         Path, option("A file of NLI problems to learn from, of any kind that generate reads.")
     ],
@@ -210,6 +208,10 @@ def hypothesis_only_command(
     rng_seed: SampleSeed = 0,
     hypothesis_column: HypothesisColumn = None,
     label_column: LabelColumn = None,
+    executor: ExecutorName = None,
+    tasks: TaskCount = None,
+    workers: WorkerCount = 1,
+    resources: ResourceSettings,
     output: Format = "text",
 ) -> None:
     """Learn labels from hypotheses alone, and predict them (logistic regression).
@@ -218,26 +220,30 @@ def hypothesis_only_command(
     Examples:
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
         --config snli
+
+    \b
+      merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
+        --executor slurm --tasks 8 --memory-gb 8
     """
-    from merge_metric.models.opening import require_nli
-    from merge_metric.predict.baselines import HypothesisOnly, read_training_data
-    from merge_metric.predict.jobs import require_free
-    from merge_metric.predict.problems import format_of_problems
+    from merge_metric.predict.baselines import BaselineRequest
 
     _check_output(out)
+    distribution = distribution_of(executor, tasks, workers, resources)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    require_nli(format_of_problems(problems), "hypothesis-only")
-    if out is not None:
-        require_free(out, {"name": "hypothesis-only"}, problems, overwrite=overwrite)
-    data = read_training_data(train, hypothesis_column=hypothesis_column, label_column=label_column)
-    log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
-    _run_baseline(HypothesisOnly(data), problems, out, overwrite, dataset, output)
+    request = BaselineRequest(
+        name="hypothesis-only",
+        train=str(train),
+        hypothesis_column=hypothesis_column,
+        label_column=label_column,
+    )
+    _run_baseline(request, problems, distribution, out, overwrite, dataset, output)
 
 
 @baseline_app.command("majority")
-@user_errors(extra="predict")
+@user_errors(extra="predict", failures=(ExecutorError,))
 @with_settings
 def majority_command(
+    *,
     dataset: Dataset,
     train: Annotated[
         Path | None, option("NLI problems whose labels count; default: the dataset's seeds.")
@@ -248,6 +254,10 @@ def majority_command(
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     label_column: LabelColumn = None,
+    executor: ExecutorName = None,
+    tasks: TaskCount = None,
+    workers: WorkerCount = 1,
+    resources: ResourceSettings,
     output: Format = "text",
 ) -> None:
     """Always predict the most frequent label.
@@ -256,21 +266,14 @@ def majority_command(
     Examples:
       merge-nli baseline majority --dataset merge-nli --config snli
     """
-    from merge_metric.models.opening import require_nli
-    from merge_metric.predict.baselines import Majority, read_training_data
-    from merge_metric.predict.problems import format_of_problems, seeds_of
+    from merge_metric.predict.baselines import BaselineRequest
 
     _check_output(out)
+    distribution = distribution_of(executor, tasks, workers, resources)
     problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    if train is not None:
-        require_nli(format_of_problems(problems), "--train")
-        data = read_training_data(train, label_column=label_column)
-        model = Majority(data.labels, data.description)
-    else:
-        labels = seeds_of(problems)["label"].to_numpy()
-        known = format_of_problems(problems).labels
-        model = Majority(labels, {"seeds": len(labels)}, known)
-    _run_baseline(model, problems, out, overwrite, dataset, output)
+    path = None if train is None else str(train)
+    request = BaselineRequest(name="majority", train=path, label_column=label_column)
+    _run_baseline(request, problems, distribution, out, overwrite, dataset, output)
 
 
 # --- Running ---
@@ -292,17 +295,37 @@ def _read_problems(
 
 
 def _run_baseline(
-    model: PairModel,
+    request: BaselineRequest,
     problems: pa.Table,
+    distribution: Distribution | None,
     out: Path | None,
     overwrite: bool,
     dataset: str,
     output: OutputFormat,
 ) -> None:
-    from merge_metric.predict.jobs import predict_by_source
+    from merge_metric.predict.jobs import predict_by_source, require_free
+    from merge_metric.predict.tasks import Job, predict_in_tasks
 
-    outcomes = predict_by_source(model, problems, out=out, overwrite=overwrite)
-    _report(list(outcomes), [], dataset, output)
+    if out is not None:
+        require_free(out, {"name": request.name}, problems, overwrite=overwrite)
+    if distribution is None:
+        model = request.open(problems)
+        outcomes = predict_by_source(model, problems, out=out, overwrite=overwrite)
+        _report(list(outcomes), [], dataset, output)
+        return
+    request.read(problems)  # what is wrong with it is told before
+    jobs, there = [Job(request.name, request, {})], distribution.without_gpus()
+    dealt = predict_in_tasks(jobs, problems, there, out=out, overwrite=overwrite)
+    _report_dealt(dealt, dataset, output)
+
+
+def _report_dealt(dealt: Dealt, dataset: str, output: OutputFormat) -> None:
+    """Say what was done, and raise where something failed."""
+    _report(dealt.outcomes, dealt.failed, dataset, output)
+    if dealt.error is not None:
+        raise dealt.error
+    if dealt.failed:
+        raise typer.Exit(1)
 
 
 def _check_output(out: Path | None, *, is_folder: bool = False) -> None:

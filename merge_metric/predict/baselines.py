@@ -5,29 +5,55 @@ The only module here that imports scikit-learn.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.data_files import Row, read_file
-from merge_dataset.files import digest_of_file
+from merge_dataset.files import digest_of_file, write_table
 from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS
 from merge_dataset.schema import LABELS
-from merge_metric.models.pair_model import Pair
+from merge_metric.models.opening import require_nli
+from merge_metric.models.pair_model import Pair, PairModel
+from merge_metric.predict.problems import format_of_problems, seeds_of
 
 _BATCH: Final = 10_000
 _WORDS: Final = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
 _CHARACTERS: Final = {"analyzer": "char_wb", "ngram_range": (2, 5)}
+_FEATURES: Final = {"words": _WORDS, "characters": _CHARACTERS}
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 _ITERATIONS: Final = 200
+_LEARNED: Final = "learned"
+"""Key of what is not about an n-gram, in the metadata of what was learned."""
 
 
 log = logging.getLogger(__name__)
+
+
+def _pipeline(vocabulary: Mapping[str, list[str]]) -> Any:
+    """Make features and regression.
+
+    Args:
+        vocabulary: The n-grams of each kind of features, where they are known already.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import FeatureUnion, Pipeline
+
+    features = [
+        (kind, TfidfVectorizer(**options, **_COMMON, vocabulary=vocabulary.get(kind)))
+        for kind, options in _FEATURES.items()
+    ]
+    regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
+    return Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
 
 
 class HypothesisOnly:
@@ -39,22 +65,49 @@ class HypothesisOnly:
 
     def __init__(self, data: TrainingData) -> None:
         """Train; the same data give the same model."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import FeatureUnion, Pipeline
         from threadpoolctl import threadpool_limits
 
-        features = FeatureUnion(
-            [
-                ("words", TfidfVectorizer(**_WORDS, **_COMMON)),
-                ("characters", TfidfVectorizer(**_CHARACTERS, **_COMMON)),
-            ]
-        )
-        regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
-        self._model: Any = Pipeline([("features", features), ("regression", regression)])
+        self._model = _pipeline({})
         with threadpool_limits(1):  # sums in one order, whatever the machine
             self._model.fit(data.hypotheses, data.labels)
         self._training = data.description
+
+    def save(self, path: Path) -> None:
+        """Write what was learned as Parquet, a row per n-gram, for `load`."""
+        features, regression = self._model["features"], self._model["regression"]
+        found: dict[str, list[Any]] = {"kind": [], "term": [], "idf": []}
+        for kind, vectorizer in features.transformer_list:
+            found["kind"] += [kind] * len(vectorizer.idf_)
+            found["term"] += vectorizer.get_feature_names_out().tolist()
+            found["idf"].append(vectorizer.idf_)
+        weights = {f"weight_{n}": row for n, row in enumerate(regression.coef_)}
+        table = pa.table({**found, "idf": np.concatenate(found["idf"]), **weights})
+        learned = {
+            "training": self._training,
+            "classes": regression.classes_.tolist(),
+            "intercept": [float(each).hex() for each in regression.intercept_],
+        }
+        write_table(path, table.replace_schema_metadata({_LEARNED: json.dumps(learned)}))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote: the same model, to the bit."""
+        table = pq.ParquetFile(path).read()
+        learned = json.loads(table.schema.metadata[_LEARNED.encode()])
+        made = cls.__new__(cls)
+        kinds = table["kind"].to_numpy(zero_copy_only=False)
+        made._model = _pipeline(
+            {kind: table["term"].filter(pa.array(kinds == kind)).to_pylist() for kind in _FEATURES}
+        )
+        for kind, vectorizer in made._model["features"].transformer_list:
+            vectorizer.idf_ = table["idf"].to_numpy()[kinds == kind]
+        regression, made._training = made._model["regression"], learned["training"]
+        weights = [name for name in table.column_names if name.startswith("weight_")]
+        regression.coef_ = np.stack([table[name].to_numpy() for name in weights])
+        intercept = [float.fromhex(each) for each in learned["intercept"]]
+        regression.intercept_ = np.array(intercept, regression.coef_.dtype)
+        regression.classes_ = np.array(learned["classes"], np.int64)
+        return made
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities."""
@@ -124,6 +177,54 @@ class Majority:
         for start in range(0, len(pairs), _BATCH):
             positions = list(range(start, min(start + _BATCH, len(pairs))))
             yield positions, np.tile(self._frequencies, (len(positions), 1))
+
+
+# --- Opening one ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRequest:
+    """A baseline, and the file it is trained on."""
+
+    name: Literal["hypothesis-only", "majority"]
+    train: str | None = None
+    """NLI problems; without any, "majority" counts the labels of the seeds asked about."""
+    hypothesis_column: str | None = None
+    label_column: str | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Tell whether training takes long, so that it is done once for all tasks."""
+        return self.name == "hypothesis-only"
+
+    def read(self, problems: pa.Table) -> TrainingData | None:
+        """Read the training data.
+
+        Raises:
+            FileNotFoundError, ValueError: it cannot be used, or not for such problems.
+        """
+        if self.train is None:
+            return None
+        about = "--train" if self.name == "majority" else self.name
+        require_nli(format_of_problems(problems), about)
+        return read_training_data(
+            Path(self.train),
+            hypothesis_column=self.hypothesis_column,
+            label_column=self.label_column,
+        )
+
+    def open(self, problems: pa.Table) -> PairModel:
+        """Train the baseline, for the problems that it will be asked about."""
+        data = self.read(problems)
+        if self.name == "hypothesis-only":
+            if data is None:
+                raise ValueError("train: expected a file of NLI problems, got none")
+            log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
+            return HypothesisOnly(data)
+        if data is not None:
+            return Majority(data.labels, data.description)
+        labels = seeds_of(problems)["label"].to_numpy()
+        return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
 
 
 # --- Training data ---

@@ -28,9 +28,10 @@ from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import check_order_asked
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.opening import find_kind
-from merge_metric.models.pair_model import ModelRequest, Pair, Share
+from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.readiness import Machine, Wanted, look_at, require_all, this_machine
 from merge_metric.models.unknown_tokens import UnknownTokens
+from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
 from merge_metric.predict.driver import Answered, Outcome, answer_share, fingerprint_of, predict
 from merge_metric.predict.jobs import PREDICTIONS, by_source, files_of, open_by_part
 from merge_metric.predict.outputs import check_folder
@@ -41,10 +42,10 @@ _PROBLEMS: Final = "problems.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model to be run over all problems."""
+    """A model or baseline to be run over all problems."""
 
     name: str
-    request: ModelRequest
+    request: ModelRequest | BaselineRequest
     extra: dict[str, Any]
     """More for the metadata."""
 
@@ -112,11 +113,12 @@ def predict_in_tasks(
         BlockingIOError: the same command is at work already.
     """
     target = out.parent if out is not None else folder or PREDICTIONS
-    jobs = [replace(job, request=_with_absolute_paths(job.request)) for job in jobs]
+    jobs = [_with_absolute_paths(job) for job in jobs]
     work = (target / _name_of(jobs, problems, out)).absolute()
     check_folder(work)
     plan = {
         "jobs": {job.name: asdict(job) for job in jobs},
+        "baselines": [job.name for job in jobs if isinstance(job.request, BaselineRequest)],
         "out": out and str(out.absolute()),
         "folder": str(target.absolute()),
         "overwrite": overwrite,
@@ -124,6 +126,13 @@ def predict_in_tasks(
     with working_in(work):
         write_table(work / _PROBLEMS, problems)
         count = max(1, distribution.tasks // len(jobs))
+        training = [
+            f"train {job.name}"
+            for job in jobs
+            if isinstance(job.request, BaselineRequest) and job.request.learns
+        ]
+        train = "merge_metric.predict.tasks:train_unit"
+        call_tasks(train, work, training, distribution, plan).all()
         units = {job.name: [f"{job.name} {Share(i, count)}" for i in range(count)] for job in jobs}
         said = call_tasks(
             "merge_metric.predict.tasks:answer_unit",
@@ -142,8 +151,7 @@ def predict_in_tasks(
 def _name_of(jobs: Sequence[Job], problems: pa.Table, out: Path | None) -> str:
     """Name the folder of a call after what is asked; a local model that was changed is another."""
     asked = [
-        [asdict(job), file_stamps(job.request.model), file_stamps(job.request.shots)]
-        for job in jobs
+        [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
     ]
     digest = digest_of([asked, fingerprint_of({}, problems), str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
@@ -154,14 +162,18 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]", "-", name.rsplit("/", 1)[-1])
 
 
-def _with_absolute_paths(request: ModelRequest) -> ModelRequest:
+def _with_absolute_paths(job: Job) -> Job:
     """Make paths those of the caller, wherever a task runs."""
     paths: dict[str, Any] = {
-        name: str(Path(value).absolute())
-        for name in ("model", "shots")
-        if (value := getattr(request, name)) and Path(value).exists()
+        name: str(Path(path).absolute()) for name, path in _paths(job.request).items()
     }
-    return replace(request, **paths)
+    return replace(job, request=replace(job.request, **paths))
+
+
+def _paths(request: ModelRequest | BaselineRequest) -> dict[str, str]:
+    """Return the settings that name files or folders which are there."""
+    values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
+    return {name: value for name, value in values.items() if value and Path(value).exists()}
 
 
 # --- In a task ---
@@ -185,14 +197,9 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     name, _, text = unit.rpartition(" ")
     share, plan = Share.parse(text), plan_of(folder)
     job, out = plan["jobs"][name], plan["out"] and Path(plan["out"])
-    request = ModelRequest(**job["request"])
-    problems = pq.ParquetFile(folder / _PROBLEMS).read()
-    machine = this_machine(request.device)
-    if machine.device != "cpu":  # of which the command could know nothing
-        require_room(request, problems, machine)
     answered = [
         answer_share(model, each, path, share, overwrite=plan["overwrite"])
-        for model, part in open_by_part(request, problems, whole=out is not None)
+        for model, part in _opened(folder, name, plan)
         for each, path in files_of(
             model,
             part,
@@ -202,6 +209,49 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         )
     ]
     return [asdict(each) | {"out": str(each.out)} for each in answered]
+
+
+def _opened(
+    folder: Path, name: str, plan: Mapping[str, Any]
+) -> Iterator[tuple[PairModel, pa.Table]]:
+    """Yield the model of a job, opened, with the problems it is for."""
+    problems = _problems(folder)
+    if name in plan["baselines"]:
+        baseline = _baseline(plan, name)
+        path = _trained(folder, name)
+        yield HypothesisOnly.load(path) if path.is_file() else baseline.open(problems), problems
+        return
+    request = ModelRequest(**plan["jobs"][name]["request"])
+    machine = this_machine(request.device)
+    if machine.device != "cpu":  # of which the command could know nothing
+        require_room(request, problems, machine)
+    yield from open_by_part(request, problems, whole=plan["out"] is not None)
+
+
+@says
+def train_unit(folder: Path, unit: str) -> None:
+    """Do a unit of work: train a baseline, once for all tasks.
+
+    Args:
+        folder: The folder of the call.
+        unit: "train", and the name of a job.
+    """
+    name = unit.partition(" ")[2]
+    model = _baseline(plan_of(folder), name).open(_problems(folder))
+    assert isinstance(model, HypothesisOnly)
+    model.save(_trained(folder, name))
+
+
+def _problems(folder: Path) -> pa.Table:
+    return pq.ParquetFile(folder / _PROBLEMS).read()
+
+
+def _baseline(plan: Mapping[str, Any], name: str) -> BaselineRequest:
+    return BaselineRequest(**plan["jobs"][name]["request"])
+
+
+def _trained(folder: Path, name: str) -> Path:
+    return folder / f"{name}.parquet"
 
 
 # --- After the tasks ---

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-TESTS = Path(__file__).parents[1]
+from helpers import slurm_cluster
+from helpers.processes import PYTHON_PATH
+from helpers.ray_cluster import short_folder
+from helpers.slurm_cluster import SlurmCluster
 
 
 @pytest.fixture(autouse=True)
 def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting `pythonpath` of pytest does not reach other processes."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+    monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
 
 
 @pytest.fixture
 def ray_folder() -> Iterator[str]:
-    """For Ray's own files; the path of a socket may have a hundred characters."""
-    folder = tempfile.mkdtemp(prefix="ray-")
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    """For Ray's own files."""
+    with short_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def running_slurm() -> Iterator[SlurmCluster]:
+    """A cluster for all tests."""
+    # Not skipped: who asks for these tests wants them run.
+    if missing := slurm_cluster.missing():
+        pytest.fail(missing)
+    with slurm_cluster.slurm_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_slurm(running_slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
+    """The cluster, for this process too; looked at more often than one shared with others."""
+    monkeypatch.setenv("SLURM_CONF", str(running_slurm.conf))
+    monkeypatch.setattr("merge_dataset.executors.clusters._POLL_SECONDS", 0.5)
+    return running_slurm

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import processes, slurm_cluster
+from helpers import processes
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
@@ -22,22 +22,9 @@ from merge_dataset.executors.plan import Distribution, Resources
 pytestmark = pytest.mark.slurm
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[SlurmCluster]:
-    """A cluster for all tests."""
-    # Not skipped: who asks for these tests wants them run.
-    if missing := slurm_cluster.missing():
-        pytest.fail(missing)
-    with slurm_cluster.slurm_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
-    """The cluster, for this process too; looked at more often than one shared with others."""
-    monkeypatch.setenv("SLURM_CONF", str(running.conf))
-    monkeypatch.setattr("merge_dataset.executors.clusters._POLL_SECONDS", 0.5)
-    return running
+@pytest.fixture(name="cluster")
+def _cluster(on_slurm: SlurmCluster) -> SlurmCluster:
+    return on_slurm
 
 
 def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:

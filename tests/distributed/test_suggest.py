@@ -8,15 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from helpers import namespaces, slurm_cluster
-from helpers.ray_cluster import CLUSTER
-from helpers.slurm_cluster import SlurmCluster
+from helpers import namespaces
 from typer.testing import CliRunner
 
 from generation import Config, suggest
@@ -246,34 +243,3 @@ cp -r "$2/run" "$2-kept"'''
     assert 0 < int(count) < sum("/parts/" in name for name in in_one_process)
     assert last == "done"
     assert made(tmp_path / "disk-kept") == in_one_process
-
-
-# --- On clusters ---
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    if missing := slurm_cluster.missing():
-        pytest.fail(missing)
-    with slurm_cluster.slurm_cluster() as running:
-        monkeypatch.setenv("SLURM_CONF", str(running.conf))
-        monkeypatch.setattr("merge_dataset.executors.clusters._POLL_SECONDS", 0.5)
-        yield running
-
-
-@pytest.mark.slurm
-def test_on_slurm(cluster: SlurmCluster, in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """The bytes are equal."""
-    run = suggest(config(tmp_path / "run"), distribution=tasks_of("slurm", 3))
-    assert made(run.path) == in_one_process
-
-
-@pytest.mark.ray
-def test_on_ray(in_one_process: dict[str, bytes], ray_folder: str, tmp_path: Path) -> None:
-    """The bytes are equal."""
-    if missing := namespaces.missing():
-        pytest.fail(missing)
-    run = [sys.executable, "-c", SUGGEST, str(tmp_path / "run"), "ray"]
-    done = namespaces.run_apart(CLUSTER, ray_folder, *run, timeout=300)
-    assert done.stdout.splitlines() == ["done"], done.stderr
-    assert made(tmp_path / "run") == in_one_process

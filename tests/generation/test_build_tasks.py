@@ -114,7 +114,7 @@ def test_failed_tasks_are_named_and_the_rest_kept(
 
 
 def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
-    """What tasks of other settings, or of other versions, made is not used."""
+    """Parts that tasks of other settings made are not used."""
     tasks.failing = ("block 4",)
     assert build("other", *TASKS, 2).exit_code == 1
     tasks.failing = ()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
+
+_TESTS: Final = Path(__file__).parents[1]
+PYTHON_PATH: Final = os.pathsep.join([str(_TESTS.parent), str(_TESTS)])
+"""Folders of the project and of the tests' helpers, for processes that import either."""
 
 PATIENCE: Final = 60.0
 """Seconds within which a process that was told to end has ended."""

@@ -5,6 +5,11 @@ Ray's daemons listen on all interfaces; there they reach no further than the tes
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 CLUSTER = """
 ip link set lo up
 export TMPDIR="$1"
@@ -15,3 +20,13 @@ export TMPDIR="$1"
 """
 """For `namespaces.run_apart`: $1 is a folder with a short path, $2 is Python, and all from $2 on
 is what to run beside the cluster."""
+
+
+@contextmanager
+def short_folder() -> Iterator[str]:
+    """Make a folder for Ray's own files; the path of a socket may have a hundred characters."""
+    folder = tempfile.mkdtemp(prefix="ray-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

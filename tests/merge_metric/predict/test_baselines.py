@@ -82,6 +82,24 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
     assert found.sum() == pytest.approx(1)
 
 
+def test_what_was_learned_is_kept(tmp_path: Path) -> None:
+    """To the last bit, of two labels too; the file is data alone, and the same each time."""
+    pairs = [("", text) for text in ("A cat is tall.", "Nobody is outside.", "Words.", "")]
+    texts, labels = hypotheses()
+    two = np.flatnonzero(labels != 1)
+    for data in (
+        training_data(),
+        TrainingData([texts[i] for i in two], labels[two], {"sha256": "1"}),
+    ):
+        model = HypothesisOnly(data)
+        for name in ("a.parquet", "b.parquet"):
+            model.save(tmp_path / name)
+        assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+        again = HypothesisOnly.load(tmp_path / "a.parquet")
+        assert np.array_equal(ask(again, pairs), ask(model, pairs))
+        assert again.describe() == model.describe()
+
+
 @pytest.mark.slow
 def test_it_is_the_same_in_every_process() -> None:
     """To the last bit: trained twice, here and in another process with another hash seed."""

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.executors.plan import Distribution, Resources
+from merge_dataset.schema import LABELS
 from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import WHOLE, Share
 from merge_metric.models.presets import Preset
@@ -187,6 +188,49 @@ def test_tasks_that_had_other_models_are_not_mixed(
     monkeypatch.setattr(dealing, "answer_unit", answer)
     assert predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2).exit_code == 0
     assert len(tasks.units) == 2
+
+
+# --- Baselines ---
+
+
+def test_baselines_are_trained_once(tmp_path: Path, predict: Run, tasks: UnitsHere) -> None:
+    """Their files are those of one process, too; a task has the baseline that one task trained."""
+    words = ("outside", "tall", "asleep")
+    rows = [
+        {"gold_label": LABELS[n % 3], "sentence1": "", "sentence2": f"Dog {n} is {words[n % 3]}."}
+        for n in range(60)
+    ]
+    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name, *options in (("hypothesis-only", "--train", "train.jsonl"), ("majority",)):
+        command = ["baseline", name, "--dataset", "merge-nli", *options, "--out"]
+        ask = lambda *more, start=command: CliRunner().invoke(app, [*start, *map(str, more)])  # noqa: E731
+        assert ask("mine.parquet").exit_code == 0
+        whole = Path("mine.parquet").read_bytes()
+        if name == "hypothesis-only":
+            tasks.failing = ("train hypothesis-only",)
+            failed = ask("out/mine.parquet", *TASKS, 3)
+            assert failed.exit_code == 1
+            assert "1 of 1 units failed: train hypothesis-only" in failed.stderr
+        tasks.failing = (f"{name} 1/3",)
+        failed = ask("out/mine.parquet", *TASKS, 3)
+        assert failed.exit_code == 1
+        assert f"{name}: 1 of 3 tasks did not finish" in failed.stderr
+        tasks.failing = ()
+        done = ask("out/mine.parquet", *TASKS, 3, "--gpus-per-task", 1)
+        assert done.exit_code == 0, done.output
+        assert tasks.units == [f"{name} 1/3"]
+        assert tasks.distribution == Distribution(executor="local", tasks=3)
+        assert files("out") == {"mine.parquet": whole}
+        Path("out/mine.parquet").unlink()
+        Path("mine.parquet").unlink()
+    Path("train.jsonl").write_text('{"sentence2": "x", "gold_label": "perhaps"}')
+    command = ["baseline", "hypothesis-only", "--dataset", "merge-nli", "--train", "train.jsonl"]
+    told = CliRunner().invoke(app, [*command, *TASKS, "3"])
+    assert told.exit_code == 2
+    assert (
+        "expected a label out of entailment, neutral, contradiction, got 'perhaps'" in told.stderr
+    )
+    assert tasks.units == ["majority 1/3"]
 
 
 # --- Lists of models ---

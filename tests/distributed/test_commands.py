@@ -1,0 +1,136 @@
+"""Every command that deals work to tasks: the bytes of one process, also after tasks are killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from helpers import namespaces
+from helpers.dealt_commands import COMMANDS, kill_worker, killing, made, prepare, run
+from helpers.processes import PYTHON_PATH
+from helpers.ray_cluster import CLUSTER, short_folder
+from helpers.slurm_cluster import SlurmCluster
+
+pytestmark = pytest.mark.slow
+
+KILLED_ON_CLUSTERS: Final = ("build", "signals", "predict")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the commands read."""
+    folder = tmp_path_factory.mktemp("prepared")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wholes() -> dict[str, dict[str, bytes]]:
+    """Files that one process makes, by command, of those that were run."""
+    return {}
+
+
+@pytest.fixture
+def whole(
+    request: pytest.FixtureRequest, prepared: Path, wholes: dict[str, Any], tmp_path: Path
+) -> dict[str, bytes]:
+    """Files that one process makes of the test's command."""
+    name = request.getfixturevalue("name")
+    if name not in wholes:
+        shutil.copytree(prepared, tmp_path / "whole")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path / "whole")
+            done = run(name)
+            assert done.exit_code == 0, done.output
+            wholes[name] = made(name)
+        assert wholes[name]
+    found: dict[str, bytes] = wholes[name]
+    return found
+
+
+@pytest.fixture
+def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Works in a folder with what the commands read."""
+    shutil.copytree(prepared, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.mark.parametrize("name", ["build", "signals", "predict", "baseline"])
+def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -> None:
+    """The message says so; the same command does the rest, and ends with the same bytes."""
+    options = ("--executor", "local", "--tasks", "2", "--workers", "2")
+    with killing(name, kill_worker) as killed:
+        failed = run(name, *options)
+    assert killed
+    assert failed.exit_code == 1, failed.output
+    assert "killed by SIGKILL, as the system does when memory runs out" in failed.stderr
+    done = run(name, *options)
+    assert done.exit_code == 0, done.output
+    assert made(name) == whole
+
+
+# --- On clusters ---
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("name", COMMANDS)
+def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: SlurmCluster) -> None:
+    """The bytes are equal; a cancelled task is named, and the same command does the rest."""
+    options = ("--executor", "slurm", "--tasks", "2", "--workers", "2")
+    if name in KILLED_ON_CLUSTERS:
+        with killing(name, lambda: on_slurm.ask("scancel", "--user=root")):
+            failed = run(name, *options)
+        assert failed.exit_code == 1, failed.output
+        assert "tasks failed" in failed.stderr
+        assert "CANCELLED" in failed.stderr
+    done = run(name, *options)
+    assert done.exit_code == 0, done.output
+    assert made(name) == whole
+
+
+@pytest.fixture(scope="module")
+def on_ray(
+    prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Path, dict[str, Any]]]]:
+    """All commands on one cluster: their folders, and what became of them."""
+    if missing := namespaces.missing():
+        pytest.fail(missing)
+    folder = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", PYTHON_PATH)
+        program = [sys.executable, "-m", "helpers.dealt_commands", "ray", str(prepared)]
+        with short_folder() as ray:
+            done = namespaces.run_apart(
+                CLUSTER, ray, *program, str(folder), *KILLED_ON_CLUSTERS, timeout=800
+            )
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    yield {each["name"]: (folder / each["name"], each) for each in said}
+    shutil.rmtree(folder)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", COMMANDS)
+def test_on_ray(
+    name: str,
+    whole: dict[str, bytes],
+    on_ray: dict[str, tuple[Path, dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bytes are equal, also where a task was killed, which the first message names."""
+    folder, said = on_ray[name]
+    assert said["code"] == 0, said["output"]
+    assert said["killed"] == ([1, True] if name in KILLED_ON_CLUSTERS else [])
+    monkeypatch.chdir(folder)
+    assert made(name) == whole
