@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_metric.cautions import mixture, tell
+from merge_metric.counted import Counted, count_models
 from merge_metric.runs.run import (
-    Run,
-    by_config,
     common_texts,
     on_common_seeds,
     parse_source,
-    read_runs,
 )
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
@@ -150,18 +148,21 @@ def compare_files(
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    runs = read_runs(sources, Path(dataset), configs, cluster=cluster, allow_missing=allow_missing)
-    found = by_config(runs)
+    found: dict[str, list[tuple[str, Counted]]] = {}
+    for name, counted in count_models(
+        sources, Path(dataset), configs, cluster=cluster, allow_missing=allow_missing
+    ):
+        found.setdefault(counted.config, []).append((name, counted))
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = _shared(found, names)
     for config in shared:
-        tell(config, found[config][0].counts)
+        tell(config, found[config][0][1].counts)
     return [
         compare_models(
-            {run.model: run.counts for run in found[config]},
+            {name: counted.counts for name, counted in found[config]},
             config=config,
-            texts=common_texts(run.texts for run in found[config]),
+            texts=common_texts(counted.texts for _, counted in found[config]),
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
@@ -257,14 +258,14 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
     return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
 
 
-def _shared(runs: Mapping[str, Sequence[Run]], names: Sequence[str]) -> list[str]:
-    """Find the configurations of which all models have runs."""
-    if shared := [config for config in runs if len(runs[config]) == len(names)]:
-        for config in (config for config in runs if config not in shared):
+def _shared(found: Mapping[str, Sequence[tuple[str, Counted]]], names: Sequence[str]) -> list[str]:
+    """Find the configurations that all models have predictions for."""
+    if shared := [config for config in found if len(found[config]) == len(names)]:
+        for config in (config for config in found if config not in shared):
             log.warning("%s is not compared: not all models have predictions for it", config)
         return shared
     answered = "; ".join(
-        f"{name}: {', '.join(c for c in runs if name in [run.model for run in runs[c]])}"
+        f"{name}: {', '.join(config for config in found if name in dict(found[config]))}"
         for name in names
     )
     raise ValueError(

@@ -47,10 +47,14 @@ from merge_metric.runs.predictions import count_rows, read_batches, read_predict
 from merge_metric.runs.row_checks import PROBABILITIES, labels_of
 from merge_metric.runs.run import (
     Run,
+    Source,
     make_model,
     make_run,
     naming_files,
+    read_runs,
+    require_different_files,
     runs_of,
+    sources_of_models,
     tell_unverified,
 )
 from merge_metric.runs.texts import added_texts
@@ -159,6 +163,36 @@ def count_file(
         runs = runs_of(model, configs, keep=SCORED, **options)
         found = [count_run(run, per_seed=per_seed) for run in runs]
     return [_with_texts(each, dataset) for each in found] if per_seed else found
+
+
+def count_models(
+    sources: Sequence[Source], dataset: Path, configs: Sequence[str] = (), **options: Any
+) -> Iterator[tuple[str, Counted]]:
+    """Count the predictions of several models, one after the other.
+
+    Of a model whose answers are in several files these are read whole, and of all others in parts.
+
+    Args:
+        sources: The files; those of one name and dataset are parts of one model's answers.
+        dataset: The dataset folder of those that name none.
+        configs: Configurations; by default what each model's predictions are for.
+        options: `by`, `cluster` and `allow_missing` of `count_file`.
+
+    Yields:
+        Name of the model and its counts on a configuration.
+
+    Raises:
+        ValueError: as `runs.run.read_runs`.
+    """
+    require_different_files(sources)
+    parted = sources_of_models(sources, dataset)
+    for name, folder, parts in tqdm(parted, desc="reading", unit="model", disable=None):
+        if len(parts) == 1:
+            counted = count_file(parts[0].path, folder, configs, **options)
+        else:
+            runs = read_runs(parts, folder, configs, **options)
+            counted = [Counted(run.config, run.counts, texts=run.texts) for run in runs]
+        yield from ((name, each) for each in counted)
 
 
 def _refuse_without_dataset(**options: object) -> None:

@@ -118,12 +118,7 @@ def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
         FileNotFoundError, NotADirectoryError: there is no such file or dataset folder.
         ValueError: a file is unusable, or two of the same name answer the same problems.
     """
-    parts: dict[tuple[str, Path], list[Source]] = {}
-    for source in sources:
-        folder = source.dataset or dataset
-        parts.setdefault((source.model, folder.resolve()), []).append(source)
-    for (name, _), of_model in parts.items():
-        folder = of_model[0].dataset or dataset
+    for name, folder, of_model in sources_of_models(sources, dataset):
         by_labels: dict[tuple[str, ...], list[tuple[Path, pa.Table]]] = {}
         for source in of_model:
             table = read_predictions(source.path, folder)
@@ -132,6 +127,20 @@ def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
             paths = [path for path, _ in alike]
             predictions = _concatenate(name, paths, [table for _, table in alike])
             yield make_model(name, paths, predictions, folder)
+
+
+def sources_of_models(
+    sources: Iterable[Source], dataset: Path
+) -> list[tuple[str, Path, list[Source]]]:
+    """Group files by model and dataset folder: its name, the folder, the parts of its answers.
+
+    Arguments as in `read_models`.
+    """
+    parts: dict[tuple[str, Path], list[Source]] = {}
+    for source in sources:
+        folder = source.dataset or dataset
+        parts.setdefault((source.model, folder.resolve()), []).append(source)
+    return [(name, part[0].dataset or dataset, part) for (name, _), part in parts.items()]
 
 
 def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: Path) -> Model:
@@ -314,7 +323,7 @@ def read_runs(
         ValueError: a file cannot be used (see `join.join`), is given twice, or two of one
             model answer the same problems.
     """
-    _require_different_files(sources)
+    require_different_files(sources)
     for model in tqdm(read_models(sources, dataset), desc="reading", unit="model", disable=None):
         yield from runs_of(
             model, configs, by=by, cluster=cluster, keep=keep, allow_missing=allow_missing
@@ -406,7 +415,8 @@ def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts
     return kept
 
 
-def _require_different_files(sources: Sequence[Source]) -> None:
+def require_different_files(sources: Sequence[Source]) -> None:
+    """Raise ValueError where a predictions file is given twice."""
     paths = [source.path.resolve() for source in sources]
     for number, path in enumerate(paths):
         if path in paths[:number]:

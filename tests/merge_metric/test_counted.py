@@ -14,6 +14,7 @@ from helpers.dataset_files import run_manifest, seed_row, variant_row, write_sou
 
 from merge_dataset import seed_ranges
 from merge_metric import counted
+from merge_metric.compare import compare_files
 from merge_metric.counted import count_file
 from merge_metric.per_seed import concatenated
 from merge_metric.runs.predictions import write_predictions
@@ -116,6 +117,31 @@ def test_figures_are_those_of_the_whole(
     assert plain(score_file(path, n_bootstrap=8)) == plain(alone)
     assert concatenated([each.answers for each in found]).equals(answers)
     assert next(iter(wanted.values()))["n_seeds"] > 20
+
+
+def test_models_compared_in_parts(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are those of the whole; one model's answers are in two files."""
+    rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    for row in rows[::3]:
+        row |= {"prediction": (row["prediction"] + 1) % 3, "probabilities": None}
+    half = len(rows) // 2
+    for name, part in {"b": rows, "c1": rows[:half], "c2": rows[half:]}.items():
+        write_predictions(
+            tmp_path / f"{name}.parquet", pa.Table.from_pylist(part).drop_columns("probabilities")
+        )
+    files = [f"a={place / 'p.parquet'}", f"b={tmp_path / 'b.parquet'}"]
+    parts = [f"c={tmp_path / name}.parquet" for name in ("c1", "c2")]
+    options: dict[str, Any] = {"cluster": "premise", "n_bootstrap": 20}
+    wanted = compare_files([*files, *parts], place / "merge-nli", **options)
+    for module in (seed_ranges, counted):
+        monkeypatch.setattr(module, "RANGE_ROWS", 70)
+    found = compare_files([*files, *parts], place / "merge-nli", **options)
+    assert [plain(each.as_dict()) for each in found] == [plain(each.as_dict()) for each in wanted]
+    differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in found[0].pairs.rows}
+    assert differences.pop(("b", "c")) == 0
+    assert all(differences.values())
 
 
 def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:
