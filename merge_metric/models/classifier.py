@@ -18,7 +18,7 @@ from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
 from merge_metric.models.pair_model import WHOLE, Pair, Share
-from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown
+from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
@@ -165,7 +165,7 @@ class Classifier:
             )["input_ids"]
             return found
 
-        texts = [f"{first} {second}" for first, second in pairs]
+        texts = [f"{first} {second}" for first, second in evenly(pairs)]
         return count_unknown(texts, tokenize, self._tokenizer.unk_token_id)
 
     def _n_truncated(self, pairs: Sequence[Pair]) -> int:

@@ -6,6 +6,7 @@ import inspect
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -223,8 +224,8 @@ class LanguageModel:
 
     def _prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Find prompts that are too long before any work, and decide on the prefix cache."""
-        by_length = sorted(pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
-        longest = max(self._encode(by_length[-16:]), key=len)
+        long = nlargest(16, pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
+        longest = max(self._encode(long), key=len)
         if self._decided or not self._tokens.shared:
             return
         self._decided = True

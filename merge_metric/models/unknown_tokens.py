@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 SHARE: Final = 0.03
 """Largest share of unknown tokens without a warning: at 24 tokens a problem, as in SNLI, most
@@ -22,6 +22,8 @@ _TEXTS: Final = 2000
 _EXAMPLES: Final = 5
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class UnknownTokens:
             )
 
 
+def evenly(values: Sequence[T]) -> Sequence[T]:
+    """Take every n-th of many values, as many as are looked at."""
+    return values[:: -(-len(values) // _TEXTS) or 1]
+
+
 def count_unknown(
     texts: Sequence[str],
     tokenize: Callable[[list[str]], Sequence[Sequence[int]]],
@@ -77,8 +84,7 @@ def count_unknown(
         tokenize: Turns texts into the ids of their tokens, without special tokens.
         unknown_id: The id of the unknown token; None where the tokenizer has none.
     """
-    step = -(-len(texts) // _TEXTS) or 1
-    sample = list(texts[::step])
+    sample = list(evenly(texts))
     if unknown_id is None or not sample:
         return UnknownTokens(len(sample), 0, 0, ())
     rows = tokenize(sample)

@@ -22,14 +22,13 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.label_order import OrderCheck
 from merge_metric.models.pair_model import (
     WHOLE,
-    Pair,
     PairModel,
     Share,
     require_probabilities,
 )
 from merge_metric.predict.journal import Journal, open_journal
 from merge_metric.predict.outputs import check_file, require_replaceable
-from merge_metric.predict.problems import description_of, format_of_problems, pairs_of
+from merge_metric.predict.problems import Pairs, description_of, format_of_problems, pairs_of
 from merge_metric.runs.label_check import check_seeds
 from merge_metric.runs.predictions import (
     read_metadata,
@@ -37,7 +36,7 @@ from merge_metric.runs.predictions import (
     write_predictions,
 )
 from merge_metric.runs.row_checks import PROBABILITIES, labelled
-from merge_metric.runs.texts import TEXT_DIGEST, combined, text_digests, to_hex
+from merge_metric.runs.texts import TEXT_DIGEST, combined, rows_of, text_digests, to_hex
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +156,7 @@ class _Run:
     out: Path
     description: dict[str, Any]
     """The description that the model gives of itself."""
-    pairs: list[Pair]
+    pairs: Pairs
     """Distinct ones."""
     pair_of_row: NDArray[np.int64]
     digests: NDArray[np.uint64]
@@ -256,15 +255,20 @@ class _Run:
         return asdict(check)
 
 
-def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
+def distinct_pairs(problems: pa.Table) -> tuple[Pairs, NDArray[np.int64]]:
     """Return the distinct pairs in order of appearance, and each row's place among them."""
-    places: dict[Pair, int] = {}
-    of_row = np.fromiter(
-        (places.setdefault(pair, len(places)) for pair in pairs_of(problems)),
-        np.int64,
-        len(problems),
-    )
-    return list(places), of_row
+    digests = bytearray()
+    for first, other in pairs_of(problems):
+        digests += hashlib.blake2b(f"{len(first)}:{first}{other}".encode(), digest_size=16).digest()
+    low, high = np.frombuffer(digests, np.uint64).reshape(-1, 2).T
+    order = np.lexsort((low, high))  # rows of a pair in their order
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    first_rows = order[is_first]
+    first_row = np.empty_like(order)
+    first_row[order] = first_rows[np.cumsum(is_first) - 1]
+    rows = np.sort(first_rows)
+    return Pairs(problems, rows), np.searchsorted(rows, first_row)
 
 
 # --- Asking ---
@@ -272,7 +276,7 @@ def distinct_pairs(problems: pa.Table) -> tuple[list[Pair], NDArray[np.int64]]:
 
 def _ask(
     model: PairModel,
-    pairs: Sequence[Pair],
+    pairs: Pairs,
     labels: Sequence[str],
     journal: Journal,
     share: Share,
@@ -288,15 +292,14 @@ def _ask(
         share: Pairs wanted.
         name: What the progress bar says; None for no bar.
     """
-    missing = journal.missing
-    unanswered = np.zeros(len(pairs), bool)
-    unanswered[missing] = True
+    unanswered = journal.unanswered
+    missing = np.flatnonzero(unanswered)
     done = len(pairs) - len(missing)
-    if missing and done:
+    if len(missing) and done:
         log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
     with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
-        for positions, rows in _answers(model, pairs, missing, share) if missing else ():
-            require_probabilities([pairs[i] for i in positions], labels, rows, _TOO_LARGE)
+        for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
+            require_probabilities(pairs.at(positions), labels, rows, _TOO_LARGE)
             further = [getattr(model, name) for name in ("measures",) if hasattr(model, name)]
             journal.add(positions, np.concatenate([rows, *further], axis=1))
             bar.update(int(unanswered[positions].sum()))
@@ -310,16 +313,16 @@ def _ask(
 
 
 def _answers(
-    model: PairModel, pairs: Sequence[Pair], missing: list[int], share: Share
+    model: PairModel, pairs: Pairs, missing: NDArray[np.int64], share: Share
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
     """Yield batches of positions in `pairs` and answers."""
     if resume := getattr(model, "resume", None):
-        known = frozenset(range(len(pairs))).difference(missing)
+        known = frozenset(np.delete(np.arange(len(pairs)), missing).tolist())
         yield from resume(pairs, known, *([] if share == WHOLE else [share]))
         return
-    mine = [i for i in missing if i % share.count == share.index]
-    for positions, answers in model.probabilities([pairs[i] for i in mine]):
-        yield [mine[i] for i in positions], answers
+    mine = missing[missing % share.count == share.index]
+    for positions, answers in model.probabilities(pairs.at(mine)):
+        yield mine[positions].tolist(), answers
 
 
 # --- What is written ---
@@ -352,7 +355,12 @@ def fingerprint_of(description: Mapping[str, Any], problems: pa.Table) -> str:
     """
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
-        digest.update(json.dumps(problems[name].to_pylist()).encode())
+        # As JSON has the list of all, of which not all are Python objects at a time.
+        before = "["
+        for (value,) in rows_of(problems, [name]):
+            digest.update(f"{before}{json.dumps(value)}".encode())
+            before = ", "
+        digest.update(b"]" if len(problems) else b"[]")
     digests = text_digests(problems, format_of_problems(problems).fields)
     digest.update(digests.astype("<u8").tobytes())
     return digest.hexdigest()

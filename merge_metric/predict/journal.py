@@ -35,9 +35,9 @@ class Journal:
         """(n, numbers), NaN where there is no answer yet."""
 
     @property
-    def missing(self) -> list[int]:
-        """Positions without an answer, ascending."""
-        found: list[int] = np.flatnonzero(np.isnan(self.answers[:, 0])).tolist()
+    def unanswered(self) -> NDArray[np.bool_]:
+        """Whether there is no answer, position by position."""
+        found: NDArray[np.bool_] = np.isnan(self.answers[:, 0])
         return found
 
     def add(self, positions: Sequence[int], answers: NDArray[np.float64]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from merge_dataset.files import draw_rank
 from merge_dataset.layout import (
@@ -31,6 +32,10 @@ from merge_dataset.schema import (
 )
 from merge_metric.models.pair_model import Pair
 from merge_metric.runs.predictions import metadata_of, with_metadata
+from merge_metric.runs.texts import rows_of
+
+_PAIRS: Final = 65_536
+"""Pairs that are Python objects at a time."""
 
 _FORMAT: Final = "format"
 """In the description of problems that are not of NLI: their fields and labels."""
@@ -117,8 +122,53 @@ def pairs_of(problems: pa.Table) -> Iterator[Pair]:
     Premise and hypothesis of NLI; three texts or more are put together by a space from
     the second on.
     """
-    first, *others = (problems[name].to_pylist() for name in format_of_problems(problems).fields)
-    yield from zip(first, map(" ".join, zip(*others, strict=True)), strict=True)
+    for first, *others in rows_of(problems, format_of_problems(problems).fields):
+        yield first, " ".join(others)
+
+
+class Pairs(Sequence[Pair]):
+    """Problems as pairs of texts, few of which are Python objects at a time; see `pairs_of`."""
+
+    def __init__(self, problems: pa.Table, rows: NDArray[np.int64]) -> None:
+        """Choose problems.
+
+        Args:
+            problems: From `read_problems`.
+            rows: Numbers of rows of it, in the order wanted.
+        """
+        fields = format_of_problems(problems).fields
+        self._problems, self._rows = problems.select([*fields]), rows
+
+    def at(self, positions: Sequence[int] | NDArray[np.int64]) -> Pairs:
+        """Take those at some positions."""
+        return Pairs(self._problems, self._rows[np.asarray(positions, np.int64)])
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Pair: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Pair]: ...
+    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
+        """Read one, or a list of some."""
+        if isinstance(place, slice):
+            return list(self._read(self._rows[place]))
+        return next(pairs_of(self._problems.slice(self._rows[place], 1)))
+
+    def __iter__(self) -> Iterator[Pair]:
+        """Read all, one after the other."""
+        for start in range(0, len(self._rows), _PAIRS):
+            yield from self._read(self._rows[start : start + _PAIRS])
+
+    def _read(self, rows: NDArray[np.int64]) -> Iterator[Pair]:
+        # Tables are taken from in slices: of a column in many chunks `take` makes one, all of it.
+        for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
+            if len(run):
+                first = run.min()
+                part = self._problems.slice(first, run.max() - first + 1)
+                yield from pairs_of(part.take(pa.array(run - first)))
 
 
 def _described(problem_format: ProblemFormat) -> dict[str, Any]:
@@ -203,7 +253,10 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 
 def _distinct(table: pa.Table, dataset: str) -> pa.Table:
     """Keep each problem once: a seed stands in the files of all its classes."""
-    codes = table["variant_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    ids = table["variant_id"]
+    if pc.count_distinct(ids).as_py() == len(ids):
+        return table
+    codes = ids.combine_chunks().dictionary_encode().indices.to_numpy()
     _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
     for name in table.column_names:
         differs = pc.not_equal(table[name], table[name].take(pa.array(first[of_row])))

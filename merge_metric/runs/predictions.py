@@ -364,7 +364,9 @@ def _digest_of(
                 digest.update(lengths.astype("<i4").tobytes())
         if name in (*IDS, TEXT_DIGEST):
             for column in pieces(name):
-                digest.update("".join(column.drop_null().to_pylist()).encode())
+                for start in range(0, len(column), ROWS):
+                    texts = column.slice(start, ROWS).drop_null().to_pylist()
+                    digest.update("".join(texts).encode())
     return digest.hexdigest()
 
 

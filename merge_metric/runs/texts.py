@@ -7,8 +7,8 @@ put together, and rows that are about other texts can be named.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ UNVERIFIED: Final = "unverified"
 
 _SIZE: Final = 8
 """Bytes of a digest."""
+
+_ROWS: Final = 65_536
+"""Rows that are Python objects at a time."""
 
 
 def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
@@ -38,21 +41,28 @@ def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
     ['6e256523dec6dffa']
     """
-    columns = [problems[name].to_pylist() for name in ("variant_id", *fields)]
     # With lengths, as nothing can stand between texts that does not occur in texts.
     digests = b"".join(
         hashlib.blake2b(
             "".join(f"{len(text or '')}:{text or ''}" for text in texts).encode(), digest_size=_SIZE
         ).digest()
-        for texts in zip(*columns, strict=True)
+        for texts in rows_of(problems, ("variant_id", *fields))
     )
     return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
+def rows_of(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of some columns row by row, of which few are Python objects at a time."""
+    for batch in table.select(list(names)).to_batches(max_chunksize=_ROWS):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
     """Write digests as files have them."""
-    digits, width = digests.astype(">u8").tobytes().hex(), 2 * _SIZE
-    return pa.array([digits[i : i + width] for i in range(0, len(digits), width)], pa.string())
+    digits = pa.py_buffer(digests.astype(">u8").tobytes().hex().encode())
+    ends = pa.py_buffer(np.arange(0, 2 * _SIZE * len(digests) + 1, 2 * _SIZE, dtype=np.int64))
+    found = pa.LargeStringArray.from_buffers(len(digests), ends, digits)
+    return found.cast(pa.string())
 
 
 def from_hex(column: pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
