@@ -20,8 +20,12 @@ from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
 """Problems in a block; a block is held in memory and worked on as a whole."""
+_LETTERS: Final = 2**20
+"""Most characters in a block of long problems."""
 SORTED_AT_A_TIME: Final = 65_536
 """Number of problems held in memory while they are sorted."""
+_LETTERS_SORTED: Final = 2**27
+"""Most characters of long problems held meanwhile."""
 
 
 @contextmanager
@@ -36,14 +40,18 @@ def sorted_problems(
     write = partial(_write, problem_format)
     held: list[Seed] = []
     runs: list[Path] = []
+    letters = 0
 
     def add(seed: Seed) -> None:
+        nonlocal letters
         held.append(seed)
-        if len(held) == SORTED_AT_A_TIME:
+        letters += sum(map(len, seed.texts))
+        if len(held) == SORTED_AT_A_TIME or letters > _LETTERS_SORTED:
             runs.append(spill / f"{len(runs)}.parquet")
             with atomic(runs[-1]) as file:
                 write(file, sorted(held, key=_BY_ID))
             held.clear()
+            letters = 0
 
     try:
         yield add
@@ -95,9 +103,23 @@ _BY_ID = attrgetter("seed_id")
 def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
     schema = problem_schema(problem_format)
     with pq.ParquetWriter(path, schema, **PARQUET_OPTIONS) as writer:
-        seeds = iter(seeds)
-        while block := list(islice(seeds, BLOCK)):
+        for block in _blocks(seeds):
             writer.write_table(problem_table(block, problem_format))
+
+
+def _blocks(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
+    """Yield as many problems at a time as a block has."""
+    block: list[Seed] = []
+    letters = 0
+    for seed in seeds:
+        size = sum(map(len, seed.texts))
+        if len(block) == BLOCK or (block and letters + size > _LETTERS):
+            yield block
+            block, letters = [], 0
+        block.append(seed)
+        letters += size
+    if block:
+        yield block
 
 
 def _seeds_of(path: Path) -> Iterator[Seed]:

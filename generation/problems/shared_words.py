@@ -60,8 +60,9 @@ def shared_words(
     """
     among = [sentences[i] for i in sharing] if sharing else sentences
     shared = set.intersection(*map(_classed_forms, among))
+    positions = [_positions(sentence) for sentence in sentences]
     return [
-        SharedWord(word, word_class, tuple(_positions(sentence, word) for sentence in sentences))
+        SharedWord(word, word_class, tuple(of_text.get(word, ()) for of_text in positions))
         for word_class in WORD_CLASSES
         if word_class in word_classes
         for word in sorted(word for word, c in shared if c == word_class)
@@ -75,8 +76,12 @@ def _classed_forms(sentence: Sentence) -> set[tuple[str, str]]:
     }
 
 
-def _positions(sentence: Sentence, word: str) -> tuple[int, ...]:
-    return tuple(i for i, token in enumerate(sentence.tokens) if token.text == word)
+def _positions(sentence: Sentence) -> dict[str, tuple[int, ...]]:
+    """Map each token's text to its places."""
+    found: dict[str, list[int]] = {}
+    for i, token in enumerate(sentence.tokens):
+        found.setdefault(token.text, []).append(i)
+    return {text: tuple(places) for text, places in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ contents depend on nothing but the problems. `suggest` can do shards side by sid
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 PROBLEMS_PER_SHARD: Final = 1024
 """Problems per shard, on average at most: a shard's answers fit into memory many times."""
+_QUESTIONS_PER_SHARD: Final = 32_768
+"""Where a shard has more than this, as long texts give, there are more shards."""
+_MOST_BITS: Final = 24
 _BUFFERED: Final = 200_000
 """Number of questions held before they are spilled to the files of their shards."""
 _SENTENCE_BYTES, _SPAN_BYTES = 10, 6
@@ -50,7 +54,14 @@ QUESTION_FIELDS: Final = [
     ("span", pa.list_(pa.int32())),
     ("masked", pa.list_(pa.list_(pa.int32()))),
 ]
-"""Columns of a question in a file."""
+"""Columns of a question in a store."""
+_SHARD_SCHEMA: Final = pa.schema(
+    [
+        ("sentence", pa.string()),
+        *((name, pa.list_(kind)) for name, kind in QUESTION_FIELDS if name != "sentence"),
+    ]
+)
+"""A row per sentence, as a long one has hundreds of questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +158,19 @@ class Questions:
 
     @staticmethod
     def _write(partial: Path, queries: Iterable[MaskedQuery], bits: int, made_from: str) -> None:
-        _deal(partial, queries, bits)
+        largest = _deal(partial / "shards", queries, bits)
+        if largest > _QUESTIONS_PER_SHARD:
+            _deal_anew(partial / "shards", bits + (largest // _QUESTIONS_PER_SHARD).bit_length())
         sizes = {}
         with (partial / "keys.bin").open("wb") as keys:
             for spilled in sorted(partial.glob("shards/*.jsonl")):
-                table = _distinct(spilled)
-                keys.write(table["key"].combine_chunks().to_numpy(zero_copy_only=False)
-                           .astype(KEY).tobytes())  # fmt: skip
-                write_table(spilled.with_suffix(".parquet"), table)
+                ordered = sorted(
+                    (key_of(query), query) for query in dict.fromkeys(_spilled(spilled))
+                )
+                keys.write(np.array([key for key, _ in ordered], KEY).tobytes())
+                write_table(spilled.with_suffix(".parquet"), _by_sentence(ordered))
                 spilled.unlink()
-                sizes[spilled.stem] = len(table)
+                sizes[spilled.stem] = len(ordered)
         paths = [partial / "keys.bin", *(partial / _shard_file(name) for name in sizes)]
         files = digests({path.relative_to(partial).as_posix(): path for path in paths})
         header = {"made_from": made_from, "shards": sizes, "files": files}
@@ -183,7 +197,7 @@ class Questions:
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
         """Read a shard's questions, sorted by key."""
-        return read_queries(pq.read_table(self.folder / _shard_file(shard.name)))
+        return _read_queries(pq.read_table(self.folder / _shard_file(shard.name)))
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
         """Return [len(queries)] row numbers of questions in the order of shards and keys.
@@ -242,38 +256,75 @@ def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
     return {name: pa.array(values[name], kind) for name, kind in QUESTION_FIELDS}
 
 
-def read_queries(table: pa.Table) -> list[MaskedQuery]:
-    """Convert a table of `QUESTION_FIELDS` back to questions."""
+def _by_sentence(ordered: Sequence[tuple[bytes, MaskedQuery]]) -> pa.Table:
+    """Return rows of `_SHARD_SCHEMA` of keys and questions, sorted by key."""
+    rows = []
+    for sentence, pairs in groupby(ordered, key=lambda pair: pair[1].sentence):
+        mine = list(pairs)
+        rows.append(
+            {
+                "sentence": sentence,
+                "key": [key for key, _ in mine],
+                "span": [query.span for _, query in mine],
+                "masked": [query.masked for _, query in mine],
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_SHARD_SCHEMA)
+
+
+def _read_queries(table: pa.Table) -> list[MaskedQuery]:
+    """Convert a table of `_SHARD_SCHEMA` back to questions.
+
+    Runs of earlier versions have a row per question.
+    """
+    of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
     return [
-        MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
-        for sentence, span, masked in zip(
+        _query(sentence, span, masked)
+        for sentence, spans, all_masked in zip(
             *(table[name].to_pylist() for name in ("sentence", "span", "masked")), strict=True
+        )
+        for span, masked in (
+            zip(spans, all_masked, strict=True) if of_sentence else [(spans, all_masked)]
         )
     ]
 
 
-def _deal(folder: Path, queries: Iterable[MaskedQuery], bits: int) -> None:
-    """Append each question to its shard's file, in batches."""
+def _query(sentence: str, span: list[int], masked: list[list[int]]) -> MaskedQuery:
+    return MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
+
+
+def _deal(folder: Path, queries: Iterable[MaskedQuery], bits: int) -> int:
+    """Append each question to its shard's file, in batches; return the size of the largest."""
+    sizes: Counter[int] = Counter()
     queries = iter(queries)
     while held := list(islice(queries, _BUFFERED)):
-        of_shard: dict[int, list[str]] = {}
+        of_shard: dict[int, dict[str, list[MaskedQuery]]] = {}
         for query in dict.fromkeys(held):
             prefix = int.from_bytes(_sentence_digest(query.sentence)[:4]) >> (32 - bits)
-            of_shard.setdefault(prefix, []).append(json.dumps(asdict(query)))
-        for prefix, lines in of_shard.items():
-            path = folder / "shards" / f"{Shard(bits, prefix).name}.jsonl"
+            of_shard.setdefault(prefix, {}).setdefault(query.sentence, []).append(query)
+        for prefix, of_sentence in of_shard.items():
+            path = folder / f"{Shard(bits, prefix).name}.jsonl"
             with path.open("a", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in lines)
+                for sentence, mine in of_sentence.items():
+                    asked = [(query.span, query.masked) for query in mine]
+                    file.write(json.dumps([sentence, asked]) + "\n")
+            sizes[prefix] += sum(map(len, of_sentence.values()))
+    return max(sizes.values(), default=0)
 
 
-def _distinct(spilled: Path) -> pa.Table:
-    queries = dict.fromkeys(_spilled_queries(spilled))
-    return pa.table(question_columns(list(queries))).sort_by("key")
+def _deal_anew(folder: Path, bits: int) -> None:
+    """Deal spilled questions to more shards, told apart by `bits` bits of the digest."""
+    dealt = folder.rename(folder.with_name("dealt"))
+    folder.mkdir()
+    _deal(
+        folder, chain.from_iterable(map(_spilled, sorted(dealt.iterdir()))), min(bits, _MOST_BITS)
+    )
+    remove(dealt)
 
 
-def _spilled_queries(path: Path) -> Iterator[MaskedQuery]:
+def _spilled(path: Path) -> Iterator[MaskedQuery]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            row = json.loads(line)
-            masked = tuple((start, end) for start, end in row["masked"])
-            yield MaskedQuery(row["sentence"], (row["span"][0], row["span"][1]), masked)
+            sentence, asked = json.loads(line)
+            for span, masked in asked:
+                yield _query(sentence, span, masked)

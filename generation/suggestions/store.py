@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PART_SIZE: Final = 2048
 """Questions in a part: a killed run loses at most as many answers."""
+_SCORES: Final = ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits")
+"""Columns of an answer, as `Scores` has them."""
 _LAYOUT: Final = 3
 """Version of the files' layout and of how scores are rounded; each version has its own stores."""
 
@@ -266,11 +268,12 @@ def _column(values: NDArray[Any]) -> pa.Array:
 
 
 def _read_part(path: Path, max_pieces: int) -> Part:
-    table = pq.read_table(path).combine_chunks()
+    # Without the sentences: a long one stands in each of its questions.
+    table = pq.read_table(path, columns=["key", *_SCORES]).combine_chunks()
     word = (max_pieces,) if max_pieces > 1 else ()
     shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
     columns = {}
-    for name in ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits"):
+    for name in _SCORES:
         column, shape = table[name], shapes.get(name, ())
         values = column.chunk(0).flatten() if shape else column
         columns[name] = values.to_numpy(zero_copy_only=False).reshape(len(table), *shape)

@@ -64,8 +64,10 @@ class Occurrences:
     """The sides of the words."""
     queries: list[MaskedQuery]
     """[occurrences] What the masked LMs were asked."""
+    problem: NDArray[np.int64]
+    """[words] Number of the problem a word is of."""
     problem_words: NDArray[np.int64]
-    """Keys of (word, number of a word of its problem), sorted (D7)."""
+    """Keys of (problem, number of a word of it), sorted (D7)."""
 
     @classmethod
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
@@ -84,7 +86,9 @@ class Occurrences:
             text: lexicon.known({token.text.lower() for token in sentence.tokens})
             for text, sentence in problems.sentences.items()
         }
-        in_problem = [{n for text in seed.texts for n in known[text]} for seed, _ in rows]
+        seeds = {seed.seed_id: seed for seed, _ in rows}
+        number_of = {seed_id: number for number, seed_id in enumerate(seeds)}
+        in_problem = [{n for text in seed.texts for n in known[text]} for seed in seeds.values()]
         return cls(
             seeds=[seed for seed, _ in rows],
             words=[word for _, word in rows],
@@ -95,9 +99,10 @@ class Occurrences:
                 texts,
             ),
             queries=[query for place in places for query in masked_queries(place, masking=masking)],
+            problem=np.array([number_of[seed.seed_id] for seed, _ in rows], np.int64),
             problem_words=np.sort(
                 pairs(
-                    np.repeat(np.arange(len(rows)), [len(numbers) for numbers in in_problem]),
+                    np.repeat(np.arange(len(seeds)), [len(numbers) for numbers in in_problem]),
                     np.array([number for numbers in in_problem for number in numbers], np.int64),
                 )
             ),
@@ -121,11 +126,9 @@ class Occurrences:
         """
         if scope == "word":
             return np.arange(len(self.words))
-        numbers: dict[str, int] = {}
-        seeds = np.array(
-            [numbers.setdefault(seed.seed_id, len(numbers)) for seed in self.seeds], np.int64
-        )
-        return seeds if scope == "problem" else seeds * len(WORD_CLASSES) + self.word_class
+        if scope == "problem":
+            return self.problem
+        return self.problem * len(WORD_CLASSES) + self.word_class
 
     def known(self, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return [sides] whether all occurrences were asked about.

@@ -124,7 +124,8 @@ def validated_by(
         mine = usable[side]
         funnel.add_columns(mlm, Reason.OUT_OF_REACH, words.class_of(side[~mine]))
         side, word, log_odds_of = side[mine], word[mine], log_odds_of[mine]
-    outside = not_in_problem(pairs(words.sides.word[side], word), words.problem_words)
+    problem = words.problem[words.sides.word[side]]
+    outside = not_in_problem(pairs(problem, word), words.problem_words)
     keys, log_odds = over_occurrences(
         pairs(side, word)[outside], log_odds_of[outside], words.per_side
     )
