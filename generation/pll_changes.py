@@ -326,8 +326,8 @@ def _block(
 
 
 def _distinct(pairs: Iterable[tuple[_Texts, _Texts]]) -> list[str]:
-    """List the distinct texts, sorted."""
-    return sorted({text for pair in pairs for side in pair for text in side})
+    """List the distinct texts; those of a seed, which share most of their words, together."""
+    return list(dict.fromkeys(text for pair in pairs for side in pair for text in side))
 
 
 def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:

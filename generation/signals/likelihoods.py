@@ -41,9 +41,10 @@ _KEY: Final = np.dtype("S16")
 _LAYOUT: Final = 1
 """Version of the files' layout and of how sentences are scored."""
 
-_IDS_AT_ONCE: Final = {"cpu": 2**14}
-_IDS_AT_ONCE_ACCELERATOR: Final = 2**20
+_IDS_AT_ONCE: Final = 2**20
 """Token ids of masked sentences held at a time: enough to fill batches of equal length."""
+_WINDOWS_REMEMBERED: Final = 2**18
+"""Scores of windows kept for the next texts, which are mostly the same with another word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +71,69 @@ def pseudo_log_likelihoods(
     """Score sentences; a score does not depend on which others are scored with it.
 
     A sentence of more tokens than the model takes is scored token by token within a window
-    around the token, as wide as the model allows.
+    around the token, as wide as the model allows. Each distinct masked sentence and window is
+    asked once, where those of the same text stand together.
 
     Args:
         mlm: The masked LM.
-        sentences: In any order.
+        sentences: In any order; texts that differ in a word best one after the other.
         batch_tokens: Most tokens in a forward pass; by default what suits the device.
         on_progress: Called with the number of sentences done, as they are done.
     """
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
     windowed = np.array([len(each.ids) > mlm.max_tokens for each in encodings], np.bool_)
-    at_once = _IDS_AT_ONCE.get(mlm.device, _IDS_AT_ONCE_ACCELERATOR)
-    for rows in _groups([len(each.ids) for each in encodings], at_once):
-        inputs: list[Input] = []
-        owner: list[int] = []
-        for row in rows:
-            for ids, position, token in _masked(sentences[row], encodings[row], mlm):
-                inputs.append(Input(len(inputs), ids, position, token, bool(windowed[row])))
-                owner.append(row)
-        log_probs = mlm.log_probs(inputs, batch_tokens=batch_tokens).astype(np.float64)
+    # By length, to fill batches; windows are all of one length, so these texts stay in order.
+    order = sorted(range(len(pll)), key=lambda row: min(len(encodings[row].ids), mlm.max_tokens))
+    tokens = (
+        (number, *masked)
+        for number, row in enumerate(order)
+        for masked in _masked(sentences[row], encodings[row], mlm)
+    )
+    known: dict[bytes, float] = {}
+    done = 0
+    for some in _held(tokens, _IDS_AT_ONCE):
+        rows = [order[number] for number, *_ in some]
+        keys = [
+            _window_key(ids, position, token) if windowed[row] else b""
+            for row, (_, ids, position, token) in zip(rows, some, strict=True)
+        ]
+        log_probs = np.array([known.get(key, np.nan) for key in keys])
+        new = np.flatnonzero(np.isnan(log_probs)).tolist()
+        inputs = [Input(n, *some[place][1:], bool(windowed[rows[place]]))
+                  for n, place in enumerate(new)]  # fmt: skip
+        log_probs[new] = mlm.log_probs(inputs, batch_tokens=batch_tokens)
+        if len(known) > _WINDOWS_REMEMBERED:
+            known.clear()
+        known.update((keys[place], log_probs[place]) for place in new if keys[place])
         # Adds in the order of the tokens, so that the sum is the same to the bit.
-        np.add.at(pll, owner, log_probs)
-        on_progress(len(rows))
+        np.add.at(pll, rows, log_probs)
+        on_progress(some[-1][0] - done)
+        done = some[-1][0]
+    on_progress(len(order) - done)
     return Likelihoods(pll, windowed)
+
+
+_MaskedToken = tuple[int, tuple[int, ...], int, int]
+"""Place of a sentence, ids in which one of its tokens is masked, its position, the token."""
+
+
+def _held(tokens: Iterable[_MaskedToken], most: int) -> Iterator[list[_MaskedToken]]:
+    """Yield as many masked tokens at a time as have `most` ids."""
+    held: list[_MaskedToken] = []
+    size = 0
+    for each in tokens:
+        held.append(each)
+        size += len(each[1])
+        if size >= most:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _window_key(ids: Sequence[int], position: int, token: int) -> bytes:
+    return blake2b(np.array([position, token, *ids], np.int32).tobytes(), digest_size=16).digest()
 
 
 def _masked(
@@ -136,20 +176,6 @@ def _is_word(text: str) -> bool:
     return not text.strip() or text.strip().isalnum()
 
 
-def _groups(lengths: Sequence[int], at_once: int) -> Iterator[list[int]]:
-    """Yield numbers of sentences by length, as many at a time as fit into memory."""
-    group: list[int] = []
-    size = 0
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if group and size + lengths[row] ** 2 > at_once:
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += lengths[row] ** 2
-    if group:
-        yield group
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """The model and settings of a store; likelihoods of different identities never mix."""
@@ -187,12 +213,12 @@ class LikelihoodStore:
         """Group the sentences without a likelihood into the parts that are to be written.
 
         Args:
-            sentences: In any order.
+            sentences: In an order that depends on nothing but them.
             wanted: Whether the part of a number is wanted, as where tasks share the parts.
         """
-        ordered = sorted((_key(sentence), sentence) for sentence in set(sentences))
-        _, known = self._find([key for key, _ in ordered])
-        items = [(text, there) for (_, text), there in zip(ordered, known.tolist(), strict=True)]
+        distinct = list(dict.fromkeys(sentences))
+        _, known = self._find([_key(sentence) for sentence in distinct])
+        items = list(zip(distinct, known.tolist(), strict=True))
         parts = missing_parts(items, lambda item: item[1], size=PART_SIZE, wanted=wanted)
         return [[sentence for sentence, _ in part] for part in parts]
 

@@ -332,17 +332,26 @@ class MaskedLM:
     ) -> NDArray[np.float32]:
         """Return [inputs] log P of each input's `original` at its mask, in nats.
 
+        Inputs that differ in `original` alone, such as texts with another word at the mask, share
+        a forward pass.
+
         Args:
             inputs: Inputs with the rows 0, 1, 2, ….
             batch_tokens: Maximum number of tokens in a forward pass.
         """
         scores = np.zeros(len(inputs), np.float32)
+        alike: dict[tuple[tuple[int, ...], int], list[Input]] = {}
+        for each in inputs:
+            alike.setdefault((each.ids, each.position), []).append(each)
 
         def own_of(inputs: list[Input], logits: torch.Tensor) -> tuple[list[int], torch.Tensor]:
-            own = self._to_device([[i.original] for i in inputs])
-            return [i.row for i in inputs], logits.log_softmax(-1).gather(1, own)[:, 0]
+            asked = [(n, i) for n, one in enumerate(inputs) for i in alike[one.ids, one.position]]
+            places = self._to_device([n for n, _ in asked])
+            own = self._to_device([i.original for _, i in asked])
+            return [i.row for _, i in asked], logits.log_softmax(-1)[places, own]
 
-        for rows, values in self._passes(inputs, own_of, batch_tokens):
+        distinct = [same[0] for same in alike.values()]
+        for rows, values in self._passes(distinct, own_of, batch_tokens):
             scores[rows] = values.cpu().numpy()
         return scores
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PART_SIZE: Final = 2048
-"""Questions in a part: a killed run loses at most as many answers."""
+"""Questions in a part: a killed run loses at most the answers of two."""
 _SCORES: Final = ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits")
 """Columns of an answer, as `Scores` has them."""
 _LAYOUT: Final = 3
@@ -176,7 +176,8 @@ class SuggestionStore:
             shards: Shards and their questions.
             score: Answers questions.
             at_once: Smallest number of questions to score together, if so many are left: an
-                accelerator needs more than a part has.
+                accelerator needs more than a part has. At least as many as a part has, so that
+                batches of equal length fill up where shards have few questions.
             on_answered: Called with the number of a shard's questions that are answered already.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
@@ -186,7 +187,7 @@ class SuggestionStore:
             on_answered(len(queries) - sum(map(len, pieces)))
             for piece in pieces:
                 waiting.append((shard, piece))
-                if sum(len(piece) for _, piece in waiting) >= at_once:
+                if sum(len(piece) for _, piece in waiting) >= max(at_once, PART_SIZE):
                     self._answer(waiting, score)
                     waiting = []
         if waiting:

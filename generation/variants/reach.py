@@ -127,20 +127,37 @@ class Reach:
         keys = suggested.keys
         alive = _enough(keys, words, known, units, config.min_replacements)
         if config.class_filter:
-            # Tagging is dear, so only where it can make the difference.
+            # Tagging is dear, so only where it can make the difference: first of so many on each
+            # side as mostly are enough, then of the rest where they were not.
             keys = keys[alive[words.sides.word[split(keys)[0]]]]
-            side, word = split(keys)
-            form = self._lexicon.form(words.casing[words.sides.word[side]], word)
-            reasons, _ = judge_in_context(
-                Substitutions(words.places, self._lexicon.forms, side, form),
-                self._tagger,
-                tag_match=config.tag_match,
-            )
-            keys = keys[reasons == NO_REASON]
-            alive = _enough(keys, words, known, units, config.min_replacements)
+            side, _ = split(keys)
+            rank = np.arange(len(side)) - np.searchsorted(side, side)
+            keeps = np.zeros(len(keys), np.bool_)
+            alive = np.zeros(len(alive), np.bool_)
+            for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
+                asked = some & ~alive[words.sides.word[side]]
+                keeps[asked] = self._keep_class(keys[asked], words)
+                alive = _enough(keys[keeps], words, known, units, config.min_replacements)
         # Ablations keep seeds and classes, with all of their words.
         classes = words.units("class")
         return np.isin(classes, classes[alive])
+
+    def _keep_class(self, keys: NDArray[np.int64], words: Occurrences) -> NDArray[np.bool_]:
+        """Return [n] whether words keep the class on their sides.
+
+        Args:
+            keys: [n] (side, word).
+            words: The shared words.
+        """
+        side, word = split(keys)
+        form = self._lexicon.form(words.casing[words.sides.word[side]], word)
+        reasons, _ = judge_in_context(
+            Substitutions(words.places, self._lexicon.forms, side, form),
+            self._tagger,
+            tag_match=self.config.tag_match,
+        )
+        keep: NDArray[np.bool_] = reasons == NO_REASON
+        return keep
 
     @cached_property
     def _tagger(self) -> Tagger:

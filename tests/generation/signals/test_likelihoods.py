@@ -142,12 +142,41 @@ def test_batches_do_not_matter(kind: str) -> None:
 
 def test_progress_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are counted as they are done, however they are grouped."""
-    monkeypatch.setattr("generation.signals.likelihoods._IDS_AT_ONCE", {"cpu": 200})
+    monkeypatch.setattr("generation.signals.likelihoods._IDS_AT_ONCE", 200)
     done: list[int] = []
     pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS, on_progress=done.append)
     assert sum(done) == len(TEXTS)
     assert len(done) > 3
     assert len(pseudo_log_likelihoods(tiny_mlm("bert-cased"), []).pll) == 0
+
+
+def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever word stands at the mask, and however far from it the window of a long text is."""
+    mlm = tiny_mlm("bert-cased")
+    long = " ".join(sentences()[:12])
+    texts = [
+        "A man and a dog.",
+        "A dog and a dog.",
+        long,
+        *(long + f" A {word}." for word in "xyz"),
+    ]
+    alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in texts]
+    encodings = mlm.encode(texts)
+    masked = [each for pair in zip(texts, encodings, strict=True)
+              for each in likelihoods._masked(*pair, mlm)]  # fmt: skip
+    run, asked = MaskedLM._run, []
+
+    def counted(self: MaskedLM, batch: list[Any]) -> torch.Tensor:
+        asked.extend((i.ids, i.position) for i in batch)
+        return run(self, batch)
+
+    monkeypatch.setattr(MaskedLM, "_run", counted)
+    # In small steps, so that windows are remembered from one to the next.
+    monkeypatch.setattr(likelihoods, "_IDS_AT_ONCE", 40 * MAX_TOKENS)
+    assert pseudo_log_likelihoods(mlm, texts).pll.tolist() == alone
+    distinct = {(ids, position) for ids, position, _ in masked}
+    assert len(set(asked)) == len(distinct) < len(masked) / 2
+    assert len(asked) < 1.1 * len(distinct)
 
 
 # --- The store ---
@@ -210,11 +239,10 @@ def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int)
         path = max((store.path / "parts").glob("*.parquet"), key=lambda path: path.stat().st_size)
         path.write_bytes(path.read_bytes()[:-1])
         assert fill(LikelihoodStore(tmp_path / "cut", IDENTITY), SENTENCES) > 0
-        path.unlink()
     else:
         again = LikelihoodStore(tmp_path / "cut", IDENTITY)
         assert first + fill(again, SENTENCES) == len(SENTENCES) - 8
-        assert files(again) == files(whole)
+    assert files(store) == files(whole)
     found = LikelihoodStore(tmp_path / "cut", IDENTITY).of(SENTENCES)
     assert found.pll.tolist() == made_up(SENTENCES).pll.tolist()
 
