@@ -151,7 +151,7 @@ def test_progress_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever word stands at the mask, and however far from it the window of a long text is."""
+    """Other words at the mask share a forward pass, and windows of long texts are remembered."""
     mlm = tiny_mlm("bert-cased")
     long = " ".join(sentences()[:12])
     texts = [
