@@ -16,7 +16,7 @@ import pytest
 from helpers import namespaces
 from typer.testing import CliRunner
 
-from generation import Config, suggest
+from generation import Config, build, suggest
 from generation.cli import app
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
@@ -35,8 +35,13 @@ def _many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+LESS = {"ask_all": False, "min_replacements": 40}
+"""Settings with which not all is asked, and what is, in two rounds."""
+
+
 def config(run: Path, **settings: Any) -> Config:
-    return Config.from_recipe("demo", run=str(run), limit=LIMIT, workers=2, **settings)
+    values = {"limit": LIMIT, "workers": 2, **LESS, **settings}
+    return Config.from_recipe("demo", run=str(run), **values)
 
 
 def tasks_of(executor: Any, tasks: int) -> Distribution:
@@ -75,6 +80,7 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
         run = suggest(config(tmp_path_factory.mktemp("one") / "run"))
     files = made(run.path)
     assert sum("/parts/" in name for name in files) > 7
+    assert "asked.bin" in files
     return files
 
 
@@ -95,6 +101,17 @@ def test_the_number_of_tasks_changes_no_byte(
 
 
 @pytest.mark.distributed
+def test_asking_less_in_tasks_makes_the_same_dataset(tmp_path: Path) -> None:
+    """Byte for byte that of one process that asks everything."""
+    less, everything = (tmp_path / name for name in ("less", "everything"))
+    suggest(config(less), distribution=tasks_of("local", 2))
+    suggest(config(everything, ask_all=True))
+    for name in ("seeds", "variants"):
+        of_less, of_all = (getattr(build(run), name).read_bytes() for run in (less, everything))
+        assert of_less == of_all
+
+
+@pytest.mark.distributed
 def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> None:
     """They are searched for side by side, and found as if alone."""
     one, two = (
@@ -111,6 +128,7 @@ def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path)
     """Relative paths are those of the caller, wherever the tasks run."""
     command = ["suggest", "--recipe", "demo", "--limit", str(LIMIT), "--run", "run"]
     command += ["--store", "store", "--executor", "local", "--tasks", "2", "--workers", "2"]
+    command += ["--set", "ask_all=false", "--set", "min_replacements=40"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         result = CliRunner().invoke(app, command)
@@ -208,7 +226,7 @@ from generation.suggestions import questions
 from merge_dataset.executors.plan import Distribution
 questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
 there = Distribution(executor=sys.argv[2], tasks=2, workers=2) if len(sys.argv) > 2 else None
-config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2)
+config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2, **{LESS})
 try:
     suggest(config, distribution=there)
     print("done")
