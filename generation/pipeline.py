@@ -183,7 +183,8 @@ def _suggest(
             f"{problems.count} problems"
         )
     asked = Asked(questions, run.asked)
-    ask_what_matters(run, config, asked, partial(ask_all, run, config, questions, distribution))
+    ask_now = partial(ask_all, run, config, questions, distribution)
+    ask_what_matters(run, config, asked, ask_now, distribution)
     mlms = collect(run, config)
     if earlier:
         earlier.require_same(run, config, {"mlms": mlms})

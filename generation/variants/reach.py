@@ -8,7 +8,7 @@ that text, add up to fewer words than `min_replacements`, the other texts are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from generation.variants.words import Lexicon
 from merge_dataset.executors.blocks import map_blocks
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 DECISIVE: Final = (
     "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
@@ -89,17 +89,21 @@ class Reach:
 
     def wanted(self) -> NDArray[np.bool_]:
         """Return [questions] those that are to be asked: in one text, or then in the others."""
-        wanted = np.zeros(len(self.asked.questions), np.bool_)
         blocks = range(len(block_sizes(self.problems)))
-        for rows in map_blocks(blocks, self.open, workers=self.config.workers):
-            wanted[rows] = True
+        return self.mask(map_blocks(blocks, self.open, workers=self.config.workers))
+
+    def mask(self, rows: Iterable[ArrayLike]) -> NDArray[np.bool_]:
+        """Return [questions] those of the rows that blocks gave."""
+        wanted = np.zeros(len(self.asked.questions), np.bool_)
+        for each in rows:
+            wanted[np.asarray(each, np.int64)] = True
         return wanted
 
     def open(self) -> Callable[[int], NDArray[np.int64]]:
         """Return the function that works on blocks; each process has its own tagger."""
-        return self._rows
+        return self.rows
 
-    def _rows(self, block: int) -> NDArray[np.int64]:
+    def rows(self, block: int) -> NDArray[np.int64]:
         """Return [n] rows of the questions wanted about the problems of a block."""
         config = self.config
         problems = tag_problems(
