@@ -314,7 +314,7 @@ class RunFolder:
         folder = RunFolder(self.path / name)
         kept = (self.store, self.questions, self.stores, self.likelihoods)
         taken = {path.name for path in kept} | {"tasks", "slices"}
-        taken |= {"asking_tasks", "build_tasks", "signals_tasks"}
+        taken |= {"asking_tasks", "build_tasks", "signals_tasks"}  # calls that are not over
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in taken:
             raise ValueError(
                 f"into: expected a name of letters, digits, - and _, none of "

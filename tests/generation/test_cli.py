@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from generation.config import Config
 from merge_dataset.executors.plan import Distribution, Resources
+from merge_metric.models.readiness import Machine
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -104,6 +105,20 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
             ),
         ),
     }
+
+
+def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tasks at a time share this machine's memory, which is told before anything is read."""
+    machine = Machine("cpu", 1_000_000_000, 10**12)
+    monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
+    arguments = ["suggest", "--recipe", "demo", "--limit", "2", "--run", str(tmp_path / "run")]
+    told = CliRunner().invoke(app, [*arguments, "--executor", "local", "--workers", "2"])
+    assert told.exit_code == 2
+    assert (
+        "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers"
+        in told.stderr
+    )
+    assert not (tmp_path / "run" / "problems.parquet").exists()
 
 
 @pytest.mark.parametrize("command", ["suggest", "generate"])
