@@ -84,9 +84,13 @@ def read_columns(
 
     See `read_rows`.
     """
-    rows = list(read_rows(path, required, optional))
-    names = rows[0][1] if rows else required
-    return [line for line, _ in rows], {name: [row[name] for _, row in rows] for name in names}
+    lines: list[int] = []
+    columns: dict[str, list[str]] = {}
+    for line, row in read_rows(path, required, optional):
+        lines.append(line)
+        for name, cell in row.items():
+            columns.setdefault(name, []).append(cell)
+    return lines, columns or {name: [] for name in required}
 
 
 _NAMES: Final = {",": "comma", ";": "semicolon", "\t": "tab"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from generation.records import Seed
+from merge_dataset.schema import LABELS
 
 _PEOPLE: Final = ("man", "woman", "girl", "boy", "child", "player", "dog", "worker")
 _DOING: Final = ("sleeps", "waits", "sings", "smiles", "runs", "eats", "jumps", "reads")
@@ -51,6 +52,41 @@ def write_problems(file: Path, count: int) -> None:
                 "sentence2": hypothesis,
             }
             print(json.dumps(row), file=lines)
+
+
+def write_crossed_problems(file: Path, real: Path, count: int) -> None:
+    """Distinct problems of real texts in SNLI's format, the same ones every time.
+
+    In groups of 32 real problems every premise stands with every hypothesis, whose label it gets.
+    So there are a thousand problems of 64 texts, of which most share no word.
+    """
+    rows = [row for line in real.open(encoding="utf-8") if (row := json.loads(line))["gold_label"]
+            in LABELS]  # fmt: skip
+    with file.open("w", encoding="utf-8") as lines:
+        for number, (premise, hypothesis) in enumerate(islice(_crossed(rows), count)):
+            row = {
+                "pairID": f"crossed-{number:010}",
+                "gold_label": hypothesis["gold_label"],
+                "sentence1": premise["sentence1"],
+                "sentence2": hypothesis["sentence2"],
+            }
+            print(json.dumps(row), file=lines)
+
+
+def _crossed(rows: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Yield pairs of problems without end: the premise of one, the hypothesis of the other."""
+    seen = set()
+    for turn in itertools.count():
+        random.Random(turn).shuffle(rows)
+        before = len(seen)
+        for group in (rows[start : start + 32] for start in range(0, len(rows), 32)):
+            for premise, hypothesis in itertools.product(group, group):
+                key = premise["sentence1"], hypothesis["sentence2"]
+                if key not in seen:
+                    seen.add(key)
+                    yield premise, hypothesis
+        if len(seen) == before:
+            raise ValueError(f"expected fewer problems, {before:,} pairs are all there are")
 
 
 def _problems() -> Iterator[tuple[str, str, str]]:

@@ -17,7 +17,7 @@ from helpers.bench.contender import FOLDER, ROOT, Reply
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "language-model",
-    "metric", "growth",
+    "metric", "growth", "slices",
 )  # fmt: skip
 """The parts of the table, in order."""
 

@@ -13,6 +13,8 @@ from helpers.dataset_files import write_rows
 from helpers.problem_folder import Problem, many_problems, problem_row, write_folder
 
 from merge_dataset.register import register_dataset
+from merge_metric.predict import problems as problems_module
+from merge_metric.predict.driver import distinct_pairs
 from merge_metric.predict.problems import (
     description_of,
     part_of_source,
@@ -223,3 +225,19 @@ def test_samples_do_not_depend_on_the_rest(tmp_path: Path) -> None:
         sample["seed_id"].to_pylist()
     )
     assert sample_seeds(sample, 10).equals(sample)
+
+
+def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, in order of appearance, wherever the table's chunks and the blocks end."""
+    monkeypatch.setattr(problems_module, "_PAIRS", 4)
+    texts = [(f"p{n % 7}", f"h{n * n % 5}") for n in range(40)]
+    parts = [
+        pa.table({"premise": [p for p, _ in part], "hypothesis": [h for _, h in part]})
+        for part in (texts[:3], texts[3:17], texts[17:])
+    ]
+    pairs, of_row = distinct_pairs(pa.concat_tables(parts))
+    wanted = list(dict.fromkeys(texts))
+    assert list(pairs) == pairs[:] == wanted
+    assert of_row.tolist() == [wanted.index(pair) for pair in texts]
+    assert (pairs[5], pairs[3:11:4]) == (wanted[5], wanted[3:11:4])
+    assert list(pairs.at([9, 0, 8])) == [wanted[n] for n in (9, 0, 8)]
