@@ -60,8 +60,8 @@ def write_crossed_problems(file: Path, real: Path, count: int) -> None:
     In groups of 32 real problems every premise stands with every hypothesis, whose label it gets.
     So there are a thousand problems of 64 texts, of which most share no word.
     """
-    rows = [row for line in real.open(encoding="utf-8") if (row := json.loads(line))["gold_label"]
-            in LABELS]  # fmt: skip
+    every = map(json.loads, real.read_text(encoding="utf-8").splitlines())
+    rows = [row for row in every if row["gold_label"] in LABELS]
     with file.open("w", encoding="utf-8") as lines:
         for number, (premise, hypothesis) in enumerate(islice(_crossed(rows), count)):
             row = {
