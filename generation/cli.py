@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="MERGE: test NLI models on minimal variants of problems they know.",
+    help="MERGE: test NLI models on minimal variants of NLI problems.",
     epilog="Start with: merge-nli demo. Then see: merge-nli COMMAND --help.",
 )
 

@@ -46,7 +46,7 @@ BUNDLED_MLM: Final = "bert-tiny-mlm"
 
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
 _BEYOND = "Beyond the paper's limits"
-_SIGNALS = "Replacements by their signals: all below the limits are left out"
+_SIGNALS = "Limits on signals: replacements below them are left out"
 _COLUMNS = "More columns of the dataset"
 """Headings of the help."""
 
@@ -114,7 +114,7 @@ class ProblemSettings:
         parse=lambda text: parse_pairs(text.split(","), "theirs=ours,…"),
     )
     limit: int | None = _problem_setting(
-        None, "Take only the first problems, as many as this number.", minimum=1
+        None, "Take only this many problems, the first ones.", minimum=1
     )
     """Problems without a label are not counted."""
     skip_bad_rows: bool = _problem_setting(
@@ -384,7 +384,7 @@ class Config(ProblemSettings):
     no_compounds: bool = _signal_filter(
         False, "No parts of compounds and particle verbs.", option="--no-compounds"
     )
-    min_quality: float | None = _signal_filter(None, "Of the column quality, 0 to 1.")
+    min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
     with_columns: tuple[str, ...] = setting(
         (),
         "Also fill an optional column, such as quality; may be repeated.",
@@ -399,12 +399,12 @@ class Config(ProblemSettings):
         "Flag variants whose label may not hold, for reports on the rest.", "--label-flags"
     )
     common_mlms: bool = _column_setting(
-        "Count masked LMs that validated in every text, not in any.", "--common-mlms"
+        "Count only masked LMs that validated a replacement in every text.", "--common-mlms"
     )
 
     # Eligibility and sampling (D9, D10)
     min_replacements: int = setting(
-        20, "Least number of replacements for a seed to be eligible.", commands="build", minimum=1
+        20, "A seed needs at least this many replacements.", commands="build", minimum=1
     )
     min_replacements_scope: Literal["class", "problem", "word"] = setting(
         "class",
@@ -437,7 +437,7 @@ class Config(ProblemSettings):
     """By default what suits the device."""
     workers: int = _machine_setting(
         1,
-        "Processes or tasks at a time: of build and count, and with --executor of suggest.",
+        "Processes or tasks at a time, for build and count; with --executor, also for suggest.",
         commands="suggest build count",
         minimum=1,
     )

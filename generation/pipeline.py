@@ -540,7 +540,8 @@ def _require_variants(total: _Total, base: RunFolder, config: Config) -> None:
         raise ValueError(
             f"{base.path}: no seed has {config.min_replacements} {what} per "
             f"{config.min_replacements_scope}, the most is {total.most}; add masked LMs or "
-            "problems, or lower `min_replacements`"
+            "problems, or lower `min_replacements`; most suggestions were dropped as: "
+            f"{most_frequent_reasons(total.funnel.rows())}"
         )
 
 

@@ -28,6 +28,7 @@ from merge_metric.report.wording import HEADLINE
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, by_config, common_texts, make_model, runs_of
 from merge_metric.score import score_run
+from merge_metric.seed_variant_accuracy.options import check_settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Evaluation:
 
         Args:
             tracker: wandb, mlflow or tensorboard.
-            step: Of training, where there is one.
+            step: The training step, if there is one.
 
         Returns:
             Where they are.
@@ -219,22 +220,25 @@ def evaluate_model(
 ) -> Evaluation:
     """Ask a model about every seed and variant of a dataset, and score its answers.
 
+    Options are checked before the model is asked.
+
     Args:
         model: Nearly anything; see `models.live_model.as_pair_model`.
-        dataset: A dataset folder, or a data set on the Hub as owner/name.
+        dataset: A dataset folder, or a dataset on the Hub as owner/name.
         config: One configuration or several, such as `snli_nouns`; by default those of all word
             classes and of paraphrases.
         name: What results call the model; a server's own name for it where `model` is a client.
-        label_order: What classes 0, 1, 2 mean, such as `c,e,n`, where that is not known.
+        label_order: What classes 0, 1, 2 mean, such as `c,e,n`, where that is not known; or
+            `seeds`, which finds it out from the seeds' gold labels.
         limit_seeds: Ask only about so many seeds of each source, drawn by a hash.
-        revision: Of a data set on the Hub.
+        revision: Commit, branch or tag of a dataset on the Hub.
         out: Where predictions are kept, .parquet; an interrupted call then goes on. By default a
             temporary file, as long as the result lives.
         overwrite: Replace predictions of another run in `out`.
         batch_size: Pairs that a function is given at a time.
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
         n_bootstrap: Replicates for intervals; 0 for none.
-        rng_seed: Of the bootstrap and of `limit_seeds`.
+        rng_seed: Seed of the bootstrap and of the sample of `limit_seeds`.
         progress: Show a bar on stderr.
 
     Raises:
@@ -242,6 +246,7 @@ def evaluate_model(
         TypeError: the model is nothing that can be asked.
         ValueError: it, an option or the dataset cannot be used.
     """
+    settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     folder = _folder(dataset, revision)
     configs = [config] if isinstance(config, str) else list(config or ())
     problems = read_problems(str(folder), configs)
@@ -262,11 +267,7 @@ def evaluate_model(
         answers = make_model(called, [path], read_predictions(path, folder), folder)
         allow_missing = limit_seeds is not None
         runs = tuple(runs_of(answers, configs, keep=SCORED, allow_missing=allow_missing))
-        options = {"n_bootstrap": n_bootstrap, "rng_seed": rng_seed}
-        results = {
-            run.config: score_run(run, None, correctness_threshold=correctness_threshold, **options)
-            for run in runs
-        }
+        results = {run.config: score_run(run, None, **settings) for run in runs}
         found = Evaluation(called, folder, results, runs, path, allow_missing)
     if is_temporary:
         weakref.finalize(found, rmtree, path.parent, ignore_errors=True)

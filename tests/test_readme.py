@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -221,11 +220,8 @@ def test_generate_commands_of_the_readme_run(tmp_path: Path) -> None:
     """Problems in a CSV file, and the paper's recipe with a file in SNLI's format."""
     lines = (ROOT / "generation/demo/problems.jsonl").read_text(encoding="utf-8").splitlines()[:12]
     (tmp_path / "snli_1.0_test.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    with (tmp_path / "pairs.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["premise", "hypothesis", "label"])
-        for row in map(json.loads, lines):
-            writer.writerow([row["sentence1"], row["sentence2"], row["gold_label"]])
+    (data,) = [block for block in blocks("sh") if block.startswith("cat > pairs.csv")]
+    subprocess.run(["bash", "-ec", data], cwd=tmp_path, check=True)
     (block,) = [block for block in blocks("sh") if block.startswith("merge-nli generate")]
     outputs = [run(line.split(), tmp_path, tmp_path / "home") for line in block.splitlines()]
     assert "configurations mine, mine_nouns" in outputs[0]

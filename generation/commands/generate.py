@@ -52,7 +52,7 @@ def demo_command(
 ) -> None:
     """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
 
-    It works offline, and takes about a minute. The model's figures are printed, and a report
+    It works offline, and takes a minute or two. The model's figures are printed, and a report
     for the browser is written into the run folder.
 
     \b
@@ -269,11 +269,11 @@ def signals_command(
         str | None, option("Hub id (optionally id@revision) or folder of a masked LM.")
     ] = None,
     lm: Annotated[
-        str | None, option("The same of a causal LM, or a .gguf file: one pass per text.")
+        str | None, option("The same for a causal LM, or a .gguf file: one pass per text.")
     ] = None,
     nonce: Annotated[
         str | None,
-        option("The same of a model as predict takes them: labels that hang on a word."),
+        option("The same for a model that predict can run: which labels depend on a word."),
     ] = None,
     run: Run = "runs/default",
     of: Annotated[
@@ -289,15 +289,15 @@ def signals_command(
     resources: ResourceSettings,
     output: Format = "text",
 ) -> None:
-    """Compute how likely texts are with each replacement, or which labels hang on a word.
+    """Compute how likely texts are with each replacement, or which labels depend on a word.
 
     After build, for all replacements that it found. The next build has the changes
     in the dataset and can filter by them. All other signals cost nothing and are
     there without this command.
 
     With --nonce a classifier or LLM is asked about each seed, and about the seed with
-    three made-up words in place of each word that is replaced. Where it gives the seed
-    its label and most of the others another one, the label may hang on what the word
+    three made-up words in place of each word that is replaced. If it answers the seed
+    right and most of the others differently, the label may depend on what the word
     means. The next build with --label-flags says so in the column hangs_on_word, for
     people and for reports; do not filter by it, as that would favour models like the
     one that was asked.
@@ -393,12 +393,12 @@ def count_command(
     given: Annotated[Given, options_of(Config, "count")],
     output: Format = "text",
 ) -> None:
-    """Count what merge-nli analyse seeds and filters need, and build does not.
+    """Count what merge-nli analyse seeds and filters need.
 
     After suggest: problems that share words of each class, words that stand twice
-    or in another form, and what each filter by itself lets pass. For that all
-    suggestions are tagged, which takes longer than a build. No masked LM runs,
-    and builds stay as they are.
+    or in another form, and what each filter by itself lets pass. This tags
+    all suggestions, which takes longer than a build. It runs no masked LM, and
+    builds stay as they are.
 
     \b
     Examples:
@@ -427,7 +427,7 @@ def diff_command(
 ) -> None:
     """Compare two builds: replacements and eligible seeds that only one has, with examples.
 
-    For what an option, a threshold or a masked LM changes on your problems. An
+    It shows what an option, a threshold or a masked LM changes on your problems. An
     ablation is a folder of its name inside a run's.
 
     \b

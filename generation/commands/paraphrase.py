@@ -59,8 +59,8 @@ def paraphrase_command(
 ) -> None:
     """Paraphrase the hypotheses of problems that an NLI model answers right.
 
-    A text generator rewrites them. Kept are paraphrases that the hypothesis entails
-    and that entail it, as the NLI model finds. They become the configuration
+    A text generator rewrites them. Paraphrases are kept if the NLI model predicts
+    that they entail the hypothesis and the hypothesis entails them. They become the configuration
     SOURCE_paraphrases of the dataset.
 
     An interrupted run goes on where it stopped when given the same command again.

@@ -63,7 +63,7 @@ class ParaphraseConfig(ProblemSettings):
 
     k: int = _paraphrase_setting(10, "Paraphrases wanted of a hypothesis.", _SEARCH, minimum=1)
     max_rounds: int = _paraphrase_setting(
-        5, "How often it is rewritten until there are k.", _SEARCH, minimum=1
+        5, "Most rounds of rewriting until there are k.", _SEARCH, minimum=1
     )
     """Each round has a new temperature."""
     temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")

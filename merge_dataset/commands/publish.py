@@ -59,7 +59,7 @@ def publish_dataset_command(
 
     The folder is checked, uploaded to main in one commit, loaded back with empty caches and
     compared row by row, and tagged with its version. The branch `script` keeps the loading
-    script for datasets 3. Without --yes only what would be done is shown.
+    script for datasets 3. Without --yes it only shows what it would do.
 
     Log in before with `hf auth login`, or set HF_TOKEN. A command that was cut short can be
     run again; what is done already is left as it is.

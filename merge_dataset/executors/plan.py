@@ -44,9 +44,7 @@ class Resources:
     time: str | None = setting(
         None, "Limit of a task, as 2:00:00 (slurm).", commands=COMMANDS, panel=CLUSTER
     )
-    partition: str | None = setting(
-        None, "Its partition (slurm).", commands=COMMANDS, panel=CLUSTER
-    )
+    partition: str | None = setting(None, "Partition (slurm).", commands=COMMANDS, panel=CLUSTER)
     sbatch: Mapping[str, str] = setting(
         {},
         "Other options of sbatch, as KEY=VALUE; may be repeated.",

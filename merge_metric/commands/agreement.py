@@ -48,7 +48,7 @@ def agreement_command(
     Cohen's kappa (plain and weighted) of each pair of annotators, Krippendorff's
     alpha of all, confusion matrices; shares of good variants (F + R of 9 or 10) with
     intervals, weighted to the classes of the dataset, by class, source, masked LM and
-    number of masked LMs; and what would go with each masked LM. Of paraphrases: kappa,
+    number of masked LMs; and what would go with each masked LM. For paraphrases: kappa,
     alpha, and how many pairs mean the same.
 
     \b

@@ -38,7 +38,7 @@ def publish_metric_command(
     """Publish the metric as a Space, for evaluate.load("OWNER/seed_variant_accuracy").
 
     The Space has the metric's page. It is uploaded in one commit, then loaded with empty
-    caches, and an example is computed. Without --yes only what would be done is shown.
+    caches, and an example is computed. Without --yes it only shows what it would do.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def publish_results_command(
 
     The figures are computed from the predictions file, at a threshold of 90 %, in percent.
     The Hub shows them on the model's page, and on that of the dataset where it is listed as a
-    benchmark. Without --yes only what would be done is shown.
+    benchmark. Without --yes it only shows what it would do.
 
     \b
     Examples:

@@ -26,7 +26,9 @@ from merge_metric.report import ReportFormat
 def report_command(
     predictions: Annotated[
         list[str],
-        typer.Argument(help="Predictions files, FILE or NAME=FILE; of one name, of one model."),
+        typer.Argument(
+            help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
+        ),
     ],
     dataset: DatasetFolder,
     out: Annotated[Path, option("The report: .html, .md, .tex or .json.")] = Path("report.html"),

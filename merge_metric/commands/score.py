@@ -109,9 +109,8 @@ def score_command(
     Files of merge-nli predict know the texts that they are for; with another dataset
     they are refused. Files of other programs are scored as "unverified".
 
-    Scored is what the file has answers for: of each source all word classes or, where
-    it has none of some class, those that it has, and the paraphrases. Ask for others
-    with --config.
+    It scores what the file has answers for: for each source all word classes, or those
+    that the file has, and the paraphrases. Ask for others with --config.
 
     Older names: pattern accuracy (PA) is now SV accuracy, sample accuracy (SA) is
     variant accuracy.
@@ -195,7 +194,8 @@ def score_command(
 @with_settings
 def compare_command(
     predictions: Annotated[
-        list[str], typer.Argument(help="Predictions files, FILE or NAME=FILE, of two models up.")
+        list[str],
+        typer.Argument(help="Predictions files of two or more models, as FILE or NAME=FILE."),
     ],
     dataset: DatasetFolder,
     config: Configs = None,
@@ -210,11 +210,11 @@ def compare_command(
 ) -> None:
     """Compare models on the same seeds: differences, p-values, ranks with ties.
 
-    Two tests for each pair of models, corrected for the number of pairs (Holm):
-    McNemar's on which seeds are answered right, and the paired bootstrap of SV
+    There are two tests for each pair of models, corrected for the number of pairs
+    (Holm): McNemar's on which seeds are answered right, and the paired bootstrap of SV
     accuracy at --ct, by which models are ranked.
 
-    A model is called NAME, else what its file says, else like the file.
+    A model is called NAME, or else what its file says, or else like the file.
 
     \b
     Examples:

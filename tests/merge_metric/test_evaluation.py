@@ -142,6 +142,18 @@ def test_answers_that_are_none(folder: Path, answer: Any, message: str) -> None:
         run(answer, folder)
 
 
+def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
+    """A threshold as a share, a name of no configuration: nobody waits for answers in vain."""
+
+    def never(pairs: Pairs) -> list[int]:
+        raise AssertionError("asked")
+
+    with pytest.raises(ValueError, match=r"expected an integer percent .*, got 0\.9"):
+        run(never, folder, correctness_threshold=0.9)
+    with pytest.raises(ValueError, match="did you mean snli_nouns"):
+        evaluate_model(never, folder, "snli_noun")
+
+
 @pytest.mark.parametrize(
     ("model", "kind"), [(3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")]
 )
