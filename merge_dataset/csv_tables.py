@@ -111,7 +111,8 @@ def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
     """
     missing = [name for name in required if name not in there]
     if 0 < len(missing) < len(required):
-        return f"found no {' and no '.join(missing)}"
+        *first, last = missing
+        return f"found no {', no '.join(first)}{' and no ' if first else ''}{last}"
     shown = ", ".join(there)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     return f"found {f'{shown} alone' if shown else 'none of them'}" if missing else ""

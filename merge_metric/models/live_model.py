@@ -310,7 +310,7 @@ def _from_client(client: Any, name: str | None, sources: Sequence[str]) -> Remot
 
 
 def _name_of(model: Any) -> str:
-    return str(getattr(model, "__name__", None) or type(model).__name__)
+    return str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
 
 
 def _loaded_from(model: Any) -> str:
