@@ -155,7 +155,9 @@ def _falling(scored: Mapping[str, Result]) -> Iterator[str]:
         low, high = number(sure[least].value), number(sure[most].value)
         how_far = f"{low} points ({least}) to {high} ({most})" if low != high else f"{low} points"
     rest = len(scored) - len(sure)
-    but = f"; of {_models(rest)} more the fall may be chance" if rest else ""
+    but = (
+        f"; for {rest} other{'' if rest == 1 else 's'} the difference may be chance" if rest else ""
+    )
     yield (
         f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         f"{how_far}{but}."
@@ -403,10 +405,6 @@ def _of_right(rate: Estimate) -> str:
     """
     share = _share(rate)
     return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it answers right"
-
-
-def _models(n: int) -> str:
-    return "1 model" if n == 1 else f"{n} models"
 
 
 def _plural(word_class: str) -> str:

@@ -202,6 +202,8 @@ _MERE: Final = (
     "funnel",
     "eligible",
     "ablation",
+    "files",
+    "digest",
 )
 """Keys that MERE writes: said in a form of its own, or left to the dataset's card."""
 

@@ -8,6 +8,10 @@ const Report = (() => {
   let config = 0;
 
   document.documentElement.classList.add("scripted");
+  // On a phone the tables below the drawings would be most of the page.
+  if (matchMedia("(max-width: 44rem)").matches) {
+    for (const table of document.querySelectorAll("details.table[open]")) table.open = false;
+  }
 
   /** An element with attributes (className, textContent, …; data-* and aria-* by name) and children. */
   function element(name, attributes = {}, children = []) {

@@ -166,8 +166,8 @@ def test_a_fall_that_is_sure_for_some() -> None:
     """The others are counted."""
     models = {"a": result(), "b": result(fall=(0.01, -0.05, 0.05))}
     assert (
-        "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; of 1 model more the "
-        "fall may be chance." in say(models)[2]
+        "accuracy is lower by 10.0 points (95 % interval 5.0–15.0) for a; for 1 other "
+        "the difference may be chance." in say(models)[2]
     )
 
 
