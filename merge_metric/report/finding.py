@@ -178,7 +178,7 @@ def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> I
     pair = max(found, key=lambda row: row["seed_variant_accuracy"])
     a, b = pair["a"], pair["b"]
     shares = [number(cell(scored[name], _SV).value) for name in (a, b)]
-    more = f" So it is for {len(found)} pairs of models." if len(found) > 1 else ""
+    more = f" The same holds for {len(found)} pairs of models." if len(found) > 1 else ""
     yield (
         f"Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {shares[0]} % against "
         f"{shares[1]} %.{more}"
