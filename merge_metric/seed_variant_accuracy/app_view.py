@@ -201,7 +201,8 @@ def _figures(correctness_threshold: int, keys: Sequence[str] = SHOWN) -> list[Fi
 
 def _name(figure: Figure) -> str:
     """Name a figure, with its symbol."""
-    letter, _, index = figure.symbol.partition("_")
+    symbol = "" if figure.symbol in figure.name.split() else figure.symbol
+    letter, _, index = symbol.partition("_")
     return f"{figure.name} {letter}{index and f'<sub>{index}</sub>'}".rstrip()
 
 
