@@ -7,13 +7,22 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.records import MaskedQuery
 from generation.suggestions import questions as module
-from generation.suggestions.questions import EVERYTHING, KEY, Questions, Shard, key_of
+from generation.suggestions.questions import (
+    EVERYTHING,
+    KEY,
+    Questions,
+    Shard,
+    key_of,
+    question_columns,
+)
+from merge_dataset.files import write_table
 
 QUERIES = [
     MaskedQuery(f"A girl № {number} and a girl.", span, masked)
@@ -53,6 +62,27 @@ def test_the_number_of_shards(problems: int, bits: int, tmp_path: Path) -> None:
     """A power of two, so that shards of different runs lie inside each other."""
     questions = written(tmp_path / "q", QUERIES, problems)
     assert {shard.bits for shard in questions.shards} == {bits}
+
+
+def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts have so many that a shard would not fit into memory."""
+    monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", 50)
+    questions = written(tmp_path / "q", QUERIES, problems=1)
+    assert {shard.bits for shard in questions.shards} == {2}
+    of_shard = [query for shard in questions.shards for query in questions.of(shard)]
+    assert of_shard == sorted(QUERIES, key=key_of)
+    assert sorted(path.name for path in questions.folder.iterdir()) == [
+        "keys.bin", "questions.json", "shards"
+    ]  # fmt: skip
+
+
+def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """They had a row per question."""
+    questions = written(tmp_path / "q", QUERIES, problems=1)
+    (path,) = (questions.folder / "shards").iterdir()
+    there = questions.of(questions.shards[0])
+    write_table(path, pa.table(question_columns(there)))
+    assert questions.of(questions.shards[0]) == there
 
 
 def test_order_and_repetition_do_not_matter(tmp_path: Path) -> None:
