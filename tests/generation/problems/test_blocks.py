@@ -46,6 +46,20 @@ def test_sorted_whatever_fits_into_memory(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_long_problems_make_smaller_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a block, and what is sorted at a time, fit into memory."""
+    monkeypatch.setattr(module, "_LETTERS", 80)
+    monkeypatch.setattr(module, "_LETTERS_SORTED", 300)
+    numbers = random.Random(1).sample(range(10_000), 50)
+    path = tmp_path / "problems.parquet"
+    write(path, numbers)
+    blocks = [read_block(path, i) for i in range(len(block_sizes(path)))]
+    letters = [sum(len(text) for each in block for text in each.texts) for block in blocks]
+    assert 40 < min(letters[:-1]) < max(letters) <= 80
+    found = [problem for block in blocks for problem in block]
+    assert found == sorted(map(seed, numbers), key=lambda s: s.seed_id)
+
+
 def test_nothing_is_written_when_reading_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
