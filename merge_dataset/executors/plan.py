@@ -5,6 +5,7 @@ Imports nothing heavy: the command line and every worker read it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -13,6 +14,8 @@ from typing import Final, Literal, Self, get_args
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import check_ranges, parse_pairs, setting
+
+log = logging.getLogger(__name__)
 
 Executor = Literal["local", "ray", "slurm"]
 
@@ -97,6 +100,8 @@ class Distribution:
 
     def without_gpus(self) -> Self:
         """Return the same for work that has no use for a GPU."""
+        if self.resources.gpus:
+            log.info("this step has no use for GPUs, so its tasks get none")
         return replace(self, resources=replace(self.resources, gpus=0))
 
 

@@ -68,16 +68,22 @@ TASKS = ("--executor", "local", "--tasks")
 @pytest.mark.slow(but=["2"])
 @pytest.mark.parametrize("count", [1, 2, 5], ids=str)
 def test_the_number_of_tasks_changes_no_byte(
-    build: Run, tasks: UnitsHere, suggested: Path, tmp_path: Path, count: int
+    build: Run,
+    tasks: UnitsHere,
+    suggested: Path,
+    tmp_path: Path,
+    count: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """In the run and in the dataset; nothing else is left."""
+    caplog.set_level("INFO")
     whole, dealt = f"whole{count}", f"dealt{count}"
     options = ("--repair-articles", "--min-mlms", 1)
     assert build(whole, *options).exit_code == 0
     done = build(dealt, *options, *TASKS, count, "--gpus-per-task", 1)
     assert done.exit_code == 0, done.output
     assert tasks.units == [f"block {number}" for number in range(BLOCKS)]
-    # Nothing for a GPU to do.
+    assert "this step has no use for GPUs, so its tasks get none" in caplog.text
     assert tasks.distribution == Distribution(executor="local", tasks=count)
     made = files(suggested / whole)
     assert len(made) == 6
@@ -85,6 +91,7 @@ def test_the_number_of_tasks_changes_no_byte(
     assert files(tmp_path / f"{dealt}-dataset") == files(tmp_path / f"{whole}-dataset")
 
 
+@pytest.mark.slow
 def test_failed_tasks_are_named_and_the_rest_kept(
     build: Run, tasks: UnitsHere, suggested: Path
 ) -> None:
@@ -113,6 +120,7 @@ def test_failed_tasks_are_named_and_the_rest_kept(
     assert files(suggested / "failing") == files(suggested / "unfailing")
 
 
+@pytest.mark.slow
 def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
     """Parts that tasks of other settings made are not used."""
     tasks.failing = ("block 4",)
@@ -124,6 +132,7 @@ def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggest
     assert files(suggested / "other") == files(suggested / "another")
 
 
+@pytest.mark.slow
 def test_tasks_with_other_taggers_are_not_mixed(
     build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
