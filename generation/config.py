@@ -384,6 +384,9 @@ class Config(ProblemSettings):
     no_compounds: bool = _signal_filter(
         False, "No parts of compounds and particle verbs.", option="--no-compounds"
     )
+    min_valency: float | None = _signal_filter(
+        None, "Least valency of a verb, as -1: how usual it is with what follows."
+    )
     min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
     with_columns: tuple[str, ...] = setting(
         (),
@@ -523,6 +526,7 @@ class Config(ProblemSettings):
             "number_agrees": self.agreeing_number,
             "determiner_fits": self.fitting_determiner,
             "in_compound": self.no_compounds,
+            "valency": self.min_valency is not None,
             "quality": self.min_quality is not None,
             "common_mlm_count": self.common_mlms,
             **dict.fromkeys(LABEL_FLAGS, self.label_flags),

@@ -143,6 +143,11 @@ class Reason(RejectionReason):
         "signals",
         "replaces a part of a compound or particle verb (no_compounds)",
     )
+    LOW_VALENCY = (
+        "other_valency",
+        "signals",
+        "is a verb that is seldom followed by what follows here (min_valency)",
+    )
     LOW_QUALITY = "low_quality", "signals", "quality below min_quality"
 
     NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"

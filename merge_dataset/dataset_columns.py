@@ -217,6 +217,17 @@ COLUMNS: Final = (
         optional=True,
     ),
     Column(
+        name="valency",
+        kind="number",
+        summary="How usual what follows a verb is with its replacement. Empty for other words.",
+        meaning="log P(what follows | the replacement) - log P(what follows | any verb), in nats, "
+        "lowest of all occurrences, where an object, a preposition, nothing and so on follow by "
+        "the Penn tags (*sleep the ball*); null where no verb was replaced, and for verbs that "
+        "were not counted",
+        in_paraphrases="null",
+        optional=True,
+    ),
+    Column(
         name="quality",
         kind="number",
         summary="Probability that annotators find the replacement good, by its signals.",

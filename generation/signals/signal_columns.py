@@ -178,6 +178,7 @@ _LIMITS: Final[Mapping[Reason, Callable[[pa.Table, Config], NDArray[np.bool_]]]]
         rows, "determiner_fits", config.fitting_determiner, is_so=False
     ),
     Reason.IN_COMPOUND: lambda rows, config: _is(rows, "in_compound", config.no_compounds),
+    Reason.LOW_VALENCY: lambda rows, config: _below(rows, ["valency"], config.min_valency),
     Reason.LOW_QUALITY: lambda rows, config: _below(rows, ["quality"], config.min_quality),
 }
 """Reason → which replacements it rejects."""

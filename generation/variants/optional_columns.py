@@ -8,10 +8,10 @@ on it is a setting, named in `Config.optional_columns`, and a reason (`signal_co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,10 @@ from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.signals import grammar
 from generation.signals.quality import quality
+from generation.signals.valency import valency
 from generation.variants.perturbations import WORD, Perturbation, perturbations_of
+
+_FLAG: Final = pa.bool_()
 
 
 @dataclass(frozen=True)
@@ -47,21 +50,26 @@ class Rows:
         return self.written[name].combine_chunks()
 
 
-_Ask = Callable[[Sentence, int, str], bool | None]
+_Answer = TypeVar("_Answer", bool, float)
 
 
-def _at_words(ask: _Ask, *, whether_any: bool) -> Callable[[Rows], pa.Array]:
+def _at_words(
+    ask: Callable[[Sentence, int, str], _Answer | None],
+    together: Callable[[Iterable[_Answer]], _Answer],
+    kind: pa.DataType = _FLAG,
+) -> Callable[[Rows], pa.Array]:
     """Make a column of answers about the places where words are replaced, other edits aside.
 
     Args:
         ask: Answers about one place: the sentence, the number of the token, the new word.
-        whether_any: True if one yes is enough, false if all known answers have to be yes.
+        together: Makes one answer of those that are known of a row.
+        kind: Type of the column.
     """
 
     def fill(rows: Rows) -> pa.Array:
-        known: dict[tuple[int, int, str], bool | None] = {}
+        known: dict[tuple[int, int, str], _Answer | None] = {}
 
-        def answer(sentence: Sentence, position: int, word: str) -> bool | None:
+        def answer(sentence: Sentence, position: int, word: str) -> _Answer | None:
             key = id(sentence), position, word
             if key not in known:
                 known[key] = ask(sentence, position, word)
@@ -75,9 +83,8 @@ def _at_words(ask: _Ask, *, whether_any: bool) -> Callable[[Rows], pa.Array]:
                 if edit.part == WORD
             ]
             there = [value for value in answers if value is not None]
-            together = any(there) if whether_any else all(there)
-            found.append(together if there else None)
-        return pa.array(found, pa.bool_())
+            found.append(together(there) if there else None)
+        return pa.array(found, kind)
 
     return fill
 
@@ -90,17 +97,18 @@ def _fill_quality(rows: Rows) -> pa.Array:
 
 
 FILLERS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
-    "form_attested": _at_words(grammar.form_attested, whether_any=False),
-    "number_agrees": _at_words(grammar.number_agrees, whether_any=False),
-    "determiner_fits": _at_words(grammar.determiner_fits, whether_any=False),
+    "form_attested": _at_words(grammar.form_attested, all),
+    "number_agrees": _at_words(grammar.number_agrees, all),
+    "determiner_fits": _at_words(grammar.determiner_fits, all),
     "in_compound": _at_words(
-        lambda sentence, position, _: grammar.in_compound(sentence, position), whether_any=True
+        lambda sentence, position, _: grammar.in_compound(sentence, position), any
     ),
+    "valency": _at_words(valency, min, pa.float32()),
     "quality": _fill_quality,
 }
 """Optional column → the function that gives its values, a row each."""
 
-OF_DICTIONARY: Final = frozenset({"form_attested", "number_agrees", "determiner_fits", "quality"})
+OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound"}
 """Columns that want lemminflect."""
 
 

@@ -404,6 +404,7 @@ LATER: dict[str, Any] = {
     "agreeing_number": True,
     "fitting_determiner": True,
     "no_compounds": True,
+    "min_valency": -1.0,
     "min_quality": 0.5,
     "with_columns": ("quality",),
     "label_flags": True,

@@ -466,7 +466,7 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert result.exit_code == 0, result.output
     assert re.search(r"all +[1-9][0-9]* +[0-9,]+ +0\n", result.stdout)  # replacements only in A
     columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", section, re.M))))
-    grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound"}
+    grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound", "valency"}
     assert columns == {"log_odds", *SIGNALS, *grammar, "quality"}
 
 

@@ -5,22 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from helpers.tagged_texts import tagged
 
 from generation.morphology import has_form
-from generation.records import Sentence, Token
 from generation.signals.grammar import determiner_fits, form_attested, in_compound, number_agrees
-
-
-def tagged(text: str) -> tuple[Sentence, int]:
-    """From tokens as "word/TAG" with a space after each; the one in brackets is replaced."""
-    tokens, start, position = [], 0, -1
-    for number, each in enumerate(text.split()):
-        if each.startswith("["):
-            position, each = number, each.strip("[]")
-        word, tag = each.rsplit("/", 1)
-        tokens.append(Token(word, start, tag))
-        start += len(word) + 1
-    return Sentence(" ".join(token.text for token in tokens), tuple(tokens)), position
 
 
 @pytest.mark.parametrize(

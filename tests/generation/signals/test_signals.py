@@ -40,6 +40,7 @@ from generation.signals.signal_columns import (
     rejections,
     zipf_frequencies,
 )
+from generation.signals.valency import valency
 from generation.variants.funnel import SIGNAL_REASONS
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
@@ -263,6 +264,7 @@ MORE_LIMITS: dict[str, Any] = {
     "agreeing_number": True,
     "fitting_determiner": True,
     "no_compounds": True,
+    "min_valency": -1.0,
     "min_quality": 0.5,
 }
 """Limits on optional columns."""
@@ -295,6 +297,9 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
         return "other_determiner"
     if limits.get("no_compounds") and row["in_compound"] is True:
         return "in_compound"
+    usual = row.get("valency")
+    if usual is not None and usual < limits.get("min_valency", -1e9):
+        return "other_valency"
     quality = row.get("quality")
     if quality is not None and quality < limits.get("min_quality", 0):
         return "low_quality"
@@ -323,6 +328,7 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
                     "in_compound",
                 )
             },
+            "valency": rng.choice([None, -1.5, -1.0, 0.5]),
             "quality": rng.choice([None, 0.25, 0.5, 0.75]),
         }
 
@@ -395,13 +401,13 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
 @pytest.mark.slow
 def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path: Path) -> None:
     """They are what grammar says at each occurrence; all else stays as it is, and so do limits."""
-    names = ("form_attested", "number_agrees", "determiner_fits", "in_compound")
+    names = ("form_attested", "number_agrees", "determiner_fits", "in_compound", "valency")
     asked = build(run.path, into="asked", min_replacements=5, with_columns=names)
     found = rows_in(asked.replacements)
     assert [{k: v for k, v in row.items() if k not in names} for row in found] == rows
     sentences = {row["seed_id"]: row for row in rows_in(run.problems)}
     for row in found[::7]:
-        answers: dict[str, list[bool]] = {name: [] for name in names}
+        answers: dict[str, list[float]] = {name: [] for name in names}
         for side in ("premise", "hypothesis"):
             tokens = tuple(tag(sentences[row["seed_id"]][side]))
             sentence = Sentence(sentences[row["seed_id"]][side], tokens)
@@ -414,12 +420,15 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
                     "number_agrees": grammar.number_agrees(*at),
                     "determiner_fits": grammar.determiner_fits(*at),
                     "in_compound": grammar.in_compound(*at[:2]),
+                    "valency": valency(*at),
                 }.items():
                     answers[name] += [] if answer is None else [answer]
         for name, known in answers.items():
-            expected = any(known) if name == "in_compound" else all(known)
-            assert row[name] == (expected if known else None), (row, name)
+            together = {"in_compound": any, "valency": min}.get(name, all)
+            expected = together(known) if known else None
+            assert row[name] == pytest.approx(expected), (row, name)
     assert any(row["form_attested"] is False for row in found)
+    assert any(row["valency"] is not None and row["valency"] < -1 for row in found)
     limited = build(run.path, into="limited", min_replacements=5, attested_form=True)
     kept = [row for row in found if row["form_attested"] is not False]
     got = rows_in(limited.replacements)

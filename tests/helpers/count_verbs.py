@@ -1,0 +1,69 @@
+"""Counts what follows verbs, for the column `valency`: `python -m helpers.count_verbs`.
+
+Run in `tests/`. Reads the development sets of SNLI and MultiNLI (matched) in `../shared/data` and
+writes `generation/signals/verb_patterns.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from generation.morphology import lemmas
+from generation.problems.tagging import Tagger
+from generation.signals.valency import PATTERNS, pattern
+from merge_dataset.files import write_text
+
+ROOT: Final = Path(__file__).parents[2]
+SHIPPED: Final = ROOT / "generation" / "signals" / "verb_patterns.toml"
+DATA: Final = ROOT.parent / "shared" / "data"
+FILES: Final = ("snli_dev.jsonl", "mnli_dev_matched.jsonl")
+LEAST: Final = 5
+"""Occurrences of a verb that is listed."""
+
+
+def read_texts(data: Path = DATA) -> list[str]:
+    """List the distinct premises and hypotheses, in their order."""
+    texts = dict[str, None]()
+    for name in FILES:
+        with (data / name).open(encoding="utf-8") as lines:
+            for row in map(json.loads, lines):
+                texts |= dict.fromkeys((row["sentence1"], row["sentence2"]))
+    return list(texts)
+
+
+def count(texts: Iterable[str], tagger: Tagger) -> dict[str, Counter[str]]:
+    """Count patterns by verb, of the verbs that occur often enough."""
+    found: dict[str, Counter[str]] = {}
+    for sentence in tagger.tag(texts):
+        for position, token in enumerate(sentence.tokens):
+            if token.tag.startswith("VB") and token.text.isalpha():
+                verb = lemmas(token.text.lower(), token.tag)[0]
+                found.setdefault(verb, Counter())[pattern(sentence, position)] += 1
+    return {verb: found[verb] for verb in sorted(found) if found[verb].total() >= LEAST}
+
+
+def render(counts: Mapping[str, Counter[str]], texts: int) -> str:
+    """Write the file."""
+    lines = [
+        "# What follows verbs: python -m helpers.count_verbs, in tests/. Numbers are occurrences",
+        f"# in {texts:,} texts of SNLI's and MultiNLI's (matched) development sets, in the order:",
+        f"# {', '.join(PATTERNS)}.",
+        "[verbs]",
+    ]
+    for verb, patterns in counts.items():
+        lines.append(f"{verb} = [{', '.join(str(patterns[each]) for each in PATTERNS)}]")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Count and write."""
+    texts = read_texts()
+    write_text(SHIPPED, render(count(texts, Tagger.load()), len(texts)))
+
+
+if __name__ == "__main__":
+    main()
