@@ -27,7 +27,7 @@ PATTERNS: Final = (
     "clause",
     "nothing",
 )
-"""What may follow a verb; a passive lacks its object."""
+"""Patterns of what follows a verb; a passive lacks its object."""
 
 PRIOR_WEIGHT: Final = 5.0
 """Occurrences with the patterns of verbs in general that each verb is given beside its own."""
