@@ -3,15 +3,20 @@
 A model is asked about each seed, and about the seed with a nonce word in place of each word that
 has replacements. Where it gives the seed its gold label and loses it with most nonce words, the
 label may hang on the word, and so may fail with a replacement.
+
+Answers are kept in parts of `PART_SIZE` pairs, as the questions about a block of problems come, so
+that an interrupted run goes on, and tasks may share them.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,41 +24,71 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.config import Config
+from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, coarse_class, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, SharedWord
-from generation.run_folder import RunFolder
+from generation.run_folder import RunFolder, slug
 from generation.signals.nonce_answers import NONCE_WORDS, SCHEMA, distinct_words, hangs
 from generation.signals.nonce_words import in_form, nonce_stems
 from generation.variants.rows import substitute
 from generation.variants.words import match_case
-from merge_dataset.files import RowGroupWriter, atomic, digest_of_file, read_record, write_record
+from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.plan import Distribution
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of,
+    digest_of_file,
+    read_record,
+    write_record,
+)
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
+from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS
-from merge_metric.models.opening import LabelledPairs, open_model
-from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, require_probabilities
+from merge_metric.models.opening import LabelledPairs, find_kind, open_model
+from merge_metric.models.pair_model import (
+    ModelRequest,
+    Pair,
+    PairModel,
+    Share,
+    require_probabilities,
+)
+from merge_metric.models.readiness import Wanted, look_at, machine_for, require_all
 
 _Key = tuple[str, str, str]
 """Seed, word class, shared word."""
 
+PART_SIZE: Final = 512
+"""Pairs in a part: a killed run loses at most as many answers."""
+
 
 def write_nonce_answers(
-    run: str | Path, model: str, *, of: str | None = None, **settings: Any
+    run: str | Path,
+    model: str,
+    *,
+    of: str | None = None,
+    distribution: Distribution | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Ask a model about the seeds of a build with nonce words; write `nonce.parquet`.
+
+    Goes on where an earlier run of the same model stopped.
 
     Args:
         run: A run folder after `build`.
         model: Hub id (optionally `id@revision`) or folder of a classifier, or of a causal LM,
             which may also be a .gguf file.
         of: Name of a build inside the folder, such as an ablation; by default the run's own.
+        distribution: Where tasks ask; by default all is done here.
         settings: Fields of `ModelRequest`, such as `label_order`.
 
     Returns:
         The contents of `nonce.json`: the model, and counts of words by label and class.
 
     Raises:
+        ExecutorError: tasks failed; what they finished is kept.
         FileNotFoundError: there is no such build.
         ValueError: the model or the tagger cannot be loaded, or the model's answers are no
             probabilities.
@@ -64,17 +99,17 @@ def write_nonce_answers(
     with build.locked():
         build.require_unchanged(build.manifest, [build.replacements.name], "build")
         base.require_unchanged(base.suggested, [base.problems.name], "suggest")
-        config = Config.read(base.config).overlaid(None, read_record(build.manifest)["config"])
-        asked = open_model(
-            ModelRequest(model=model, **{"device": config.device, **settings}),
-            problem_format=config.problem_format,
-            sources=[config.source],
-            seeds=partial(_labelled_seeds, base, config.problem_format),
-        )
+        config = _config(base, build)
+        _look_at_model(config, model, settings, distribution)
+        if distribution is None:
+            answers = _Answers.of(_open(base, config, model, settings), base, config)
+        else:
+            answers = _ask_in_tasks(base, build, config, model, settings, distribution)
         build.nonce_made.unlink(missing_ok=True)
-        counts = _write(base, build, config, asked)
+        counts = _write(base, build, config, answers)
+        shutil.rmtree(_tasks_folder(build), ignore_errors=True)
         made = {
-            "model": asked.describe(),
+            "model": answers.model,
             "nonce_words": NONCE_WORDS,
             "words": [
                 {"label": label, "word_class": word_class, **dict(sorted(of_words.items()))}
@@ -84,6 +119,79 @@ def write_nonce_answers(
         }
         write_record(build.nonce_made, {**made, "problems": digest_of_file(base.problems)})
     return made
+
+
+def _config(base: RunFolder, build: RunFolder) -> Config:
+    return Config.read(base.config).overlaid(None, read_record(build.manifest)["config"])
+
+
+def _open(base: RunFolder, config: Config, model: str, settings: Mapping[str, Any]) -> PairModel:
+    """Load the model, or get ready to ask it."""
+    return open_model(
+        ModelRequest(model=model, **{"device": config.device, **settings}),
+        problem_format=config.problem_format,
+        sources=[config.source],
+        seeds=partial(_labelled_seeds, base, config.problem_format),
+    )
+
+
+def _look_at_model(
+    config: Config, model: str, settings: Mapping[str, Any], distribution: Distribution | None
+) -> None:
+    """Raise ValueError where the model cannot be used, or has no room where it will run."""
+    request = ModelRequest(model=model, **{"device": config.device, **settings})
+    labels = config.problem_format.labels
+    is_classifier = (request.kind or find_kind(request)) == "classifier"
+    wanted = Wanted(
+        model=model,
+        head=CLASSIFIER if is_classifier else CAUSAL_LM,
+        dtype=request.dtype or ("float32" if is_classifier else "auto"),
+        label_order=request.label_order,
+        labels=labels,
+    )
+    machine = machine_for(distribution, request.device)
+    require_all(look_at([wanted], machine), machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """A model's answers to pairs, kept in parts."""
+
+    model: dict[str, Any]
+    """The model, as it describes itself."""
+    parts: Path
+    ask: Callable[[Sequence[Pair]], Sequence[str]]
+    """Gives the labels of pairs."""
+
+    @classmethod
+    def of(cls, model: PairModel, base: RunFolder, config: Config) -> Self:
+        """Open the store of a live model, and make it if it is not there."""
+        labels = config.problem_format.labels
+        return cls.kept(model.describe(), base, config, lambda pairs: _ask(model, pairs, labels))
+
+    @classmethod
+    def kept(
+        cls,
+        model: dict[str, Any],
+        base: RunFolder,
+        config: Config,
+        ask: Callable[[Sequence[Pair]], Sequence[str]],
+    ) -> Self:
+        """Open the store of a model that describes itself so."""
+        root = Path(config.store) / base.nonce_parts.name if config.store else base.nonce_parts
+        identity = {**model, "labels": list(config.problem_format.labels)}
+        store = root / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
+        require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
+        return cls(model, store / "parts", ask)
+
+    def part(self, pairs: Sequence[Pair]) -> dict[Pair, str]:
+        """Return the labels of a part; a part that is missing or damaged is asked and written."""
+
+        def make() -> pa.Table:
+            return pa.table({"label": pa.array(self.ask(pairs), pa.string())})
+
+        table = read_or_make(self.parts, digest_of(pairs)[:16], make)
+        return dict(zip(pairs, table["label"].to_pylist(), strict=True))
 
 
 def nonce_variants(
@@ -137,7 +245,7 @@ def _form(tag: str, own: Sequence[str]) -> str:
 
 
 def _write(
-    base: RunFolder, build: RunFolder, config: Config, model: PairModel
+    base: RunFolder, build: RunFolder, config: Config, answers: _Answers
 ) -> dict[tuple[str, str], Counter[str]]:
     """Write the answers, block by block.
 
@@ -145,25 +253,26 @@ def _write(
         Label and word class → counts: `words`, of these `seed_right`, of these `hangs`.
     """
     tagger = Tagger.load(config.tagger)
-    labels = config.problem_format.labels
     counts: dict[tuple[str, str], Counter[str]] = {}
     sizes = block_sizes(base.problems)
     with (
-        tqdm(total=sum(sizes), desc=model.describe()["name"], unit="problem") as bar,
+        tqdm(total=sum(sizes), desc=answers.model["name"], unit="problem") as bar,
         atomic(build.nonce) as path,
         RowGroupWriter(path, SCHEMA) as writer,
     ):
         for number, size in enumerate(sizes):
-            problems = tag_problems(
-                read_block(base.problems, number), tagger, WORD_CLASSES, config.sharing
-            )
-            rows = _rows(problems, _words_in(problems, build.replacements), labels, model)
+            questions = _questions(base, build, config, tagger, number)
+            parts, known = _parts(questions), dict[Pair, str]()
+            for place, pairs in enumerate(parts):
+                known |= answers.part(pairs)
+                bar.update((place + 1) * size // len(parts) - place * size // len(parts))
+            rows = [_row(question, known) for question in questions]
             for row in rows:
                 of_word = counts.setdefault((row.pop("label"), row["word_class"]), Counter())
                 found = hangs(row["seed_right"], row["nonce_right"], len(row["stems"]))
                 of_word.update(words=1, seed_right=row["seed_right"], hangs=bool(found))
             writer.write(pa.Table.from_pylist(rows, SCHEMA))
-            bar.update(size)
+            bar.update(0 if parts else size)
     return counts
 
 
@@ -180,37 +289,55 @@ def _words_in(problems: TaggedProblems, path: Path) -> list[_Key]:
     )
 
 
-def _rows(
-    problems: TaggedProblems, keys: Sequence[_Key], labels: Sequence[str], model: PairModel
-) -> list[dict[str, Any]]:
-    """Ask about the words of a block; rows of `SCHEMA`, and the label."""
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A word of a seed, and what the model is asked about it."""
+
+    seed: Seed
+    word_class: str
+    word: str
+    stems: list[str]
+    asked: list[Pair]
+    """The seed, and the seed with each of the stems."""
+
+
+def _questions(
+    base: RunFolder, build: RunFolder, config: Config, tagger: Tagger, block: int
+) -> list[_Question]:
+    """List the questions about the words of a block."""
+    problems = tag_problems(read_block(base.problems, block), tagger, WORD_CLASSES, config.sharing)
     seeds = {seed.seed_id: seed for seed in problems.seeds}
-    rows, pairs = [], dict[Pair, None]()
-    for seed_id, word_class, word in keys:
+    found = []
+    for seed_id, word_class, word in _words_in(problems, build.replacements):
         seed = seeds[seed_id]
         (shared,) = (
             w for w in problems.words[seed_id] if (w.word, w.word_class) == (word, word_class)
         )
         stems, variants = nonce_variants(shared, problems.of(seed), seed_id)
         asked = [_pair(texts) for texts in (seed.texts, *variants)]
-        pairs |= dict.fromkeys(asked)
-        rows.append((seed, word_class, word, stems, asked))
-    answers = _answers(model, list(pairs), labels)
-    found = []
-    for seed, word_class, word, stems, asked in rows:
-        own, *others = (answers[pair] == seed.label for pair in asked)
-        found.append(
-            {
-                "seed_id": seed.seed_id,
-                "word_class": word_class,
-                "word": word,
-                "stems": stems,
-                "seed_right": own,
-                "nonce_right": sum(others),
-                "label": seed.label,
-            }
-        )
+        found.append(_Question(seed, word_class, word, stems, asked))
     return found
+
+
+def _parts(questions: Sequence[_Question]) -> list[list[Pair]]:
+    """Cut the distinct pairs of a block into parts."""
+    pairs = list(dict.fromkeys(pair for question in questions for pair in question.asked))
+    return [pairs[start : start + PART_SIZE] for start in range(0, len(pairs), PART_SIZE)]
+
+
+def _row(question: _Question, answers: Mapping[Pair, str]) -> dict[str, Any]:
+    """Return a row of `SCHEMA`, and the label."""
+    label = question.seed.label
+    own, *others = (answers[pair] == label for pair in question.asked)
+    return {
+        "seed_id": question.seed.seed_id,
+        "word_class": question.word_class,
+        "word": question.word,
+        "stems": question.stems,
+        "seed_right": own,
+        "nonce_right": sum(others),
+        "label": label,
+    }
 
 
 def _pair(texts: Sequence[str]) -> Pair:
@@ -218,14 +345,13 @@ def _pair(texts: Sequence[str]) -> Pair:
     return texts[0], " ".join(texts[1:])
 
 
-def _answers(model: PairModel, pairs: Sequence[Pair], labels: Sequence[str]) -> Mapping[Pair, str]:
-    found: dict[Pair, str] = {}
-    for positions, probabilities in model.probabilities(pairs) if pairs else ():
-        mine = [pairs[n] for n in positions]
-        require_probabilities(mine, labels, probabilities)
-        found |= {
-            pair: labels[n] for pair, n in zip(mine, probabilities.argmax(axis=1), strict=True)
-        }
+def _ask(model: PairModel, pairs: Sequence[Pair], labels: Sequence[str]) -> list[str]:
+    """Return the most probable label of each pair."""
+    found = [""] * len(pairs)
+    for positions, probabilities in model.probabilities(pairs):
+        require_probabilities([pairs[n] for n in positions], labels, probabilities)
+        for position, best in zip(positions, probabilities.argmax(axis=1), strict=True):
+            found[position] = labels[best]
     return found
 
 
@@ -239,3 +365,72 @@ def _labelled_seeds(base: RunFolder, problem_format: ProblemFormat) -> LabelledP
     seeds = seeds[:ASKED_SEEDS]
     gold = np.array([problem_format.labels.index(seed.label) for seed in seeds], np.int64)
     return [_pair(seed.texts) for seed in seeds], gold
+
+
+# --- In tasks ---
+
+
+def _tasks_folder(build: RunFolder) -> Path:
+    """Return the folder with what tasks have to know, what they say, and their logs."""
+    return build.path / "nonce_tasks"
+
+
+def _ask_in_tasks(
+    base: RunFolder,
+    build: RunFolder,
+    config: Config,
+    model: str,
+    settings: Mapping[str, Any],
+    distribution: Distribution,
+) -> _Answers:
+    """Let tasks fill the store, and return it with a model that is not asked any more."""
+    plan = {
+        "base": str(base.path.absolute()),
+        "build": str(build.path.absolute()),
+        "model": str(Path(model).absolute()) if Path(model).exists() else model,
+        "settings": dict(settings),
+    }
+    units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
+    folder = _tasks_folder(build)
+    models = call_tasks("generation.nonce_probe:ask_unit", folder, units, distribution, plan).all()
+    forget(folder, units)  # if the file cannot be written, they look again what is missing
+    if other := [each for each in models if each != models[0]]:
+        raise ValueError(
+            f"{build.path}: expected the same model, device and packages in every task, got "
+            f"{models[0]} and {other[0]}; name them with --device, --dtype and @revision"
+        )
+
+    def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
+        raise ValueError(
+            f"{build.path}: expected answers to all pairs from the tasks, {len(pairs)} are "
+            "missing; run the same command again"
+        )
+
+    return _Answers.kept(models[0], base, config, refuse)
+
+
+@says
+def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
+    """Do a unit of work: ask a share of the parts that are missing.
+
+    Args:
+        folder: From `_tasks_folder`.
+        unit: A share of the parts of all blocks.
+
+    Returns:
+        The model, as it describes itself.
+
+    Raises:
+        ValueError: the model cannot be used.
+    """
+    plan, share = plan_of(folder), Share.parse(unit)
+    base, build = RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))
+    config = _config(base, build)
+    answers = _Answers.of(_open(base, config, plan["model"], plan["settings"]), base, config)
+    tagger, blocks = Tagger.load(config.tagger), len(block_sizes(base.problems))
+    for block in range(blocks):
+        if share.looks_at(block, blocks):
+            for number, pairs in enumerate(_parts(_questions(base, build, config, tagger, block))):
+                if share.takes(number, block, blocks):
+                    answers.part(pairs)
+    return answers.model

@@ -151,6 +151,11 @@ class RunFolder:
         return self.path / "likelihoods"
 
     @property
+    def nonce_parts(self) -> Path:
+        """Answers of models that were asked with nonce words, unless the settings say where."""
+        return self.path / "nonce_parts"
+
+    @property
     def sorting(self) -> Path:
         """Problems while they are sorted."""
         return self.path / "sorting"

@@ -26,7 +26,7 @@ from merge_dataset.commands.command_line import (
     with_settings,
     write_result,
 )
-from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.schema import DEMO_SOURCE
 
 Run = Annotated[str, option_of(Config, "run")]
@@ -333,12 +333,11 @@ def signals_command(
         raise ValueError("--batch-tokens: expected with --mlm or --nonce, got it with --lm")
     if label_order and not nonce:
         raise ValueError(f"--label-order: expected with --nonce only, got it with {chosen[0]}")
-    if nonce and executor:
-        raise ValueError("--executor: expected with --lm or --mlm, got it with --nonce")
     distribution = distribution_of(executor, tasks, workers, resources)
     into = f" --into {of}, with the settings it has" if of else ""
     if nonce:
-        _ask_with_nonce_words(run, nonce, of, into, output, {"label_order": label_order, **given})
+        settings = {"label_order": label_order, **given}
+        _ask_with_nonce_words(run, nonce, of, into, output, distribution, settings)
         return
     made = write_pll_changes(run, mlm, lm=lm, of=of, distribution=distribution, **given)
     write_result(
@@ -352,12 +351,18 @@ def signals_command(
 
 
 def _ask_with_nonce_words(
-    run: str, model: str, of: str | None, into: str, output: OutputFormat, settings: dict[str, Any]
+    run: str,
+    model: str,
+    of: str | None,
+    into: str,
+    output: OutputFormat,
+    distribution: Distribution | None,
+    settings: dict[str, Any],
 ) -> None:
     """Ask a model about seeds with nonce words, and say which labels hang on words."""
     from generation.nonce_probe import write_nonce_answers
 
-    made = write_nonce_answers(run, model, of=of, **settings)
+    made = write_nonce_answers(run, model, of=of, distribution=distribution, **settings)
     words, right, hang = (
         sum(row[key] for row in made["words"]) for key in ("words", "seed_right", "hangs")
     )

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from merge_dataset import provenance
 from merge_dataset.checks.registry import Finding, check
+from merge_dataset.checks.signal_values import seed_flag_findings, signal_findings
 from merge_dataset.checks.splits import (
     collision_findings,
     duplicates,
@@ -54,14 +55,12 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
         source: Name of the source, and of the collection.
     """
     made = provenance.read(folder / source / PROVENANCE)
-    sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
-    subsamples = made["config"].get("subsamples")
     name_of_all, *names = configurations(folder, source)
     of_class = {name: split_files(folder, name) for name in names}
     files = _Files(split_files(folder, name_of_all)["seeds"], of_class)
     ranges = seed_ranges(folder, files.all)
     for some in ranges:
-        yield from _range_findings(some, files, source, subsamples, sharing)
+        yield from _range_findings(some, files, source, made)
     seeds, variants = _suspects(ranges, files)
     for config, rows in variants.items():
         yield from collision_findings(files.where(config, "variants"), rows, seeds)
@@ -97,11 +96,12 @@ def _range_findings(
     some: SeedRange,
     files: _Files,
     source: str,
-    subsamples: int | None,
-    sharing: Collection[str],
+    made: dict[str, Any],
 ) -> Iterator[Finding]:
     """Find what is wrong in the rows of some seeds and their variants, by themselves."""
-    seeds, used = _read(some, files.seeds), []
+    sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
+    subsamples = made["config"].get("subsamples")
+    seeds, used, of_classes = _read(some, files.seeds), [], []
     where_seeds = ", ".join(patterns_of(files.seeds))
     yield from seeds_findings(where_seeds, seeds, source)
     for config, of_config in files.of_class.items():
@@ -114,6 +114,9 @@ def _range_findings(
         yield from _class_findings(files, variants, class_seeds, config)
         where = files.where(config, "variants")
         yield from _substitution_findings(where, variants, class_seeds, subsamples, sharing)
+        yield from signal_findings(where, variants, made)
+        of_classes.append(variants)
+    yield from seed_flag_findings(f"{source}/*/variants.parquet", of_classes)
     every = pa.chunked_array((c for u in used for c in u.chunks), pa.string())
     yield from unused_findings(where_seeds, seeds, every)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
-from generation import Config, build, generate
+from generation import Config, build, generate, nonce_probe
 from generation.cli import app
+from generation.nonce_probe import write_nonce_answers
 from generation.run_folder import RunFolder
 from generation.signals.label_flags import gender_of
 from merge_dataset.checks import check_dataset
@@ -134,6 +138,72 @@ def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
         stream.write(b"x")
     with pytest.raises(ValueError, match=r"nonce\.parquet: expected it as nonce\.json has it"):
         build(run.path, into="damaged", label_flags=True)
+
+
+def test_interrupted_questions_go_on(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that are there are not asked again; one that is damaged is; the same bytes."""
+    monkeypatch.setattr(nonce_probe, "PART_SIZE", 20)
+    shutil.rmtree(run.nonce_parts, ignore_errors=True)
+    run.nonce_made.unlink(missing_ok=True)
+    asked: list[int] = []
+    stop_after = [3]
+
+    def counting(model: Any, pairs: Sequence[Any], labels: Sequence[str]) -> list[str]:
+        if len(asked) == stop_after[0]:
+            raise KeyboardInterrupt
+        asked.append(len(pairs))
+        return ask(model, pairs, labels)
+
+    ask = nonce_probe._ask
+    monkeypatch.setattr(nonce_probe, "_ask", counting)
+    with pytest.raises(KeyboardInterrupt):
+        write_nonce_answers(run.path, str(MODEL))
+    assert not run.nonce_made.exists()
+    assert len(list(run.nonce_parts.rglob("parts/*.parquet"))) == 3
+    stop_after[0] = 10**6
+    made = write_nonce_answers(run.path, str(MODEL))
+    answers = run.nonce.read_bytes()
+    parts = sorted(run.nonce_parts.rglob("parts/*.parquet"))
+    assert len(parts) == len(asked) > 5
+    parts[2].write_bytes(parts[2].read_bytes()[:-1])
+    del asked[:]
+    assert write_nonce_answers(run.path, str(MODEL)) == made
+    assert len(asked) == 1
+    assert sorted(run.nonce_parts.rglob("parts/*.parquet")) == parts
+    assert run.nonce.read_bytes() == answers
+    shutil.rmtree(run.nonce_parts)
+    assert write_nonce_answers(run.path, str(MODEL)) == made
+    assert run.nonce.read_bytes() == answers
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The same bytes whatever the number of tasks; what failed is named and done next time."""
+    monkeypatch.setattr(nonce_probe, "PART_SIZE", 20)
+    shutil.rmtree(run.nonce_parts, ignore_errors=True)
+    made, answers = write_nonce_answers(run.path, str(MODEL)), run.nonce.read_bytes()
+    parts = {path: path.read_bytes() for path in run.nonce_parts.rglob("*.parquet")}
+    shutil.rmtree(run.nonce_parts)
+    tasks = UnitsHere(monkeypatch)
+    command = ["signals", "--run", str(run.path), "--nonce", str(MODEL), "--format", "json",
+               "--executor", "local", "--tasks", str(count)]  # fmt: skip
+    if count == 3:
+        tasks.failing = ("1/3",)
+        failed = CliRunner().invoke(app, command)
+        assert failed.exit_code == 1
+        assert "1 of 3 tasks failed" in failed.stderr
+        assert set() < set(run.nonce_parts.rglob("*.parquet")) < set(parts)
+        tasks.failing = ()
+    assert json.loads(invoke(*command)) == made
+    assert tasks.units == (["1/3"] if count == 3 else ["0/1"])
+    assert run.nonce.read_bytes() == answers
+    assert {path: path.read_bytes() for path in run.nonce_parts.rglob("*.parquet")} == parts
+    assert not (run.path / "nonce_tasks").exists()
+    command[4] = "no/such-model"
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert "no/such-model: HF_HUB_OFFLINE is set" in refused.stderr
+    assert not (run.path / "nonce_tasks").exists()
 
 
 def test_several_words_at_once(run: RunFolder) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow.parquet as pq
@@ -35,6 +37,8 @@ from merge_metric.analyses.signals import signal_names
 from merge_metric.exports.croissant import export_croissant
 
 MORE = NLI.with_optional(["quality"])
+FLIP = object()
+"""Stands for the other truth value."""
 MADE_UP = [0.125 * number for number in range(9)]
 
 
@@ -148,3 +152,82 @@ def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: P
     )
     assert done.exit_code == 2
     assert "expected what" in done.stderr
+
+
+FLAGGED = ("in_compound", "valency", "quality", "common_mlm_count", "pronoun_clash",
+           "beyond_premise", "hangs_on_word")  # fmt: skip
+
+
+def sound(row: dict[str, Any]) -> dict[str, Any]:
+    """Values that a row may have in the columns of `FLAGGED`."""
+    common = set(row["premise_mlms"]) & set(row["hypothesis_mlms"])
+    is_noun = row["word_class"] == "noun"
+    return {
+        "in_compound": False, "valency": -0.5, "quality": 0.5, "common_mlm_count": len(common),
+        "pronoun_clash": False if is_noun else None,
+        "beyond_premise": True if row["label"] == 0 else None, "hangs_on_word": None,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Path:
+    """A dataset with the columns of `FLAGGED`, by a build with a limit on quality."""
+    plain = same_dataset.parent / "run"
+    seeds, variants = (
+        pq.ParquetFile(plain / f"{name}.parquet").read().to_pylist()
+        for name in ("seeds", "variants")
+    )
+    rows = [row | sound(row) for row in variants]
+    manifest = json.loads((plain / "manifest.json").read_text())
+    manifest["config"] |= {"min_quality": 0.25, "min_valency": -1.0, "no_compounds": True}
+    folder = tmp_path_factory.mktemp("flagged")
+    run = write_run(folder / "run", seeds, rows, manifest, NLI.with_optional(FLAGGED))
+    export_dataset(run, folder / "data")
+    return folder / "data"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"common_mlm_count": None}, None),  # where it is not known
+        ({"quality": None, "valency": None}, None),
+        ({"common_mlm_count": 7}, "common_mlm_count to be the masked LMs of every text, 1; got 7"),
+        ({"quality": 1.5}, "quality from 0 to 1; got 1.5"),
+        ({"quality": 0.125}, "quality of 0.25 at least, as min_quality says; got 0.125"),
+        ({"quality": float("nan")}, "quality to be a number; got nan"),
+        ({"valency": -1.5}, "valency of -1.0 at least, as min_valency says; got -1.5"),
+        ({"valency": float("inf")}, "valency to be a number; got inf"),
+        ({"in_compound": True}, "in_compound not to be True, as no_compounds says; got True"),
+        ({"pronoun_clash": None}, "pronoun_clash of nouns, and null for others; got None"),
+        ({"hangs_on_word": True}, "hangs_on_word to be null, as no model was asked with made-up"),
+        ({"beyond_premise": FLIP}, "the same beyond_premise in all variants of one seed; got two"),
+        ({"in_compound": None}, "the same in_compound in all variants of one word of a seed"),
+    ],
+)
+def test_values_that_cannot_be(
+    flagged: Path, tmp_path: Path, changes: dict[str, Any], problem: str | None
+) -> None:
+    """What a row, its seed or its build's limits do not allow is found, once and where it is."""
+    data = tmp_path / "data"
+    shutil.copytree(flagged, data)
+    path = data / "snli/nouns/variants.parquet"
+    rows = pq.ParquetFile(path).read().to_pylist()
+    for name, value in changes.items():
+        rows[0][name] = not rows[0][name] if value is FLIP else value
+    write_rows(path, rows, NLI.with_optional(FLAGGED))
+    found = [line for line in check_dataset(data) if "byte for byte" not in line]
+    if problem is None:
+        assert found == []
+    else:
+        assert any(f"expected {problem}" in line for line in found), found
+
+
+def test_flags_of_other_labels(flagged: Path, tmp_path: Path) -> None:
+    """Only an entailment can go beyond its premise."""
+    data = tmp_path / "data"
+    shutil.copytree(flagged, data)
+    for path in sorted((data / "snli").glob("*/variants.parquet")):
+        rows = pq.ParquetFile(path).read().to_pylist()
+        write_rows(path, [r | {"beyond_premise": True} for r in rows], NLI.with_optional(FLAGGED))
+    assert any("beyond_premise to be null where the label is not" in x for x in check_dataset(data))
