@@ -44,7 +44,7 @@ _ROWS_AT_A_TIME: Final = 10_000
 
 @check(
     "replacements",
-    looks_at="ids, values, labels, and that each substitution can be undone",
+    looks_at="ids, values, labels, signals, and that each substitution can be undone",
     kind=provenance.REPLACEMENTS,
 )
 def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
