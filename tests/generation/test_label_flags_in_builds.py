@@ -178,7 +178,7 @@ def test_interrupted_questions_go_on(run: RunFolder, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """The same bytes whatever the number of tasks; what failed is named and done next time."""
+    """Any number of tasks makes equal bytes; what failed is named and done next time."""
     monkeypatch.setattr(nonce_probe, "PART_SIZE", 20)
     shutil.rmtree(run.nonce_parts, ignore_errors=True)
     made, answers = write_nonce_answers(run.path, str(MODEL)), run.nonce.read_bytes()

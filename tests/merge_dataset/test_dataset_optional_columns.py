@@ -209,7 +209,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
 def test_values_that_cannot_be(
     flagged: Path, tmp_path: Path, changes: dict[str, Any], problem: str | None
 ) -> None:
-    """What a row, its seed or its build's limits do not allow is found, once and where it is."""
+    """The check finds values that row, seed or limits do not allow."""
     data = tmp_path / "data"
     shutil.copytree(flagged, data)
     path = data / "snli/nouns/variants.parquet"
