@@ -92,9 +92,15 @@ app.add_typer(export_app, name="export", rich_help_panel=_SHARE)
 app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)
 
 
-def main() -> None:
-    """Run a command; Ctrl+C before it has begun ends it in a line, too."""
+def main(*, is_stopped: bool = False) -> None:
+    """Run a command; Ctrl+C before it has begun ends it in a line, too.
+
+    Args:
+        is_stopped: Whether it came before this.
+    """
     try:
+        if is_stopped:
+            raise KeyboardInterrupt
         app()
     except KeyboardInterrupt:
         typer.echo(f"\n{STOPPED}", err=True)

@@ -41,7 +41,7 @@ ARROWS = {
 }
 """Package → what it may import of the others; commands, beside this, import commands."""
 
-FRONTS = ("generation.cli", "generation.commands")
+FRONTS = ("generation.__main__", "generation.cli", "generation.commands")
 """The front door: it mounts the commands of all packages."""
 
 HOMES = {
@@ -346,4 +346,4 @@ def test_importing_these_is_cheap() -> None:
 def test_the_command_is_that_app() -> None:
     """The app tested above is what `merge-nli` runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["merge-nli"] == "generation.cli:main"
+    assert project["scripts"]["merge-nli"] == "generation.__main__:main"

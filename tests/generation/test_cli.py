@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.processes import PATIENCE
 from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.config import Config
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_metric.models.readiness import Machine
 
@@ -172,6 +175,26 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 130
     assert "what was finished is kept; the same command goes on from there" in result.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_commands_are_imported() -> None:
+    """It is told in the same line, whatever was being imported; a second one changes nothing."""
+    program = """if True:
+        import os, signal, sys
+        from generation.__main__ import main
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        class Stop:
+            @staticmethod
+            def find_spec(name, *_):
+                if name in ("typer.main", "merge_metric.commands"):
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Stop)
+        sys.argv = ["merge-nli", "--version"]
+        main()"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", f"\n{STOPPED}\n")
 
 
 def test_outputs_are_looked_at_before_the_work(
