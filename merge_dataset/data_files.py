@@ -237,7 +237,10 @@ def _read_table(path: Path) -> Iterator[Row]:
             elif undecoded:
                 yield undecoded
             elif len(cells) != len(header):
-                yield Row(where, problem=f"expected {len(header)} columns, got {len(cells)}")
+                quoted = " (texts with a separator in them go in quotation marks)"
+                problem = f"expected {len(header)} columns, got {len(cells)}"
+                problem += quoted if len(cells) > len(header) else ""
+                yield Row(where, problem=problem)
             else:
                 yield Row(where, dict(zip(header, cells, strict=True)))
 

@@ -98,7 +98,10 @@ def _files(folder: Path, name: str) -> list[str]:
         return [name]
     path = folder / name
     found = path.parent.glob(f"{path.stem}-?????-of-?????.parquet")
-    return numbered_files(name, [each.relative_to(folder).as_posix() for each in found])
+    try:
+        return numbered_files(name, [each.relative_to(folder).as_posix() for each in found])
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{folder}: {error}") from error
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:

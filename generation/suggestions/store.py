@@ -122,9 +122,11 @@ class SuggestionStore:
                 "away and run: merge-nli suggest"
             ) from error
         if identity.folder != folder or identity != (expected or identity):
+            found = ", ".join(f"{name} {value}" for name, value in asdict(identity).items())
             raise ValueError(
-                f"{header}: expected the suggestions of {expected or folder}, got those of "
-                f"{identity}; move the folder away and run: merge-nli suggest"
+                f"{header}: expected the suggestions of {expected.folder if expected else folder}, "
+                f"got those of another masked LM or of other settings ({found}); move the folder "
+                "away and run: merge-nli suggest"
             )
         return cls(root / folder, identity)
 

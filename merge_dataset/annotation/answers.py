@@ -120,7 +120,7 @@ def check_annotator(name: str) -> str:
     if not _ANNOTATOR.fullmatch(name):
         raise ValueError(
             f"annotator: expected a name of up to 64 letters, digits and . _ - + @ that begins "
-            f"with a letter or digit, got {name!r}"
+            f"with a letter or digit, got {repr(name) if name else 'none'}"
         )
     return name
 

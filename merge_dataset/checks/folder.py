@@ -33,6 +33,7 @@ from merge_dataset.schema import (
     PARAPHRASE,
     ProblemFormat,
     arrow_schema,
+    config_files,
     format_of,
     parse_config_name,
 )
@@ -60,10 +61,12 @@ def check_collections(folder: Path) -> Iterator[Finding]:
         if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
             yield Finding(collection, "a word class with variants.parquet", "none")
         for name in configurations(folder, collection):
+            names = config_files(name)
             for split, files in split_files(folder, name).items():
                 if not files:
-                    expected = f"a file for each split of {name}"
-                    yield Finding(collection, expected, f"none for {split}")
+                    yield Finding(
+                        names[split][0], f"a file, for the split {split} of {name}", "none"
+                    )
 
 
 @check(

@@ -261,6 +261,7 @@ def _queue(name: str) -> list[_Entry]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if asked.returncode:
-        raise ExecutorError(f"expected an answer of squeue, got: {asked.stderr.strip()}")
+        said = " ".join(asked.stderr.split())
+        raise ExecutorError(f"expected an answer of squeue, got: {said}")
     rows = (line.split(maxsplit=3) for line in asked.stdout.splitlines())
     return [_Entry(int(job), int(index), state, reason) for job, index, state, reason in rows]

@@ -8,6 +8,7 @@ the dataset repository.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,8 @@ def plan_results(
         PublishError: the folder is not what is published there, there is no such model, or the
             Hub cannot be asked.
     """
+    if date is not None:
+        _require_date(date)
     hub, account, state = look_at(target)
     version, revision = (
         ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
@@ -92,6 +95,13 @@ def plan_results(
         is_done=not main,
         remark_lines=tuple(f"  {config}: {value}" for config, value in values.items()),
     )
+
+
+def _require_date(text: str) -> None:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"date: expected a date such as 2026-01-31, got {text!r}") from None
 
 
 def _entries(figures: Mapping[str, ModelFigure], **alike: Any) -> dict[str, Any]:

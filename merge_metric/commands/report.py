@@ -71,9 +71,15 @@ def report_command(
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.locks import working_in
     from merge_metric.report.evidence import gather_evidence
-    from merge_metric.report.write import format_of, write_pictures, write_report
+    from merge_metric.report.write import (
+        format_of,
+        require_report_or_none,
+        write_pictures,
+        write_report,
+    )
 
     output = output or format_of(out)
+    require_report_or_none(out)
     if output == "html":  # what is not there is said before anything is computed
         import jinja2  # noqa: F401
     if figures is not None:

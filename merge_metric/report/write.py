@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,9 @@ MAX_VARIANTS: Final = 500_000
 MAX_BYTES: Final = 15_000_000
 """Size of the page; where it would be larger, fewer variants are shown."""
 
+
+_SIGNATURE: Final = re.compile(rb"\bct:\d+\|(<wbr>)?subsamples")
+"""A part of the signature, which stands in every report."""
 
 SUFFIXES: Final[dict[str, ReportFormat]] = {
     ".html": "html",
@@ -68,6 +72,15 @@ def format_of(path: Path) -> ReportFormat:
     )
 
 
+def require_report_or_none(path: Path) -> None:
+    """Raise FileExistsError where there is a file that is no earlier report."""
+    if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
+        raise FileExistsError(
+            f"{path}: expected no file or an earlier report, found another file; name another file "
+            "by --out, or move that one away"
+        )
+
+
 def write_report(
     evidence: Evidence,
     path: Path,
@@ -79,14 +92,16 @@ def write_report(
 
     Args:
         evidence: What was measured.
-        path: The file; replaced where it exists.
+        path: The file; an earlier report is replaced.
         output: Its format; by default what the suffix says.
         max_variants: Variants shown in the page at most.
 
     Raises:
+        FileExistsError: there is another file.
         ValueError: the suffix says no format.
     """
     output = output or format_of(path)
+    require_report_or_none(path)
     sources = read_seeds(evidence)
     match output:
         case "html":

@@ -31,8 +31,11 @@ COMMANDS: Final = {
     "suggest": "suggest {small} --run new",
     "suggest-overwrite": "suggest {small} --limit 2 --run run --overwrite",
     "build": "build --run run --set subsamples=1 --out merge-nli --overwrite",
+    "slices": "generate {small} --slice-problems 2 --run new --out new-data",
+    "build-slices": "build --run sliced --set subsamples=1 --out merge-nli --overwrite",
     "build-into": "build --run run --set subsamples=1 --into other --out new-data",
     "signals": "signals --run run --mlm {mlm}",
+    "signals-nonce": "signals --run run --nonce {classifier} --label-order e,n,c",
     "paraphrase": (
         "paraphrase --model {classifier} --label-order c,n,e --generator generator "
         "--source anli-r1 --data {problems} --limit 10 --k 2 --max-rounds 2 --beams 4 --groups 2 "
@@ -42,6 +45,10 @@ COMMANDS: Final = {
     "predict-json": "predict --model {classifier} --dataset merge-nli --out new/p.jsonl.gz",
     "predict-overwrite": (
         "predict --model {classifier} --dataset merge-nli --out m.parquet --overwrite"
+    ),
+    "predict-tasks": (
+        "predict --model {classifier} --dataset merge-nli --executor local --tasks 2 "
+        "--batch-tokens 500 --out new/p.parquet"
     ),
     "majority": "baseline majority --dataset merge-nli --out new.parquet",
     "hypothesis-only": (
@@ -63,6 +70,7 @@ COMMANDS: Final = {
     "report-overwrite": (
         "report p.parquet --dataset merge-nli --n-bootstrap 0 --out report.md --figures plots"
     ),
+    "per-seed": "score p.parquet --dataset merge-nli --n-bootstrap 0 --per-seed new.csv",
     "analyse": "analyse curves p.parquet m.parquet --dataset merge-nli --out new.svg",
     "agreement": "agreement study --n-bootstrap 20 --plots new",
     "publish": "publish dataset merge-nli --repo somebody/merge-nli",
@@ -72,6 +80,7 @@ COMMANDS: Final = {
 
 _PREPARED: Final = (
     "generate {small} --run run --out merge-nli",
+    "generate {small} --slice-problems 2 --run sliced --out merge-nli",
     "predict --model {classifier} --dataset merge-nli --out p.parquet",
     "baseline majority --dataset merge-nli --out m.parquet",
     "annotate merge-nli --out study --per-class 2 --export answers.csv",

@@ -74,6 +74,8 @@ def _texts() -> dict[str, str]:
     )]  # fmt: skip
     number, empty, variant = (f"{good}\n{json.dumps(row)}\n" for row in other)
     return {
+        "chapter.tex": "Call me Ishmael.\n",
+        "comma.csv": _table(",", "A girl, who runs."),
         "notes.txt": "Call Ann about the figures.\n",
         "odd.csv": "id,text_a,text_b,label\n1,A girl runs.,She runs.,neutral\n",
         "semicolon.csv": _table(";"),
@@ -130,6 +132,7 @@ def _answers() -> dict[str, str]:
     header, first, *rest = read_text(Path("answers.csv")).splitlines(keepends=True)
     name = first.split(",")[1]
     return {
+        "nobody.csv": f"{header}{first.replace('ann', '', 1)}",
         "nameless.csv": header.partition(",")[2] + first.partition(",")[2],
         "six.csv": f"{header}ann,{name},6,1,\n",
         "foreign.csv": f"{header}ann,snli:1/noun/dog/cat,4,4,\n",

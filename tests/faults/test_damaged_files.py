@@ -1,4 +1,4 @@
-"""Files with a flipped bit, cut off, or of another of their kind: noticed, or the same figures."""
+"""Files with a flipped bit, cut off, another's or gone: noticed, or the same figures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from faults import small_world
 from faults.attack import Attack
 from faults.commands import CLASSIFIER, PROBLEMS
 from generation.problems.tagging import Tagger
+from merge_dataset import files
 from merge_dataset.commands.command_line import INTERRUPTED
 from merge_dataset.files import digest_of_file
 from merge_metric.predict.journal import Journal
@@ -33,6 +34,10 @@ PARAPHRASE = (
     f"paraphrase --model {CLASSIFIER} --label-order c,n,e --generator generator --source anli-r1 "
     f"--data {PROBLEMS} --limit 10 --k 2 --max-rounds 2 --beams 4 --groups 2 --max-new-tokens 8"
 )
+
+
+PARTS = "build --run runs/demo --into parts --out parts --with-column form_attested --label-flags"
+"""A dataset with optional columns, and splits in several files."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,9 @@ READERS = (
            ("merge-nli/**/*.parquet", "merge-nli/**/*.json"), 60, made="flat"),
     Reader("damaged predictions", "score {} --dataset merge-nli --n-bootstrap 0",
            ("a.parquet", "b.jsonl", "majority.parquet"), 150),
+    Reader("damaged parts, check", "check parts", ("parts/**/*",), 60),
+    Reader("damaged parts, score", "score a.parquet --dataset parts --n-bootstrap 0",
+           ("parts/**/*.parquet", "parts/**/*.json"), 60),
     Reader("damaged annotations", "agreement study --dataset merge-nli",
            ("study/*.json*", "study/answers/*"), 120),
     Reader("damaged annotations, export", "annotate --out study --export flat/items.csv",
@@ -68,6 +76,8 @@ READERS = (
            ("runs/demo/problems.parquet", "runs/demo/config.toml", "runs/demo/suggested.json",
             "runs/demo/suggestions/**/*", "runs/demo/questions/**/*", "runs/demo/stores/*"),
            60, made="out"),
+    Reader("damaged slices, build", "build --run sliced --out out --overwrite",
+           ("sliced/*.json", "sliced/config.toml", "sliced/slices/**/*"), 60, made="out"),
     Reader("damaged journal, predict", f"{PREDICT} --out new/p.parquet", ("begun/.*.journal",), 60,
            made="new", goes_on="begun"),
     Reader("damaged paraphrase run", f"{PARAPHRASE} --run new/run --out new/data",
@@ -84,10 +94,16 @@ def make(folder: Path) -> None:
         for command in (
             "annotate --out study --import answers.csv",
             "build --run runs/demo --out other --into other --set subsamples=5",
+            "generate --recipe demo --limit 12 --slice-problems 5 --run sliced --out other-slices",
         ):
             code, _, error = small_world.call(*command.split())
             assert code == 0, error
-        shutil.rmtree("other")
+        for name in ("other", "other-slices"):
+            shutil.rmtree(name)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(files, "FILE_ROWS", 300)
+            code, _, error = small_world.call(*PARTS.split())
+            assert code == 0, error
         saved_generator("llama-chat", Path("generator"))
         for command in (f"{PARAPHRASE} --run paraphrased/run --out paraphrased/data",
                         "register merge-nli --cache-dir cache"):  # fmt: skip
@@ -117,7 +133,8 @@ def damaged(path: Path, others: Sequence[Path], random: Random) -> Iterator[str]
     """Damage a file while the block runs, and say how."""
     whole = path.read_bytes()
     alike = [other for other in others if other.suffix == path.suffix and other != path]
-    how = random.choice(("flip", "flip", "flip", "flip", "cut", "swap" if alike else "cut"))
+    way = ("flip", "flip", "flip", "flip", "cut", "swap" if alike else "cut", "gone")
+    how = random.choice(way)
     if how == "flip":
         place = random.randrange(8 * len(whole))
         content = bytearray(whole)
@@ -126,11 +143,14 @@ def damaged(path: Path, others: Sequence[Path], random: Random) -> Iterator[str]
     elif how == "cut":
         content = bytearray(whole[: random.randrange(len(whole))])
         how += f" to {len(content)} of {len(whole)} bytes"
-    else:
+    elif how == "swap":
         other = random.choice(alike)
         content = bytearray(other.read_bytes())
         how += f" by {other}"
-    path.write_bytes(content)
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content)
     try:
         yield how
     finally:
@@ -148,7 +168,7 @@ def outcome(reader: Reader, file: str = "a.parquet") -> tuple[int, object, str]:
     if reader.made:
         paths = [path for path in sorted(Path(reader.made).rglob("*")) if path.is_file()]
         made = {f"{path}": digest_of_file(path) for path in paths if path.name[0] != "."}
-    return code, made, printed if code == 1 else error
+    return code, made, error if "error: " in error else printed
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.area.replace(" ", "-"))
@@ -164,15 +184,15 @@ def test_damage_is_noticed_or_harmless(
     shutil.copytree(once("damaged", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
         found = {path for pattern in reader.files for path in Path().glob(pattern)}
-        files = sorted(path for path in found if path.is_file() and path.stat().st_size)
-        known = {file: outcome(reader, str(file))[:2] for file in files if "{}" in reader.command}
+        paths = sorted(path for path in found if path.is_file() and path.stat().st_size)
+        known = {path: outcome(reader, str(path))[:2] for path in paths if "{}" in reader.command}
         usual = outcome(reader)[:2]
         assert usual[0] == 0
         for each in attack.tries(reader.area, reader.tries):
             with each:
-                path = each.random.choice(files)
+                path = each.random.choice(paths)
                 # Another model's predictions have its figures, and rightly so.
-                others = [] if "{}" in reader.command else files
+                others = [] if "{}" in reader.command else paths
                 with damaged(path, others, each.random) as how:
                     code, made, said = outcome(reader, str(path))
                 read = path
@@ -185,11 +205,13 @@ def _check(code: int, said: str, made: object, usual: object, path: Path, how: s
     if code == 0:
         assert made == usual, f"{how}: another result"
         return
-    message = said[said.find("error: ") :].strip() if code == 2 else said
+    is_error = "error: " in said
+    message = said[said.find("error: ") :].strip() if is_error else said
     assert not PYTHON.search(message), f"{how}: {message}"
     assert message, how
-    assert code == 1 or "\n" not in message, f"{how}: {message}"
-    if code == 1:  # findings, of which another file may be the first
+    assert code == (2 if is_error else 1) or "slices failed" in message, f"{how}: {message}"
+    assert not is_error or "\n" not in message, f"{how}: {message}"
+    if not is_error:  # findings, of which another file may be the first
         assert ".parquet" in message or ".json" in message or "README.md" in message
         return
     # Of a store its folder is named, of a dataset, beside predictions, the dataset.

@@ -18,13 +18,14 @@ from merge_dataset.layout import collections
 GROUPS = {
     "making": (28, ["generate", "generate-overwrite", "suggest", "suggest-overwrite", "build",
                     "build-into", "paraphrase"]),
-    "predicting": (24, ["predict", "predict-json", "predict-overwrite", "majority",
-                        "hypothesis-only", "signals"]),
+    "slices": (8, ["slices", "build-slices"]),
+    "predicting": (32, ["predict", "predict-json", "predict-overwrite", "predict-tasks",
+                        "majority", "hypothesis-only", "signals", "signals-nonce"]),
     "annotating": (16, ["annotate", "annotate-export", "annotate-tasks", "annotate-import"]),
     "registering": (8, ["register", "publish", "publish-metric"]),
     "exporting": (28, ["lm-eval", "lighteval", "inspect", "croissant", "mini-datasets", "jsonl",
                        "csv-overwrite"]),
-    "reporting": (16, ["report", "report-overwrite", "analyse", "agreement"]),
+    "reporting": (20, ["report", "report-overwrite", "per-seed", "analyse", "agreement"]),
     "demo": (2, ["demo"]),
 }  # fmt: skip
 """Number of tries with commands in turn."""

@@ -415,10 +415,10 @@ def add(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (remove(SEEDS), "snli: expected a file for each split of snli; got none for seeds"),
+        (remove(SEEDS), f"{SEEDS}: expected a file, for the split seeds of snli; got none"),
         (
             remove(NOUN_SEEDS),
-            "snli: expected a file for each split of snli_nouns; got none for seeds",
+            f"{NOUN_SEEDS}: expected a file, for the split seeds of snli_nouns; got none",
         ),
         (
             remove(NOUNS),

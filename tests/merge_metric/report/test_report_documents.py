@@ -190,6 +190,11 @@ def test_the_same_bytes_again(evidence: Evidence, tmp_path: Path, suffix: str) -
         write_report(evidence, path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert sorted((tmp_path / "new").iterdir()) == paths
+    write_report(evidence, paths[0])  # in place of the earlier one
+    paths[0].write_text("chapter one", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="expected no file or an earlier report, found anoth"):
+        write_report(evidence, paths[0])
+    assert paths[0].read_text(encoding="utf-8") == "chapter one"
 
 
 def test_formats() -> None:
