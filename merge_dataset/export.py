@@ -32,6 +32,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.layout import (
     CARD,
+    FILES,
     PROVENANCE,
     collections,
     configurations,
@@ -114,7 +115,7 @@ def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str
                 raise ValueError(f"{run}: expected it to stay, but another build replaced it")
             paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
             files = digests({name.as_posix(): path for name, path in sorted(paths.items())})
-            write_record(partial / PROVENANCE, {**made, provenance.FILES: files})
+            write_record(partial / PROVENANCE, {**made, FILES: files})
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise

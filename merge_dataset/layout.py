@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.files import read_schema, target_of
+from merge_dataset.files import read_record, read_schema, target_of
 from merge_dataset.numbered_files import numbered_files
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
@@ -29,6 +29,10 @@ from merge_dataset.schema import (
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
+
+FILES: Final = "files"
+"""Key of a provenance: the SHA-256 of each Parquet file of the collection, by its path in there.
+Older releases wrote none."""
 
 
 def collections(folder: Path) -> list[str]:
@@ -135,7 +139,27 @@ def is_leftover(path: Path) -> bool:
 
 
 def require_dataset(folder: Path) -> None:
-    """Raise unless `folder` is a dataset folder.
+    """Raise unless `folder` is a dataset folder with all its files.
+
+    Raises:
+        NotADirectoryError, ValueError: as `require_collections`.
+        FileNotFoundError: a file that was written is gone: a word class would be missing unseen.
+    """
+    require_collections(folder)
+    for collection in collections(folder):
+        try:
+            recorded = read_record(folder / collection / PROVENANCE, verify=False).get(FILES, {})
+        except ValueError:
+            continue  # whoever reads it says so
+        if gone := [name for name in recorded if not (folder / collection / name).is_file()]:
+            raise FileNotFoundError(
+                f"{folder / collection / gone[0]}: expected a file, which {collection}/{PROVENANCE}"
+                f" records, found none; `merge-nli check {folder}` lists what is missing"
+            )
+
+
+def require_collections(folder: Path) -> None:
+    """Raise unless `folder` has a collection; whether its files are there is not looked at.
 
     Raises:
         NotADirectoryError: `folder` is no folder.

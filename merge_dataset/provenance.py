@@ -56,9 +56,6 @@ _PARAPHRASE_KEYS: Final[_Types] = {
 _KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
 """Kind → what the dataset keeps of a manifest, in this order."""
 
-FILES: Final = "files"
-"""Optional key: the SHA-256 of each Parquet file of the collection, by its path in there."""
-
 SLICES: Final = "slices"
 """Optional key of a run's manifest: the folders with the parts of it, relative to the run's. Not
 kept in the dataset, which is the same however a run is divided."""

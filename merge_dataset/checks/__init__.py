@@ -14,7 +14,7 @@ from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import paraphrases, replacements  # noqa: F401
 from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summarise
-from merge_dataset.layout import CARD, PROVENANCE, collections, require_dataset
+from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections
 
 __all__ = ["check_dataset"]
 
@@ -25,7 +25,7 @@ def check_dataset(folder: Path) -> list[str]:
     Rows and card are only looked at when all files are there with the right columns.
     """
     try:
-        require_dataset(folder)
+        require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
     structural = [*_of_folder(folder, Stage.STRUCTURE)]

@@ -20,6 +20,7 @@ from merge_dataset.checks.registry import Finding, Stage, check
 from merge_dataset.files import changed_files, damage_of, open_parquet, read_record
 from merge_dataset.layout import (
     CARD,
+    FILES,
     PROVENANCE,
     all_configurations,
     collections,
@@ -164,7 +165,7 @@ def check_bytes(folder: Path) -> Iterator[Finding]:
             yield Finding(f"{collection}/{PROVENANCE}", expected, "other contents")
             continue
         # Older releases wrote no digests.
-        for file in changed_files(folder / collection, made.get(provenance.FILES, {})):
+        for file in changed_files(folder / collection, made.get(FILES, {})):
             yield Finding(f"{collection}/{file}", expected, "other contents")
 
 

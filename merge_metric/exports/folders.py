@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset import provenance
 from merge_dataset.files import (
     atomic,
     changed_files,
@@ -25,6 +24,7 @@ from merge_dataset.files import (
     write_json,
 )
 from merge_dataset.layout import (
+    FILES,
     PROVENANCE,
     all_configurations,
     collections,
@@ -68,7 +68,7 @@ def _require_unchanged(folder: Path, configs: Sequence[str]) -> None:
         if names.isdisjoint(configs):
             continue
         # Older releases wrote no digests.
-        recorded = read_record(folder / collection / PROVENANCE).get(provenance.FILES, {})
+        recorded = read_record(folder / collection / PROVENANCE).get(FILES, {})
         if changed := changed_files(folder / collection, recorded):
             raise ValueError(
                 f"{folder / collection / changed[0]}: expected what was written, got other "
