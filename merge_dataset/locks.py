@@ -114,7 +114,7 @@ def writing_to(target: Path) -> Iterator[None]:
     """
     refusal = (
         f"{target}: another command is writing to this place; wait until it has ended, or name "
-        "another by --out"
+        "another with --out"
     )
     with naming(target), exclusive(target.with_name(f".{target.name}.lock"), refusal):
         yield

@@ -270,7 +270,7 @@ def _shared(found: Mapping[str, Sequence[tuple[str, Counted]]], names: Sequence[
     )
     raise ValueError(
         f"expected a configuration that all models have predictions for, got {answered}; "
-        "ask for one by `config`"
+        "ask for one with `config`"
     )
 
 

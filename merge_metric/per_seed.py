@@ -36,7 +36,7 @@ def check_seed_file(path: Path, *, overwrite: bool = False) -> None:
             f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
         )
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{path}: expected no file, found one; replace it by `overwrite`")
+        raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 
 
 def seed_results(runs: Iterable[Run]) -> pa.Table:
@@ -72,7 +72,7 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     if any(table.schema != tables[0].schema for table in tables):
         raise ValueError(
             "expected configurations with the same texts and labels, got several kinds; name "
-            "those of one kind by `config`"
+            "those of one kind with `config`"
         )
     return pa.concat_tables(tables)
 

@@ -328,7 +328,7 @@ def signals_command(
     chosen = [name for name, value in models.items() if value is not None]
     if len(chosen) != 1:
         got = " and ".join(chosen) or "none"
-        raise ValueError(f"expected one model, by --lm, --mlm or --nonce, got {got}")
+        raise ValueError(f"expected one model, with --lm, --mlm or --nonce, got {got}")
     if lm and given.get("batch_tokens"):
         raise ValueError("--batch-tokens: expected with --mlm or --nonce, got it with --lm")
     if label_order and not nonce:

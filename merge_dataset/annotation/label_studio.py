@@ -229,7 +229,7 @@ def _name(user: object) -> str:
         return f"label-studio-{user}"
     if isinstance(user, str) and user:
         return check_annotator(user)
-    raise ValueError(f"expected who annotated it, got {_as_json(user)}; name them by --annotator")
+    raise ValueError(f"expected who annotated it, got {_as_json(user)}; name them with --annotator")
 
 
 def _as_json(value: object) -> str:

@@ -101,7 +101,7 @@ def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     if not chosen:
         raise ValueError(
             f"{dataset}: expected replacements of some class of words, found none; "
-            f"name other configurations by --config: {', '.join(known)}"
+            f"name other configurations with --config: {', '.join(known)}"
         )
     return [name for name in known if name in chosen]
 

@@ -174,7 +174,7 @@ def _require_no_others(
             raise ValueError(
                 f"{path}: expected the answer that {annotator} gave to {answer.variant_id!r} "
                 f"before, {_shown(there)}, got {_shown(answer)}; import it under another name by "
-                f"--annotator, or let it replace the other by --overwrite"
+                f"--annotator, or let it replace the other with --overwrite"
             )
 
 

@@ -119,7 +119,7 @@ def composition(everything: Iterable[Variants]) -> Table:
     if len(labels) > 1:
         raise ValueError(
             "expected configurations with the same labels, got several kinds; name those of one "
-            "kind by --config"
+            "kind with --config"
         )
     (names,) = labels
     letters = list(zip(names, initials(names), strict=True))

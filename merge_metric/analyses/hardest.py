@@ -300,7 +300,7 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
     if len(found) > 1:
         raise ValueError(
             f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(found)))}"
-            "; name configurations of one kind by --config"
+            "; name configurations of one kind with --config"
         )
     return next(iter(found), NLI.fields)
 

@@ -101,7 +101,7 @@ def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pair
     if (problem_format := format_in(folder, config)) != NLI:
         raise ValueError(
             f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
-            f"with the {problem_format.described}; name others by `config`"
+            f"with the {problem_format.described}; name others with `config`"
         )
     files = split_files(folder, config)
     seeds = read_columns(folder, files["seeds"], ("seed_id", "hypothesis"))

@@ -72,7 +72,7 @@ class Draws:
         if n_seeds <= self.seeds:
             raise ValueError(
                 f"{where}: expected more seeds than are drawn, got {n_seeds:,}, of which "
-                f"{self.seeds:,} are to be drawn; draw fewer by `seeds`"
+                f"{self.seeds:,} are to be drawn; draw fewer with `seeds`"
             )
         rng = np.random.default_rng(self.rng_seed)
         weights = np.zeros((self.draws, n_seeds))

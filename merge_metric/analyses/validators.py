@@ -96,7 +96,7 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
     if not mlms:
         raise ValueError(
             f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
-            + ("; name other configurations by `config`" if config else "")
+            + ("; name other configurations with `config`" if config else "")
         )
     parts: list[Bools] = []
     seeds: set[str] = set()

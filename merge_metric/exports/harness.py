@@ -100,7 +100,7 @@ def prepare(
         if (problem_format := format_in(folder, name)) != NLI:
             raise ValueError(
                 f"{name}: expected problems of NLI, as the prompts are of it, got "
-                f"some with the {problem_format.described}; name others by --config"
+                f"some with the {problem_format.described}; name others with --config"
             )
     if not hub:
         _require_loadable(folder, configs)

@@ -188,8 +188,8 @@ def read_order(
     raise ValueError(
         f"{name}: expected a configuration whose id2label names {', '.join(known)}, got "
         f"{', '.join(labels)}: nothing says which class is which label; say it "
-        f"by `label_order`, such as {such}, or by `label_order` {SEEDS}, which finds it out from "
-        "the seeds' gold labels"
+        f"with `label_order`, such as {such}, or with `label_order` {SEEDS}, which finds it out "
+        "from the seeds' gold labels"
     )
 
 
@@ -275,7 +275,7 @@ def order_from_seeds(
     if len(known) > MOST_LABELS:
         raise ValueError(
             f"label order from seeds: expected at most {MOST_LABELS} labels, got "
-            f"{len(known)}; give the order by `label_order`"
+            f"{len(known)}; give the order with `label_order`"
         )
     confusion = _confusion(classes, gold, len(known))
     right = _right_by_order(confusion)
@@ -296,7 +296,7 @@ def order_from_seeds(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
             f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
             f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
-            f"by `label_order`, such as {such}"
+            f"with `label_order`, such as {such}"
         )
     return found
 

@@ -257,7 +257,7 @@ class LanguageModel:
             raise ValueError(
                 f"{self.name}: expected prompts of at most {self._max_tokens} tokens, the "
                 f"model's context, got {lengths[longest]} for the premise "
-                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples by `shots`"
+                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples with `shots`"
             )
         return prompts
 

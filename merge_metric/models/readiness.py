@@ -274,7 +274,7 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     has_gpu = device not in ("auto", "cpu") or (device == "auto" and resources.gpus > 0)
     memory = None if has_gpu or resources.memory_gb is None else resources.memory_gb * 2**30
     return Machine(
-        "cuda" if has_gpu else "cpu", memory, None, "a task", "give it more by --memory-gb"
+        "cuda" if has_gpu else "cpu", memory, None, "a task", "give it more with --memory-gb"
     )
 
 

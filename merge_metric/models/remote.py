@@ -38,8 +38,8 @@ _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses after which it is worth to ask again."""
 _HINTS: Final = {
     400: "the prompt may be too long, or the server may not know one of the settings",
-    401: "name the environment variable that holds the key by `api_key_env`",
-    403: "name the environment variable that holds the key by `api_key_env`",
+    401: "name the environment variable that holds the key with `api_key_env`",
+    403: "name the environment variable that holds the key with `api_key_env`",
     404: "check the base URL, which mostly ends in /v1, and the model's name",
 }
 _LONGEST_WAIT: Final = 60.0
@@ -223,7 +223,7 @@ class RemoteModel:
                         f"{self._endpoint.name}: expected {', '.join(LETTERS)} among the "
                         f"{self._top} most probable tokens, got {sorted(answer)} for the pair "
                         f"{pair}: ask for more, in a chat, or with more examples; or take such "
-                        f"answers for equally probable labels by `missing_letters` uniform"
+                        f"answers for equally probable labels with `missing_letters` uniform"
                     )
                 self.n_missing += 1
                 weights = np.ones(len(LETTERS))

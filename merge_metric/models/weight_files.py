@@ -192,7 +192,7 @@ def _none_found(files: ModelFiles, stem: str, pickled: str) -> str:
     others = [f"{name} ({whose} weights)" for name, whose in _OTHERS.items() if name in files]
     gguf = sorted(name for name in files.files if name.endswith(".gguf"))
     if gguf:
-        return f"{expected}, found GGUF files: name one by `gguf_file`, such as {gguf[0]}"
+        return f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
     if others:
         return f"{expected}, found {', '.join(others)} only: convert it first"
     near = sorted(n for n in files.files if n.endswith((".safetensors", ".bin", ".pt", ".pth")))

@@ -90,7 +90,7 @@ def require_replaceable(
     coming = _run_of(description, description_of(problems), len(problems))
     raise FileExistsError(
         f"{out}: expected no predictions of another run, found {found}; in their place would come "
-        f"{coming}{differ}: name another file by `out`, or replace it by `overwrite`"
+        f"{coming}{differ}: name another file with `out`, or replace it with `overwrite`"
     )
 
 

@@ -185,7 +185,7 @@ def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFo
         )
         raise ValueError(
             f"{dataset}: expected problems of one format, got {parts}; name configurations of one "
-            f"by `config`"
+            f"with `config`"
         )
     return next(iter(found))
 
@@ -201,7 +201,7 @@ def choose_configurations(dataset: str, known: Sequence[str], wanted: Sequence[s
     if not (chosen := list(dict.fromkeys(wanted)) or whole):
         raise ValueError(
             f"{dataset}: the configurations of a registered name cannot be listed; name them "
-            f"by `config`, such as snli, or give the dataset folder"
+            f"with `config`, such as snli, or give the dataset folder"
         )
     return chosen
 

@@ -359,7 +359,7 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Answered]:
             if differing or each["out"] != first["out"]:
                 raise ValueError(
                     f"expected the same model, device and versions in every task, got different "
-                    f"{', '.join(differing) or 'names'}; name them by `device`, `dtype` and "
+                    f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
                     f"`revision`, and run the same command again"
                 )
         yield Answered(

@@ -68,7 +68,7 @@ def format_of(path: Path) -> ReportFormat:
     raise ValueError(
         f"{path}: expected a name that ends in {', '.join(SUFFIXES)}, got "
         f"{repr(path.suffix) if path.suffix else 'no suffix'}; change it, or "
-        "say the format by `output`"
+        "say the format with `output`"
     )
 
 
@@ -77,7 +77,7 @@ def require_report_or_none(path: Path) -> None:
     if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
         raise FileExistsError(
             f"{path}: expected no file or an earlier report, found another file; name another file "
-            "by --out, or move that one away"
+            "with --out, or move that one away"
         )
 
 

@@ -370,7 +370,7 @@ def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ..
         parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
         raise ValueError(
             f"expected problems with the same labels, got {parts}; name configurations of one "
-            f"kind by `config`"
+            f"kind with `config`"
         )
     return next(iter(found), LABELS)
 

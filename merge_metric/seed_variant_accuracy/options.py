@@ -91,7 +91,7 @@ def check_cluster(cluster: str, n_bootstrap: int) -> None:
     if cluster and not n_bootstrap:
         raise ValueError(
             f"cluster: expected intervals by bootstrap, which clusters by {cluster} change, got 0 "
-            "replicates of it; ask for 1,000 by `n_bootstrap`"
+            "replicates of it; ask for 1,000 with `n_bootstrap`"
         )
 
 

@@ -448,7 +448,7 @@ def test_one_model_is_named(run: RunFolder) -> None:
     for given, got in ((models, "--lm and --mlm"), ([], "none")):
         result = CliRunner().invoke(app, ["signals", "--run", str(run.path), *given])
         assert result.exit_code == 2
-        assert f"expected one model, by --lm, --mlm or --nonce, got {got}" in result.stderr
+        assert f"expected one model, with --lm, --mlm or --nonce, got {got}" in result.stderr
     with pytest.raises(ValueError, match="mlm, lm: expected one of them, got both"):
         write_pll_changes(run.path, "a", lm="b")
 

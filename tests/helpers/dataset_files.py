@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merge_dataset.files import digest_of_file, read_record, write_record
+from merge_dataset.layout import FILES, PROVENANCE
 from merge_dataset.numbered_files import numbered_file
 from merge_dataset.schema import (
     NLI,
@@ -119,7 +121,7 @@ def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = 
 
 
 def divide(folder: Path, rows: int) -> None:
-    """Divide every file of a dataset folder that has more rows into several."""
+    """Divide every file of a dataset folder that has more rows into several, and record them."""
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.ParquetFile(path).read()
         count = -(-len(table) // rows)
@@ -128,6 +130,14 @@ def divide(folder: Path, rows: int) -> None:
             for number in range(count):
                 name = numbered_file(path.name, number, count)
                 pq.write_table(table.slice(number * rows, rows), path.with_name(name))
+    for made in folder.glob(f"*/{PROVENANCE}"):
+        record = read_record(made)
+        if FILES in record:
+            paths = sorted(made.parent.rglob("*.parquet"))
+            files = {
+                path.relative_to(made.parent).as_posix(): digest_of_file(path) for path in paths
+            }
+            write_record(made, {**record, FILES: files})
 
 
 def write_run(

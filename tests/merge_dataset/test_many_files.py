@@ -14,8 +14,9 @@ from merge_dataset import files, seed_ranges
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
-from merge_dataset.layout import CARD, parquet_files, split_files
+from merge_dataset.layout import CARD, parquet_files, require_dataset, split_files
 from merge_dataset.merge_nli import MergeNli, builder
+from merge_metric.predict.problems import read_problems
 
 SEEDS = 50
 
@@ -148,3 +149,18 @@ def test_checks_find_in_ranges_what_they_find_in_the_whole(
     )
     for each in expected:
         assert any(each in problem for problem in found), (each, found)
+
+
+def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:
+    """No reader takes the dataset for one without that word class."""
+    folder = tmp_path / "made"
+    export_dataset(run, folder)
+    gone = folder / SOURCE / "nouns" / "variants.parquet"
+    gone.unlink()
+    message = rf"{SOURCE}/nouns/variants.parquet: expected a file, which {SOURCE}/provenance.json"
+    with pytest.raises(FileNotFoundError, match=message):
+        require_dataset(folder)
+    with pytest.raises(FileNotFoundError, match=message):
+        read_problems(str(folder))
+    (found,) = check_dataset(folder)
+    assert f"{SOURCE}/nouns/variants.parquet" in found

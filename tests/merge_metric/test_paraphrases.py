@@ -186,8 +186,8 @@ def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
     path = predicted(tmp_path / "p.parquet", "snli", without=("snli:3/paraphrase/c",))
     message = (
         "snli_paraphrases: predictions are missing for 1 of 3 variants: "
-        "'snli:3/paraphrase/c'; --allow-missing scores the complete seeds, 1 of 2; with --config: "
-        r"snli \(complete\)"
+        "'snli:3/paraphrase/c'; `allow_missing` scores the complete seeds, 1 of 2; with "
+        r"`config`: snli \(complete\)"
     )
     with pytest.raises(ValueError, match=message):
         score_file(path, folder, n_bootstrap=0)

@@ -67,7 +67,7 @@ def test_there_and_back(session: Session, tmp_path: Path) -> None:
     path.write_text("variant_id,fluency,reasoning\nsnli:1/noun/dog/cat,1,5\n")
     refused = annotate(*words)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "or let it replace the other by --overwrite" in refused.stderr
+    assert "or let it replace the other with --overwrite" in refused.stderr
     replaced = annotate(*words, "--overwrite", "--format", "json")
     assert json.loads(replaced.stdout) == {
         "imported": [{"annotator": "ann", "new": 0, "changed": 1, "known": 0}]

@@ -217,7 +217,9 @@ def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected replacements .* by --config: snli_paraphrases"):
+    with pytest.raises(
+        ValueError, match=r"expected replacements .* with --config: snli_paraphrases"
+    ):
         choose(paraphrases)
 
 

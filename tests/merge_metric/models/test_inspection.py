@@ -105,7 +105,7 @@ def test_what_is_wrong(tmp_path: Path) -> None:
             None,
             "found tf_model.h5 (TensorFlow weights)",
         ),
-        (but("model.safetensors", a__gguf=b""), None, "name one by `gguf_file`, such as a.gguf"),
+        (but("model.safetensors", a__gguf=b""), None, "name one with `gguf_file`, such as a.gguf"),
         (
             but("model.safetensors", pytorch_model__bin=b"x"),
             None,

@@ -199,7 +199,7 @@ def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
     message = " ".join(done.stderr.split())
     assert "label order from seeds: expected at least 30 seeds on which one order is" in message
     assert re.search(
-        r"got 50 seeds: .* is right on .*; take more, or give the order by --label-order", message
+        r"got 50 seeds: .* is right on .*; take more, or give the order with --label-order", message
     )
     assert not Path("predictions").exists()
 

@@ -143,7 +143,7 @@ def test_a_name_of_the_hub_library(
         by_name = read_problems("merge-nli", configs)
         assert by_name.equals(read_problems(str(folder), configs))
         assert description_of(by_name)["configs"] == configs
-    with pytest.raises(ValueError, match="name them by `config`, such as snli"):
+    with pytest.raises(ValueError, match="name them with `config`, such as snli"):
         read_problems("merge-nli")
     with pytest.raises(ValueError, match="merge-nli: anli/seeds: could not be loaded"):
         read_problems("merge-nli", ["anli"])

@@ -124,7 +124,7 @@ def test_a_file_cut_short_is_not_scored_in_part(folder: Path) -> None:
     rows = without(predicted("snli"), "snli:b/verb/3")
     told = message(rows, folder)
     assert told.startswith("snli: predictions are missing for 1 of 10 variants")
-    assert told.endswith("with --config: snli_nouns (complete)")
+    assert told.endswith("with `config`: snli_nouns (complete)")
     (left,) = joined(rows, folder, allow_missing=True)
     assert (left.config, left.n_seeds_left_out) == ("snli", 1)
 
@@ -162,28 +162,28 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
             ["snli:a/noun/2", "snli:b/verb/1"],
             [],
             "snli: predictions are missing for 2 of 10 variants: "
-            "'snli:a/noun/2', 'snli:b/verb/1'; --allow-missing scores the complete seeds, 1 of 3; "
-            "with --config: snli_nouns (1 of 5 variants missing), "
+            "'snli:a/noun/2', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 3; "
+            "with `config`: snli_nouns (1 of 5 variants missing), "
             "snli_verbs (1 of 5 variants missing)",
         ),
         (
             ["snli:a/noun/2", "snli:b/verb/1"],
             ["snli_verbs"],
             "snli_verbs: predictions are missing for 1 of 5 variants: "
-            "'snli:b/verb/1'; --allow-missing scores the complete seeds, 1 of 2",
+            "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 2",
         ),
         (
             ["snli:b", "snli:b/verb/1"],
             ["snli"],
             "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
-            "'snli:b', 'snli:b/verb/1'; --allow-missing scores the complete seeds, 2 of 3",
+            "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3",
         ),
         (
             ["snli:b/verb/1"],
             ["snli"],
             "snli: predictions are missing for 1 of 10 variants: "
-            "'snli:b/verb/1'; --allow-missing scores the complete seeds, 2 of 3; "
-            "with --config: snli_nouns (complete)",
+            "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3; "
+            "with `config`: snli_nouns (complete)",
         ),
         (
             ["snli:a", "snli:b", "snli:c"],
@@ -207,7 +207,7 @@ def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
     nouns = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
     told = message(without(nouns, "snli:a/noun/1"), folder)
     assert told.startswith("snli_nouns: predictions are missing for 1 of 5")
-    assert "--config" not in told
+    assert "`config`" not in told
 
 
 def test_seeds_alone_are_predictions_for_all_classes(folder: Path) -> None:
@@ -236,7 +236,7 @@ def test_leaving_out_needs_something_left(folder: Path) -> None:
     rows = without(predicted("snli"), "snli:a", "snli:b/verb/1", "snli:c/verb/1")
     told = message(rows, folder, "snli", allow_missing=True)
     assert "no seed has all of its predictions" in told
-    assert "--allow-missing" not in told
+    assert "allow_missing" not in told
 
 
 # --- Contradictions ---
