@@ -42,16 +42,20 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
     )
 
 
-def tell(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
-    """Warn of a mixture, and of parts with few seeds.
+def tell_mixture(config: str, counts: SeedCounts) -> None:
+    """Warn of a mixture, for figures that no sentence of `mixture` goes with."""
+    if found := mixture(counts.variants_per_seed):
+        log.warning("%s: %s", config, found)
+
+
+def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
+    """Warn of a configuration or of parts with few seeds.
 
     Args:
         config: The configuration.
         counts: Of all of its seeds.
         n_seeds: Part, such as a word class → number of its seeds.
     """
-    if found := mixture(counts.variants_per_seed):
-        log.warning("%s: %s", config, found)
     few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
     if len(counts.seed_ids) < FEW_SEEDS:
         few = [f"{len(counts.seed_ids):,} in all"]
@@ -67,11 +71,11 @@ class Watch:
     """Dataset and configuration → sentence of `mixture`."""
 
     def over(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Yield the runs; warn of what a configuration's first run shows."""
+        """Yield the runs; note mixtures, and warn of a configuration's few seeds."""
         for run in runs:
             if (run.dataset, run.config) not in self.found:
                 self.found[run.dataset, run.config] = mixture(run.counts.variants_per_seed)
-                tell(run.config, run.counts)
+                tell_few(run.config, run.counts)
             yield run
 
     @property

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from merge_metric.cautions import mixture, tell
+from merge_metric.cautions import mixture, tell_few
 from merge_metric.counted import Counted, count_models
 from merge_metric.runs.run import (
     common_texts,
@@ -157,7 +157,7 @@ def compare_files(
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = _shared(found, names)
     for config in shared:
-        tell(config, found[config][0][1].counts)
+        tell_few(config, found[config][0][1].counts)
     return [
         compare_models(
             {name: counted.counts for name, counted in found[config]},

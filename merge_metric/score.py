@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
-from merge_metric.cautions import mixture, seeds_of_parts, tell
+from merge_metric.cautions import mixture, seeds_of_parts, tell_few, tell_mixture
 from merge_metric.counted import Counted, Groups, count_file, count_run
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.figures import (
@@ -81,16 +81,21 @@ def score_file(
     return score_all(count_file(Path(path), folder, configs, **options), **settings)
 
 
-def score_all(counted: Sequence[Counted], **settings: int) -> dict[str, dict[str, Any]]:
+def score_all(
+    counted: Sequence[Counted], *, shown: bool = False, **settings: int
+) -> dict[str, dict[str, Any]]:
     """Score what was counted, and tell of mixed numbers of variants and of few seeds.
 
     Args:
         counted: Of `count_file`.
+        shown: The results are shown by `scores_text`, which tells of mixed numbers itself.
         settings: As `score_run` takes them.
     """
     results = {each.config: _score(each, **settings) for each in counted}
     for each in counted:
-        tell(each.config, each.counts, seeds_of_parts(results[each.config]))
+        if not shown:
+            tell_mixture(each.config, each.counts)
+        tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
     return results
 
 

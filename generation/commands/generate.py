@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.schema import DEMO_SOURCE
+
+log = logging.getLogger(__name__)
 
 Run = Annotated[str, option_of(Config, "run")]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
@@ -68,6 +71,7 @@ def demo_command(
 
     config = Config.from_recipe("demo", run=run)
     _require_target(out, config, overwrite)
+    log.info("Step 1 of 3: a masked LM makes variants (up to half a minute)")
     with RunFolder(Path(run)).locked():
         folder = generate(config, overwrite=overwrite)
         _export(folder.path, out, "text", register=register, overwrite=overwrite)

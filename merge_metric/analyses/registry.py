@@ -74,7 +74,7 @@ def analysis(
         predictions: Whether it can do nothing without predictions, or nothing with them.
         extra: Extra of this distribution that brings all that it imports.
         of_seeds: Whether it shows figures that depend on the number of a seed's variants; where
-            seeds with different numbers are mixed, a warning and a note then say so.
+            seeds with different numbers are mixed, a note then says so.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:

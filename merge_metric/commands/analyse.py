@@ -236,6 +236,8 @@ def analyse_command(
                 save(plot(table), out)
             log.info("drawn: %s", out)
         typer.echo(getattr(table, f"to_{output}")())
+        for note in table.notes if output == "csv" else ():  # which has no room for them
+            log.info("%s", note)
 
 
 def _listed() -> str:

@@ -168,7 +168,11 @@ def score_command(
         per_seed=per_seed is not None,
     )
     results = score_all(
-        counted, correctness_threshold=threshold, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+        counted,
+        shown=output == "text",
+        correctness_threshold=threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
     )
     if per_seed is not None:
         answers = [each.answers for each in counted if each.answers is not None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+log = logging.getLogger(__name__)
 
 MODEL: Final = Path(__file__).with_name("bert-tiny-nli")
 """Labels, training text and licences are in its card."""
@@ -24,32 +24,22 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     Returns:
         The table of `merge-nli score`, the report's address, and commands to try next.
     """
+    from merge_metric.counted import count_file
     from merge_metric.models.classifier import Classifier
     from merge_metric.predict.driver import predict
     from merge_metric.predict.problems import read_problems
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.score import score_file, scores_text
+    from merge_metric.score import score_all, scores_text
 
     predictions, report = folder / f"{MODEL.name}.parquet", folder / "report.html"
     model, problems = Classifier.load(MODEL, device="cpu"), read_problems(str(dataset), [config])
+    log.info("Step 2 of 3: the NLI model %s answers them (up to a minute)", MODEL.name)
     predict(model, problems, predictions, overwrite=True)
-    with _without_cautions():  # the table and the report have them
-        table = scores_text(score_file(predictions, dataset, [config]))
-        write_report(gather_evidence([str(predictions)], dataset, [config]), report)
+    log.info("Step 3 of 3: figures and report (some seconds)")
+    table = scores_text(score_all(count_file(predictions, dataset, [config]), shown=True))
+    write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return f"{MODEL.name} on {config}:\n\n{table}\n\n{_next(dataset, config, predictions, report)}"
-
-
-@contextmanager
-def _without_cautions() -> Iterator[None]:
-    """Keep cautions about figures out of the log."""
-    log = logging.getLogger("merge_metric.cautions")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def _next(dataset: Path, config: str, predictions: Path, report: Path) -> str:

@@ -22,7 +22,7 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
-from merge_metric.cautions import mixture, seeds_of_parts, tell
+from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.counted import SCORED, count_run_groups
 from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
@@ -345,7 +345,7 @@ def _score_all(
                 result = score_run(run, groups, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
                 per_seed = variants_per_seed(run.counts, groups)
                 if run.config not in {config for config, _ in scored}:
-                    tell(run.config, run.counts, seeds_of_parts(result))
+                    tell_few(run.config, run.counts, seeds_of_parts(result))
                 scored[run.config, position] = Scored(result, run.counts, per_seed, run.texts)
                 bar.update()
     return scored

@@ -53,16 +53,24 @@ def run(command: str) -> Result:
     ],
 )
 def test_all_commands_tell(command: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Warnings once, a note, and marks; with clusters of seeds the intervals say so."""
+    """The mixture once, below the figures, and marks; with clusters the intervals say so."""
     result = run(f"{command} --cluster premise")
     assert result.exit_code == 0, result.output
-    assert sum(message.startswith(MIXED) for message in caplog.messages) == 1
+    assert not any("are mixed" in message for message in caplog.messages)
     assert "snli: fewer than 30 seeds: 3 in all" in caplog.messages
     report = Path("report.md")
     text = report.read_text(encoding="utf-8") if report.exists() else result.stdout
     assert "eeds with 2 and 4 variants" in text
     assert "† fewer than 30 seeds: too few to conclude from." in text
     assert "with the same premise" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_text_the_log_has_the_mixture(caplog: pytest.LogCaptureFixture) -> None:
+    """JSON of `score` has no sentences."""
+    result = run("score bert.parquet --n-bootstrap 0 --format json")
+    assert "are mixed" not in result.stdout
+    assert sum(message.startswith(MIXED) for message in caplog.messages) == 1
 
 
 @pytest.mark.usefixtures("folder")

@@ -162,6 +162,14 @@ function sortRows(body, column, sign) {
   body.append(...[...body.rows].sort(compare));
 }
 
+// --- Wide tables: the right edge fades while there are columns beyond it ---
+
+for (const box of document.querySelectorAll(".scroll")) {
+  const look = () => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 4);
+  box.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(box);
+}
+
 // --- Heat map: any figure of the first table in place of the one that it opens on ---
 
 (() => {
