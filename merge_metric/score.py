@@ -78,11 +78,12 @@ def score_file(
     check_cluster(cluster, n_bootstrap)
     options: dict[str, Any] = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
     folder = None if dataset is None else Path(dataset)
-    return score_all(count_file(Path(path), folder, configs, **options), **settings)
+    counted = count_file(Path(path), folder, configs, **options)
+    return score_all(counted, shown=False, **settings)
 
 
 def score_all(
-    counted: Sequence[Counted], *, shown: bool = False, **settings: int
+    counted: Sequence[Counted], *, shown: bool, **settings: int
 ) -> dict[str, dict[str, Any]]:
     """Score what was counted, and tell of mixed numbers of variants and of few seeds.
 

@@ -46,7 +46,7 @@ SuggestSettings = Annotated[Given, options_of(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
 
 
-@user_errors(extra="generation")
+@user_errors(extra="generation,predict,report")
 def demo_command(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),

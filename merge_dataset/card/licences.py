@@ -13,8 +13,8 @@ def licence_section(names: Iterable[str]) -> str:
     facts = {name: source_of(name) for name in names}
     items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
     return (
-        "## Licences\n\nSeeds are the problems of the source, and variants are adaptations of "
-        "them, so both stay under its licence:\n\n" + "".join(items)
+        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of "
+        "them. Both are under its licence:\n\n" + "".join(items)
     )
 
 

@@ -47,8 +47,8 @@ def loading(example: str, kinds: Kinds) -> str:
     return f"""\
 ## Loading
 
-With the folder `{DATASET_NAME}/` in the working directory, or registered once with
-`merge-nli register {DATASET_NAME}`, in which case from any directory and offline:
+This works in the directory that holds the folder `{DATASET_NAME}/`. After
+`merge-nli register {DATASET_NAME}` it works in any directory, also offline:
 
 ```python
 from datasets import load_dataset
@@ -58,7 +58,16 @@ data["{seeds}"]     # the original problems
 data["{variants}"]  # their variants
 ```
 
-{held}"""
+{held}
+## Scoring a model
+
+```sh
+merge-nli predict --model MODEL --dataset {DATASET_NAME} --out predictions.parquet
+merge-nli score predictions.parquet --dataset {DATASET_NAME}
+```
+
+`MODEL` is a model's name on the Hub or its folder. Both commands are part of `merge-nli`.
+"""
 
 
 def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
@@ -145,10 +154,10 @@ and hypothesis share is replaced in both, everywhere it occurs, by another word 
 | seed | A **girl** jumps in the air. | A **girl** jumps high. | neutral |
 | variant | A **boy** jumps in the air. | A **boy** jumps high. | neutral |
 
-The reasoning from premise to hypothesis is unaffected by which word it is, so the label stays.
-Word overlap, syntax and length stay as well: the variants are not adversarial. A model is
-scored by *seed-variant accuracy*: a seed counts as right if at least a given percentage of
-its variants are classified correctly.
+The reasoning from premise to hypothesis does not depend on this word, so the label should stay.
+Word overlap, syntax and length stay as well, and no variant is chosen because a model fails on it.
+A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
+percentage of its variants are classified correctly.
 """
 
 _PARAPHRASE: Final = """\
@@ -166,7 +175,7 @@ it right in other words. Each *seed*, a premise and a hypothesis with a gold lab
 *variants* whose hypothesis is paraphrased as a whole:
 
 {_PARAPHRASE}
-The meaning stays, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
+The meaning should stay, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
 Augenstein (2024). All seeds are problems that one NLI model M answers right, and M finds each
 paraphrase and its hypothesis to entail one another.
 """
@@ -190,8 +199,8 @@ entail one another.
 
 _OTHER_FORMATS: Final = """\
 
-Other problems than those of NLI have other texts and labels. What is said here of premise and
-hypothesis holds for their texts: a word that these share, or some of them where the settings
+Problems of other tasks than NLI have other texts and labels. What this card says of premise and
+hypothesis holds for these texts: a word that they share, or some of them where the settings
 below say so, is replaced in all of them.
 
 | collection | texts | labels |
@@ -211,7 +220,7 @@ A configuration `<source>_paraphrases` holds the paraphrases, which no other one
 COLUMNS_HEADING: Final = """\
 ## Columns
 
-The same in both splits; those from `word_class` to `subsamples` are empty in `seeds`.
+Both splits have the same columns. Those from `word_class` to `subsamples` are empty in `seeds`.
 
 """
 
@@ -224,24 +233,23 @@ _ONE_SUBSAMPLE: Final = "Paraphrases are all in one subsample.\n"
 
 _MAKING: Final = {
     REPLACEMENTS: """\
-With MERE (Minimal Expression REplacement). Every word that premise and hypothesis share with
-the same class is masked, one occurrence at a time unless the settings say otherwise, and each
-masked language model proposes its most probable words. A proposal is kept when the model finds
-it more probable than the original, when it is no word of the problem yet, and when it is tagged
-with the original's class in its place; it must hold at every occurrence in a sentence for one
-and the same model, and in both sentences for some model. Seeds with too few replacements are
-left out; from the others, variants are drawn at random into several subsamples. An ablation
-changes one of these conditions. `provenance.json` in each source's folder has the facts below
-for machines.
+Replacements are made by MERE (Minimal Expression REplacement). Every word that premise and
+hypothesis share with the same class is masked, one occurrence at a time unless the settings say
+otherwise, and each masked language model proposes its most probable words. A proposal is kept if
+the model finds it more probable than the original, if it is no word of the problem yet, and if it
+is tagged with the original's class in its place. Within a sentence, one and the same model must
+pass it at every occurrence; the two sentences may have different models. Seeds with too few
+replacements are left out; from the others, variants are drawn at random into several subsamples.
+An ablation changes one of these conditions. `provenance.json` in each source's folder has the
+facts below as JSON.
 """,
     PARAPHRASES: """\
-Paraphrases follow Arakelyan, Liu and Augenstein (2024), section 3. Of the problems, those are
-taken that an NLI model M answers right. A text generator rewrites their hypotheses, by diverse
-beam search, in rounds until there are enough paraphrases or no rounds left. Candidates that copy
-the hypothesis or repeat another candidate are dropped. Of the others, those are kept for which M
-predicts that the hypothesis entails the candidate and the candidate the hypothesis. Seeds
-without a paraphrase are left out. `provenance.json` in the folder of the configuration has the
-facts below for machines.
+Paraphrases follow Arakelyan, Liu and Augenstein (2024), section 3. Seeds are problems that an
+NLI model M answers right. A text generator rewrites their hypotheses, by diverse beam search, in
+rounds until there are enough paraphrases or no rounds left. Candidates that copy the hypothesis
+or repeat another candidate are dropped. Another candidate is kept if M predicts that it and the
+hypothesis entail one another. Seeds without a paraphrase are left out. `provenance.json` in the
+folder of the configuration has the facts below as JSON.
 """,
 }
 

@@ -276,5 +276,5 @@ def require_known(unknown: pa.ChunkedArray, count: int, total: int, folder: Path
         raise ValueError(
             f"expected predictions for problems of the dataset {folder}, got {count:,} of "
             f"{total:,} for ids that none of its configurations holds: {preview(unknown)}; "
-            f"give the dataset that the model was run on"
+            f"give the dataset that the model was run on, or run the model on this one"
         )

@@ -46,7 +46,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     result = CliRunner().invoke(app, ["demo", "--run", str(tmp_path), "--no-register"])
     assert result.exit_code == 2
-    assert "needs tomli_w; run: pip install 'merge-nli[generation]'" in result.stderr
+    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict,report]'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,8 @@ def test_predictions_for_other_problems(folder: Path) -> None:
     told = message([*predicted(), stranger], folder)
     assert told == (
         f"expected predictions for problems of the dataset {folder}, got 1 of 16 for ids that "
-        f"none of its configurations holds: 'sick:1'; give the dataset that the model was run on"
+        "none of its configurations holds: 'sick:1'; give the dataset that the model was run on, "
+        "or run the model on this one"
     )
     shutil.rmtree(folder / "snli")
     told = message(predicted(), folder, allow_missing=True)
