@@ -175,8 +175,8 @@ it right in other words. Each *seed*, a premise and a hypothesis with a gold lab
 *variants* whose hypothesis is paraphrased as a whole:
 
 {_PARAPHRASE}
-The meaning should stay, and with it the label: this is the semantic sensitivity of Arakelyan, Liu and
-Augenstein (2024). All seeds are problems that one NLI model M answers right, and M finds each
+The meaning should stay, and with it the label: this is the semantic sensitivity of Arakelyan, Liu
+and Augenstein (2024). All seeds are problems that one NLI model M answers right, and M finds each
 paraphrase and its hypothesis to entail one another.
 """
 

@@ -37,7 +37,9 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     log.info("Step 2 of 3: the NLI model %s answers them (up to a minute)", MODEL.name)
     predict(model, problems, predictions, overwrite=True)
     log.info("Step 3 of 3: figures and report (some seconds)")
-    table = scores_text(score_all(count_file(predictions, dataset, [config]), shown=True))
+    counted = count_file(predictions, dataset, [config])
+    results = score_all(counted, shown=True, correctness_threshold=90, n_bootstrap=1000, rng_seed=0)
+    table = scores_text(results)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     return f"{MODEL.name} on {config}:\n\n{table}\n\n{_next(dataset, config, predictions, report)}"
 
