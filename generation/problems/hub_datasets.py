@@ -187,6 +187,8 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
             f"`dataset_config`: expected one of {', '.join(configs)} of {name} at {CONVERTED}, got "
             f"{'none' if converted == _ONLY_CONFIG else converted}"
         )
+    if is_local and "any data files" in reason:
+        return f"{name}: expected a folder with files of data, found none in it"
     if is_local:
         return f"could not load split {split!r} of the folder {name} ({reason})"
     return (

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, replace
+from dataclasses import MISSING, Field, asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -205,11 +205,13 @@ def distribution_of(
     """Make of a command's options where it works; None for this process.
 
     Raises:
-        ValueError: tasks without an executor, or resources out of range.
+        ValueError: tasks or resources without an executor, or resources out of range.
     """
     if executor is None:
-        if tasks is not None:
-            raise ValueError("--tasks: expected --executor with it: local, ray or slurm")
+        usual = asdict(Resources())
+        given = {"tasks": tasks} if tasks is not None else resources
+        for name in (name for name, value in given.items() if value != usual.get(name)):
+            raise ValueError(f"{name}: expected --executor with it: local, ray or slurm")
         return None
     return Distribution(
         executor=executor,

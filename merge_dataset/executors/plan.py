@@ -31,7 +31,7 @@ class ExecutorError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Resources of a task; each executor ignores those that do not apply to it."""
+    """Resources of a task. Some are for some executors only, as `Distribution` checks."""
 
     cpus: int = setting(
         1, "Cores.", commands=COMMANDS, option="--cpus-per-task", panel=CLUSTER, minimum=1
@@ -77,6 +77,16 @@ class Resources:
         check_ranges(self)
 
 
+_ONLY_FOR: Final = {
+    "time": ("slurm",),
+    "partition": ("slurm",),
+    "sbatch": ("slurm",),
+    "setup": ("slurm",),
+    "address": ("ray",),
+}
+"""Resources → the executors that have them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """Where work is done that is dealt to tasks."""
@@ -97,6 +107,13 @@ class Distribution:
         for name in ("tasks", "workers"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
+        for name, executors in _ONLY_FOR.items():
+            unused = getattr(self.resources, name) == getattr(Resources(), name)
+            if self.executor not in executors and not unused:
+                expected = " or ".join(executors)
+                raise ValueError(
+                    f"{name}: expected with the executor {expected}, got it with {self.executor}"
+                )
 
     def without_gpus(self) -> Self:
         """Return the same for work that has no use for a GPU."""

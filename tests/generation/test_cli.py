@@ -87,7 +87,7 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     asked: dict[str, Any] = {}
     monkeypatch.setattr("generation.pipeline.suggest", lambda config, **more: asked.update(more))
     options = "--executor slurm --tasks 9 --cpus-per-task 2 --gpus-per-task 1 --memory-gb 8 --time "
-    options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1 --ray-address auto"
+    options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1"
     arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
     CliRunner().invoke(app, arguments)
     assert asked == {
@@ -104,10 +104,25 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
                 partition="gpu",
                 sbatch={"gres": "gpu:a100:1"},
                 setup="module load cuda",
-                address="auto",
             ),
         ),
     }
+
+
+def test_options_of_another_executor_are_refused() -> None:
+    """Nothing of them would be heeded; nor of any without an executor."""
+    for option in ("--partition", "--tasks", "--cpus-per-task"):
+        told = CliRunner().invoke(app, ["suggest", "--recipe", "demo", option, "2"])
+        assert f"{option}: expected --executor with it" in told.stderr
+    for executor, options, message in (
+        ("slurm", ["--ray-address", "auto"], "--ray-address: expected with the executor ray"),
+        ("local", ["--time", "1:00:00"], "--time: expected with the executor slurm"),
+        ("ray", ["--partition", "gpu"], "--partition: expected with the executor slurm"),
+    ):
+        arguments = ["suggest", "--recipe", "demo", "--executor", executor, *options]
+        told = CliRunner().invoke(app, arguments)
+        assert told.exit_code == 2
+        assert f"{message}, got it with {executor}" in told.stderr
 
 
 def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
