@@ -23,7 +23,14 @@ from generation.problems.sources import Problems, load_problems, require_labels,
 from generation.run_folder import RunFolder
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_dataset.files import digest_of, digest_of_file, read_record, write_record, write_text
+from merge_dataset.files import (
+    describe_os_error,
+    digest_of,
+    digest_of_file,
+    read_record,
+    write_record,
+    write_text,
+)
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +230,8 @@ def _each(slices: Sequence[_Slice], work: Callable[[_Slice], object], command: s
         try:
             work(part)
         except Exception as error:  # whatever it is, the other slices do not depend on it
-            reason = " ".join(str(error).split()) or type(error).__name__
+            said = describe_os_error(error) if isinstance(error, OSError) else str(error)
+            reason = " ".join(said.split()) or type(error).__name__
             log.error("slice %s failed: %s", name, reason)
             failed[name] = reason
             if number == len(failed) >= _ALIKE:

@@ -19,6 +19,7 @@ from merge_dataset.files import (
     digest_of,
     digest_of_file,
     digests,
+    naming,
     read_json,
     read_text,
     target_of,
@@ -141,7 +142,10 @@ def read_session(folder: Path) -> Session:
         ValueError: its files are malformed.
     """
     if not (folder / SESSION).is_file():
-        raise FileNotFoundError(f"{folder}: expected a session folder with {SESSION}, found none")
+        raise FileNotFoundError(
+            f"{folder}: expected a session folder with {SESSION}, found none; restore it from a "
+            f"copy, or name the annotators' files instead of the folder"
+        )
     description = _read_description(folder / SESSION)
     path = folder / SAMPLE
     if not path.is_file():
@@ -189,7 +193,7 @@ def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
         f"{session.folder}: expected {annotator} to annotate in one place at a time, got a "
         f"second; go on in the page that is open, or stop the other command first"
     )
-    with exclusive(path.with_name(f".{annotator}.lock"), refusal):
+    with naming(path), exclusive(path.with_name(f".{path.name}.lock"), refusal):
         yield path
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import is_good
 from merge_dataset.annotation.sample import Item as Sampled
-from merge_dataset.annotation.session import SESSION, Session, read_session
+from merge_dataset.annotation.session import Session, read_session
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
@@ -277,7 +277,7 @@ def read_study(
             other texts were judged than the dataset has.
     """
     answers = read_answers(files)
-    opened = [read_session(path) for path in files if (path / SESSION).is_file()]
+    opened = [read_session(path) for path in files if path.is_dir()]
     opened += [read_session(path) for path in sessions]
     items = dict(item for session in opened for item in _session_items(session))
     seeds = _count_drawn_seeds(opened)

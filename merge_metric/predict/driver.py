@@ -26,7 +26,7 @@ from merge_metric.models.pair_model import (
     Share,
     require_probabilities,
 )
-from merge_metric.predict.journal import Journal, open_journal
+from merge_metric.predict.journal import Journal, open_journal, remove_journals
 from merge_metric.predict.outputs import check_file, require_replaceable
 from merge_metric.predict.problems import Pairs, description_of, format_of_problems, pairs_of
 from merge_metric.runs.label_check import check_seeds
@@ -94,7 +94,7 @@ def predict(
     if metadata := run.finished():
         log.info("%s: complete already", out)
         with suppress(OSError), writing_to(out):
-            pass  # the files of a lock that was killed at its end are gone now
+            run.remove_journals()  # left where a command was stopped at its very end, as its lock
         return Outcome(out, len(problems), len(run.pairs), 0, 0.0, metadata)
     with writing_to(out):
         run.require_replaceable(overwrite=overwrite)
@@ -203,9 +203,16 @@ class _Run:
 
     def open_journal(self, share: Share | None = None) -> AbstractContextManager[Journal]:
         """Open the journal of the whole run or of a share, with the answers of all."""
-        path = self.out.with_name(f".{self.out.name}.{self.fingerprint[:16]}.journal")
         width = len(self.labels) + len(self.measured)
-        return open_journal(path, len(self.pairs), width, share=share)
+        return open_journal(self._journal, len(self.pairs), width, share=share)
+
+    def remove_journals(self) -> None:
+        """Remove the answers so far, the shares' too."""
+        remove_journals(self._journal)
+
+    @property
+    def _journal(self) -> Path:
+        return self.out.with_name(f".{self.out.name}.{self.fingerprint[:16]}.journal")
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
         """Ask about the missing pairs of a share; return how many there were, and the seconds.

@@ -72,7 +72,7 @@ def open_journal(
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
     answers = np.full((size, width), np.nan)
-    for other in journals_of(path):
+    for other in _journals_of(path):
         if other != mine:
             with other.open("rb") as file:
                 _replay(file, answers)
@@ -81,11 +81,16 @@ def open_journal(
         file.truncate(_replay(file, answers))
         yield Journal(file, answers)
     if share is None:
-        for each in journals_of(path):
-            each.unlink()
+        remove_journals(path)
 
 
-def journals_of(path: Path) -> list[Path]:
+def remove_journals(path: Path) -> None:
+    """Remove the journals of a run."""
+    for each in _journals_of(path):
+        each.unlink()
+
+
+def _journals_of(path: Path) -> list[Path]:
     """List the journals of a run: its own, and those of its shares."""
     names = (path.name, f"{path.name}.")
     return sorted(

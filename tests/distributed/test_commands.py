@@ -71,7 +71,7 @@ def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -
     options = ("--executor", "local", "--tasks", "2", "--workers", "2")
     with killing(name, kill_worker) as killed:
         failed = run(name, *options)
-    assert killed
+    assert killed, failed.output
     assert failed.exit_code == 1, failed.output
     assert "killed by SIGKILL, as the system does when memory runs out" in failed.stderr
     done = run(name, *options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -185,6 +185,7 @@ def test_damage_is_noticed_or_harmless(
     with chdir(tmp_path):
         found = {path for pattern in reader.files for path in Path().glob(pattern)}
         paths = sorted(path for path in found if path.is_file() and path.stat().st_size)
+        whole = {path: path.read_bytes() for path in paths}
         known = {path: outcome(reader, str(path))[:2] for path in paths if "{}" in reader.command}
         usual = outcome(reader)[:2]
         assert usual[0] == 0
@@ -195,10 +196,18 @@ def test_damage_is_noticed_or_harmless(
                 others = [] if "{}" in reader.command else paths
                 with damaged(path, others, each.random) as how:
                     code, made, said = outcome(reader, str(path))
+                _restore(whole)  # a build that failed had begun to write
                 read = path
                 if reader.goes_on:
                     read = Path(reader.made) / path.relative_to(reader.goes_on)
                 _check(code, said, made, known.get(path, usual)[1], read, f"{how} in {path}")
+
+
+def _restore(whole: Mapping[Path, bytes]) -> None:
+    for path, content in whole.items():
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def _check(code: int, said: str, made: object, usual: object, path: Path, how: str) -> None:

@@ -154,15 +154,21 @@ def made(name: str) -> dict[str, bytes]:
 
 @contextmanager
 def killing(name: str, kill: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Kill once a task of the command has done something; yield what was killed."""
+    """Kill once a task of the command has done something; yield what was killed.
+
+    `kill` returns None where no task is at work at that moment, and is called again.
+    """
     killed: list[Any] = []
     over = False
 
     def wait() -> None:
         while not over and not any(path.stat().st_size for path in found()):
             time.sleep(0.005)
-        if not over:
-            killed.append(kill())
+        while not over and not killed:
+            if (victim := kill()) is not None:
+                killed.append(victim)
+            else:
+                time.sleep(0.001)
 
     def found() -> Iterator[Path]:
         with suppress(FileNotFoundError):

@@ -262,7 +262,7 @@ def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
     """All annotators', sorted, each variant once."""
     append(answers_path(tmp_path, "bo"), [Answer(COW, 2, 2), POOR])
     append(answers_path(tmp_path, "ann"), [POOR, Answer(COW, 3, 3), FINE, Undo(COW)])
-    (tmp_path / "answers/.bo.lock").touch()
+    (tmp_path / "answers/.bo.jsonl.lock").touch()
     expected = [
         ("ann", CAT, 5, 4, "a “fine” one, really"),
         ("bo", CAT, 1, 2, ""),
