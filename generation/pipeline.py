@@ -324,7 +324,7 @@ def build(
             is left.
     """
     base, name = RunFolder(Path(run)), into or ablation
-    out = base.named(name) if name else base
+    out = base.named(name)
     base.require_suggestions()
     with out.locked():
         options = {"overwrite": overwrite, "may_be_empty": may_be_empty}

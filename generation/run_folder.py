@@ -310,16 +310,21 @@ class RunFolder:
                 "--into NAME), or replace it with --overwrite"
             )
 
-    def named(self, name: str) -> RunFolder:
+    def named(self, name: str | None) -> RunFolder:
         """Return the folder of another build over this run's suggestions, such as an ablation.
+
+        Without a name it is this folder.
 
         Raises:
             ValueError: it would lie elsewhere, or where a run keeps something else.
         """
+        if not name:
+            return self
         folder = RunFolder(self.path / name)
-        kept = (self.store, self.questions, self.stores, self.likelihoods)
+        kept = (self.store, self.questions, self.stores, self.likelihoods, self.nonce_parts)
         taken = {path.name for path in kept} | {"tasks", "slices"}
-        taken |= {"asking_tasks", "build_tasks", "signals_tasks"}  # calls that are not over
+        # Calls that are not over.
+        taken |= {"asking_tasks", "build_tasks", "signals_tasks", "nonce_tasks"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in taken:
             raise ValueError(
                 f"into: expected a name of letters, digits, - and _, none of "

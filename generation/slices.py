@@ -110,7 +110,7 @@ def build(
     }
     if not base.sliced.is_file():
         return pipeline.build(run, **options)
-    out = base.named(name) if name else base
+    out = base.named(name)
     with out.locked():
         slices = _read(base)
         out.manifest.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def build(
             pipeline.build(part.run.path, may_be_empty=True, **options)
 
         _each(slices, one, "build")
-        parts = [part.run.named(name) if name else part.run for part in slices]
+        parts = [part.run.named(name) for part in slices]
         manifest = _summed(out, parts, read_record(base.sliced))
         if not manifest["variants"]:
             raise ValueError(

@@ -47,7 +47,7 @@ FRONTS = ("generation.__main__", "generation.cli", "generation.commands")
 HOMES = {
     "torch": {
         "generation.suggestions.masked_lm",
-        "generation.signals.causal_lm",
+        "generation.model_signals.causal_lm",
         "generation.paraphrases.text_generator",
     },
     "transformers": {

@@ -253,7 +253,7 @@ def build_command(
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)
     distribution = distribution_of(executor, tasks, config.workers, resources)
-    with base.named(name).locked() if name else base.locked():
+    with base.named(name).locked():
         folder = build(
             run,
             ablation=ablation,
@@ -326,7 +326,7 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.pll_changes import write_pll_changes
+    from generation.model_signals.pll_changes import write_pll_changes
 
     models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce}
     chosen = [name for name, value in models.items() if value is not None]
@@ -364,7 +364,7 @@ def _ask_with_nonce_words(
     settings: dict[str, Any],
 ) -> None:
     """Ask a model about seeds with nonce words, and say which labels hang on words."""
-    from generation.nonce_probe import write_nonce_answers
+    from generation.model_signals.nonce_probe import write_nonce_answers
 
     made = write_nonce_answers(run, model, of=of, distribution=distribution, **settings)
     words, right, hang = (

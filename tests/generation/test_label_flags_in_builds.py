@@ -15,9 +15,10 @@ import pytest
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
-from generation import Config, build, generate, nonce_probe
+from generation import Config, build, generate
 from generation.cli import app
-from generation.nonce_probe import write_nonce_answers
+from generation.model_signals import nonce_probe
+from generation.model_signals.nonce_probe import write_nonce_answers
 from generation.run_folder import RunFolder
 from generation.signals.label_flags import gender_of
 from merge_dataset.checks import check_dataset

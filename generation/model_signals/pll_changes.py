@@ -19,12 +19,8 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import TaggedProblems, tag_problems
-from generation.problems.tagging import Tagger
-from generation.records import REPLACEMENT_KEY
-from generation.run_folder import RunFolder
-from generation.signals.likelihoods import (
+from generation.model_signals.built import Built
+from generation.model_signals.likelihoods import (
     CAUSAL_SCHEME,
     SCHEME,
     Identity,
@@ -32,21 +28,18 @@ from generation.signals.likelihoods import (
     LikelihoodStore,
     pseudo_log_likelihoods,
 )
+from generation.problems.shared_words import TaggedProblems
+from generation.problems.tagging import Tagger
+from generation.records import REPLACEMENT_KEY
+from generation.run_folder import RunFolder
 from generation.signals.signal_columns import CAUSAL, MASKED, signal_schema
 from generation.suggestions.ask import mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.rows import substitute
-from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of_file,
-    read_record,
-    write_record,
-)
-from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.files import RowGroupWriter, atomic
 from merge_metric.models.heads import CAUSAL_LM, MASKED_LM, Head
 from merge_metric.models.pair_model import Share
 from merge_metric.models.readiness import (
@@ -100,50 +93,32 @@ def write_pll_changes(
     """
     if (mlm is None) == (lm is None):
         raise ValueError(f"mlm, lm: expected one of them, got {'none' if lm is None else 'both'}")
-    base = RunFolder(Path(run))
-    build = base.named(of) if of else base
-    build.require_build()
-    with build.locked():
-        build.require_unchanged(build.manifest, [build.replacements.name], "build")
-        base.require_unchanged(base.suggested, [base.problems.name], "suggest")
+    with Built.held(run, of) as built:
         settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
         kind = _MASKED if lm is None else _CAUSAL
-        return _score(base, build, kind, mlm or lm or "", settings, distribution)
+        return _score(built, kind, mlm or lm or "", settings, distribution)
 
 
 def _score(
-    base: RunFolder,
-    build: RunFolder,
+    built: Built,
     kind: _Kind,
     model: str,
     settings: dict[str, Any],
     distribution: Distribution | None,
 ) -> dict[str, Any]:
     """Score a build's texts and write what came of it."""
-    config = _config(base, build, settings)
+    config, build = built.config(settings), built.build
     _require_known_edits(build, config)
     _look_at_model(kind, model, config, machine_for(distribution, config.device))
     if distribution is None:
-        scorer = _Scorer.load(kind, model, base, config)
+        scorer = _Scorer.load(kind, model, built.run, config)
     else:
-        scorer = _score_in_tasks(base, build, kind, model, settings, distribution)
+        scorer = _score_in_tasks(built, kind, model, settings, distribution)
     build.signals_made.unlink(missing_ok=True)
-    counts = _write(base, build, config, scorer)
-    shutil.rmtree(_tasks_folder(build), ignore_errors=True)
-    made = {
-        kind.key: asdict(scorer.store.identity),
-        "scheme": kind.scheme,
-        **counts,
-        "sha256": digest_of_file(build.signals),
-    }
-    write_record(build.signals_made, {**made, "problems": digest_of_file(base.problems)})
-    return made
-
-
-def _config(base: RunFolder, build: RunFolder, settings: Mapping[str, Any]) -> Config:
-    """Return settings: where it is computed as the run says, what changes as the build does."""
-    made = {**read_record(build.manifest)["config"], **settings}
-    return Config.read(base.config).overlaid(None, made)
+    counts = _write(built, config, scorer)
+    shutil.rmtree(_tasks_folder(built), ignore_errors=True)
+    made = {kind.key: asdict(scorer.store.identity), "scheme": kind.scheme, **counts}
+    return built.record(build.signals_made, made, build.signals)
 
 
 def _look_at_model(kind: _Kind, model: str, config: Config, machine: Machine) -> None:
@@ -214,7 +189,7 @@ def _load_masked(source: str, name: str, config: Config) -> tuple[_Model, _Score
 
 
 def _load_causal(source: str, name: str, config: Config) -> tuple[_Model, _Score]:
-    from generation.signals.causal_lm import CausalLM
+    from generation.model_signals.causal_lm import CausalLM
 
     lm = CausalLM.load(source, name=name, device=config.device, dtype=config.dtype)
     return lm, lambda texts, on_progress: lm.log_likelihoods(texts, on_progress=on_progress)
@@ -282,21 +257,21 @@ def _store_root(base: RunFolder, config: Config) -> Path:
     return Path(config.store) / base.likelihoods.name if config.store else base.likelihoods
 
 
-def _write(base: RunFolder, build: RunFolder, config: Config, scorer: _Scorer) -> dict[str, int]:
+def _write(built: Built, config: Config, scorer: _Scorer) -> dict[str, int]:
     """Write `signals.parquet`, block by block; the numbers of texts and replacements."""
     schema = signal_schema(config.problem_format)
     tagger = Tagger.load(config.tagger)
-    replacements = pq.ParquetFile(build.replacements).metadata.num_rows
+    replacements = pq.ParquetFile(built.build.replacements).metadata.num_rows
     counts = {"texts": 0, "windowed": 0, "replacements": replacements}
     # At most so many texts; block by block it shows how many are the same.
     total = len(config.problem_format.fields) * replacements
     with (
         tqdm(total=total, desc=scorer.store.identity.name, unit="text") as bar,
-        atomic(build.signals) as path,
+        atomic(built.build.signals) as path,
         RowGroupWriter(path, schema) as signals,
     ):
-        for number in range(len(block_sizes(base.problems))):
-            rows, pairs = _block(base, build, config, tagger, number)
+        for number in built.blocks():
+            rows, pairs = _block(built, config, tagger, number)
             texts = _distinct(pairs)
             twice = len(config.problem_format.fields) * len(pairs) - len(texts)
             bar.total = (bar.total or 0) - twice
@@ -317,31 +292,17 @@ _Texts = Sequence[str]
 
 
 def _block(
-    base: RunFolder, build: RunFolder, config: Config, tagger: Tagger, number: int
+    built: Built, config: Config, tagger: Tagger, number: int
 ) -> tuple[pa.Table, list[tuple[_Texts, _Texts]]]:
     """Read a block's replacements, and their seeds' texts without and with each of them."""
-    problems = tag_problems(read_block(base.problems, number), tagger, WORD_CLASSES, config.sharing)
-    rows = _rows_of(problems, build.replacements)
+    problems = built.problems(number, tagger, config)
+    rows = built.replacements(problems, REPLACEMENT_KEY)
     return rows, list(_texts(problems, rows, tagger, config))
 
 
 def _distinct(pairs: Iterable[tuple[_Texts, _Texts]]) -> list[str]:
     """List the distinct texts; those of a seed, which share most of their words, together."""
     return list(dict.fromkeys(text for pair in pairs for side in pair for text in side))
-
-
-def _rows_of(problems: TaggedProblems, path: Path) -> pa.Table:
-    """Read the keys of the replacements in a block of problems."""
-    first, last = (problems.seeds[n].seed_id for n in (0, -1))
-    span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
-    # Without partitioning: it would take a parent folder called a=b for a column.
-    return pq.read_table(
-        path,
-        columns=list(REPLACEMENT_KEY),
-        filters=span,
-        partitioning=None,
-        page_checksum_verification=True,
-    )
 
 
 def _texts(
@@ -361,47 +322,31 @@ def _texts(
 # --- In tasks ---
 
 
-def _tasks_folder(build: RunFolder) -> Path:
+def _tasks_folder(built: Built) -> Path:
     """Return the folder with what tasks have to know, what they say, and their logs."""
-    return build.path / "signals_tasks"
+    return built.build.path / "signals_tasks"
 
 
 def _score_in_tasks(
-    base: RunFolder,
-    build: RunFolder,
+    built: Built,
     kind: _Kind,
     model: str,
     settings: Mapping[str, Any],
     distribution: Distribution,
 ) -> _Scorer:
     """Let tasks fill the store, and return it with a model that is not asked any more."""
-    folder = _tasks_folder(build)
-    plan = {
-        "base": str(base.path.absolute()),
-        "build": str(build.path.absolute()),
-        "kind": kind.key,
-        "model": str(Path(model).absolute()) if Path(model).exists() else model,
-        "settings": settings,
-    }
-    units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
-    function = "generation.pll_changes:score_unit"
-    identities = call_tasks(function, folder, units, distribution, plan).all()
-    forget(folder, units)  # if the file cannot be written, they look again what is missing
-    for other in identities[1:]:
-        if other != identities[0]:
-            raise ValueError(
-                f"{build.path}: expected the same model, device and dtype in every task, got "
-                f"{identities[0]} and {other}; name them with --device, --dtype and @revision"
-            )
+    plan = {"kind": kind.key, "model": model, "settings": settings}
+    function = "generation.model_signals.pll_changes:score_unit"
+    identity = built.in_tasks(function, _tasks_folder(built), plan, distribution)
 
     def refuse(texts: Sequence[str], on_progress: Callable[[int], object]) -> Likelihoods:
         raise ValueError(
-            f"{build.path}: expected likelihoods of all texts from the tasks, {len(texts)} are "
-            "missing; run the same command again"
+            f"{built.build.path}: expected likelihoods of all texts from the tasks, {len(texts)} "
+            "are missing; run the same command again"
         )
 
-    root = _store_root(base, _config(base, build, settings))
-    return _Scorer(refuse, LikelihoodStore(root, Identity(**identities[0])))
+    root = _store_root(built.run, built.config(settings))
+    return _Scorer(refuse, LikelihoodStore(root, Identity(**identity)))
 
 
 @says
@@ -418,18 +363,17 @@ def score_unit(folder: Path, unit: str) -> dict[str, Any]:
     Raises:
         ValueError: the model cannot be used, or has no room.
     """
-    plan, share = plan_of(folder), Share.parse(unit)
-    base, build = RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))
+    (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind = next(each for each in (_MASKED, _CAUSAL) if each.key == plan["kind"])
-    config = _config(base, build, plan["settings"])
+    config = built.config(plan["settings"])
     _look_at_model(kind, plan["model"], config, this_machine(config.device))
-    scorer, tagger = _Scorer.load(kind, plan["model"], base, config), Tagger.load(config.tagger)
-    blocks = len(block_sizes(base.problems))
+    scorer = _Scorer.load(kind, plan["model"], built.run, config)
+    tagger, blocks = Tagger.load(config.tagger), built.blocks()
     with tqdm(desc=scorer.store.identity.name, unit="text") as bar:
-        for block in range(blocks):
-            if share.looks_at(block, blocks):
-                _, pairs = _block(base, build, config, tagger, block)
-                mine = partial(share.takes, window=block, windows=blocks)
+        for block in blocks:
+            if share.looks_at(block, len(blocks)):
+                _, pairs = _block(built, config, tagger, block)
+                mine = partial(share.takes, window=block, windows=len(blocks))
                 scorer.add(scorer.store.missing(_distinct(pairs), mine), bar)
     return asdict(scorer.store.identity)
 

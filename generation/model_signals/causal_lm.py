@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from generation.signals.likelihoods import Likelihoods
+from generation.model_signals.likelihoods import Likelihoods
 from merge_metric.models.checkpoints import load
 from merge_metric.models.heads import CAUSAL_LM
 from merge_metric.models.inspection import inspect

@@ -20,30 +20,23 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from generation.config import Config
+from generation.model_signals.built import Built
+from generation.model_signals.nonce_words import in_form, nonce_stems
 from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import TaggedProblems, coarse_class, tag_problems
+from generation.problems.shared_words import coarse_class
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, SharedWord
-from generation.run_folder import RunFolder, slug
+from generation.run_folder import slug
 from generation.signals.nonce_answers import NONCE_WORDS, SCHEMA, distinct_words, hangs
-from generation.signals.nonce_words import in_form, nonce_stems
 from generation.variants.rows import substitute
 from generation.variants.words import match_case
-from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.calls import says
 from merge_dataset.executors.plan import Distribution
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of,
-    digest_of_file,
-    read_record,
-    write_record,
-)
+from merge_dataset.files import RowGroupWriter, atomic, digest_of
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS
@@ -56,9 +49,6 @@ from merge_metric.models.pair_model import (
     require_probabilities,
 )
 from merge_metric.models.readiness import Wanted, look_at, machine_for, require_all
-
-_Key = tuple[str, str, str]
-"""Seed, word class, shared word."""
 
 PART_SIZE: Final = 512
 """Pairs in a part: a killed run loses at most as many answers."""
@@ -93,21 +83,16 @@ def write_nonce_answers(
         ValueError: the model or the tagger cannot be loaded, or the model's answers are no
             probabilities.
     """
-    base = RunFolder(Path(run))
-    build = base.named(of) if of else base
-    build.require_build()
-    with build.locked():
-        build.require_unchanged(build.manifest, [build.replacements.name], "build")
-        base.require_unchanged(base.suggested, [base.problems.name], "suggest")
-        config = _config(base, build)
+    with Built.held(run, of) as built:
+        config, build = built.config(), built.build
         _look_at_model(config, model, settings, distribution)
         if distribution is None:
-            answers = _Answers.of(_open(base, config, model, settings), base, config)
+            answers = _Answers.of(_open(built, config, model, settings), built, config)
         else:
-            answers = _ask_in_tasks(base, build, config, model, settings, distribution)
+            answers = _ask_in_tasks(built, config, model, settings, distribution)
         build.nonce_made.unlink(missing_ok=True)
-        counts = _write(base, build, config, answers)
-        shutil.rmtree(_tasks_folder(build), ignore_errors=True)
+        counts = _write(built, config, answers)
+        shutil.rmtree(_tasks_folder(built), ignore_errors=True)
         made = {
             "model": answers.model,
             "nonce_words": NONCE_WORDS,
@@ -115,23 +100,17 @@ def write_nonce_answers(
                 {"label": label, "word_class": word_class, **dict(sorted(of_words.items()))}
                 for (label, word_class), of_words in sorted(counts.items())
             ],
-            "sha256": digest_of_file(build.nonce),
         }
-        write_record(build.nonce_made, {**made, "problems": digest_of_file(base.problems)})
-    return made
+        return built.record(build.nonce_made, made, build.nonce)
 
 
-def _config(base: RunFolder, build: RunFolder) -> Config:
-    return Config.read(base.config).overlaid(None, read_record(build.manifest)["config"])
-
-
-def _open(base: RunFolder, config: Config, model: str, settings: Mapping[str, Any]) -> PairModel:
+def _open(built: Built, config: Config, model: str, settings: Mapping[str, Any]) -> PairModel:
     """Load the model, or get ready to ask it."""
     return open_model(
         ModelRequest(model=model, **{"device": config.device, **settings}),
         problem_format=config.problem_format,
         sources=[config.source],
-        seeds=partial(_labelled_seeds, base, config.problem_format),
+        seeds=partial(_labelled_seeds, built, config.problem_format),
     )
 
 
@@ -164,21 +143,22 @@ class _Answers:
     """Gives the labels of pairs."""
 
     @classmethod
-    def of(cls, model: PairModel, base: RunFolder, config: Config) -> Self:
+    def of(cls, model: PairModel, built: Built, config: Config) -> Self:
         """Open the store of a live model, and make it if it is not there."""
         labels = config.problem_format.labels
-        return cls.kept(model.describe(), base, config, lambda pairs: _ask(model, pairs, labels))
+        return cls.kept(model.describe(), built, config, lambda pairs: _ask(model, pairs, labels))
 
     @classmethod
     def kept(
         cls,
         model: dict[str, Any],
-        base: RunFolder,
+        built: Built,
         config: Config,
         ask: Callable[[Sequence[Pair]], Sequence[str]],
     ) -> Self:
         """Open the store of a model that describes itself so."""
-        root = Path(config.store) / base.nonce_parts.name if config.store else base.nonce_parts
+        own = built.run.nonce_parts
+        root = Path(config.store) / own.name if config.store else own
         identity = {**model, "labels": list(config.problem_format.labels)}
         store = root / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
         require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
@@ -244,9 +224,7 @@ def _form(tag: str, own: Sequence[str]) -> str:
     return tag if coarse_class(tag) in WORD_CLASSES or not own else own[0]
 
 
-def _write(
-    base: RunFolder, build: RunFolder, config: Config, answers: _Answers
-) -> dict[tuple[str, str], Counter[str]]:
+def _write(built: Built, config: Config, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
     """Write the answers, block by block.
 
     Returns:
@@ -254,14 +232,14 @@ def _write(
     """
     tagger = Tagger.load(config.tagger)
     counts: dict[tuple[str, str], Counter[str]] = {}
-    sizes = block_sizes(base.problems)
+    sizes = block_sizes(built.run.problems)
     with (
         tqdm(total=sum(sizes), desc=answers.model["name"], unit="problem") as bar,
-        atomic(build.nonce) as path,
+        atomic(built.build.nonce) as path,
         RowGroupWriter(path, SCHEMA) as writer,
     ):
         for number, size in enumerate(sizes):
-            questions = _questions(base, build, config, tagger, number)
+            questions = _questions(built, config, tagger, number)
             parts, known = _parts(questions), dict[Pair, str]()
             for place, pairs in enumerate(parts):
                 known |= answers.part(pairs)
@@ -276,19 +254,6 @@ def _write(
     return counts
 
 
-def _words_in(problems: TaggedProblems, path: Path) -> list[_Key]:
-    """List the words of a block of problems that have replacements."""
-    first, last = (problems.seeds[n].seed_id for n in (0, -1))
-    span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
-    # Without partitioning: it would take a parent folder called a=b for a column.
-    names = ["seed_id", "word_class", "word"]
-    return distinct_words(
-        pq.read_table(
-            path, columns=names, filters=span, partitioning=None, page_checksum_verification=True
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Question:
     """A word of a seed, and what the model is asked about it."""
@@ -301,14 +266,13 @@ class _Question:
     """The seed, and the seed with each of the stems."""
 
 
-def _questions(
-    base: RunFolder, build: RunFolder, config: Config, tagger: Tagger, block: int
-) -> list[_Question]:
-    """List the questions about the words of a block."""
-    problems = tag_problems(read_block(base.problems, block), tagger, WORD_CLASSES, config.sharing)
+def _questions(built: Built, config: Config, tagger: Tagger, block: int) -> list[_Question]:
+    """List the questions about the words of a block that have replacements."""
+    problems = built.problems(block, tagger, config)
     seeds = {seed.seed_id: seed for seed in problems.seeds}
+    replaced = built.replacements(problems, ["seed_id", "word_class", "word"])
     found = []
-    for seed_id, word_class, word in _words_in(problems, build.replacements):
+    for seed_id, word_class, word in distinct_words(replaced):
         seed = seeds[seed_id]
         (shared,) = (
             w for w in problems.words[seed_id] if (w.word, w.word_class) == (word, word_class)
@@ -355,11 +319,11 @@ def _ask(model: PairModel, pairs: Sequence[Pair], labels: Sequence[str]) -> list
     return found
 
 
-def _labelled_seeds(base: RunFolder, problem_format: ProblemFormat) -> LabelledPairs:
+def _labelled_seeds(built: Built, problem_format: ProblemFormat) -> LabelledPairs:
     """Return some problems and their gold labels, to find out what a classifier's classes mean."""
     seeds: list[Seed] = []
-    for number in range(len(block_sizes(base.problems))):
-        seeds += read_block(base.problems, number)
+    for number in built.blocks():
+        seeds += read_block(built.run.problems, number)
         if len(seeds) >= ASKED_SEEDS:
             break
     seeds = seeds[:ASKED_SEEDS]
@@ -370,43 +334,30 @@ def _labelled_seeds(base: RunFolder, problem_format: ProblemFormat) -> LabelledP
 # --- In tasks ---
 
 
-def _tasks_folder(build: RunFolder) -> Path:
+def _tasks_folder(built: Built) -> Path:
     """Return the folder with what tasks have to know, what they say, and their logs."""
-    return build.path / "nonce_tasks"
+    return built.build.path / "nonce_tasks"
 
 
 def _ask_in_tasks(
-    base: RunFolder,
-    build: RunFolder,
+    built: Built,
     config: Config,
     model: str,
     settings: Mapping[str, Any],
     distribution: Distribution,
 ) -> _Answers:
     """Let tasks fill the store, and return it with a model that is not asked any more."""
-    plan = {
-        "base": str(base.path.absolute()),
-        "build": str(build.path.absolute()),
-        "model": str(Path(model).absolute()) if Path(model).exists() else model,
-        "settings": dict(settings),
-    }
-    units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
-    folder = _tasks_folder(build)
-    models = call_tasks("generation.nonce_probe:ask_unit", folder, units, distribution, plan).all()
-    forget(folder, units)  # if the file cannot be written, they look again what is missing
-    if other := [each for each in models if each != models[0]]:
-        raise ValueError(
-            f"{build.path}: expected the same model, device and packages in every task, got "
-            f"{models[0]} and {other[0]}; name them with --device, --dtype and @revision"
-        )
+    plan = {"model": model, "settings": dict(settings)}
+    function = "generation.model_signals.nonce_probe:ask_unit"
+    same = built.in_tasks(function, _tasks_folder(built), plan, distribution)
 
     def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
         raise ValueError(
-            f"{build.path}: expected answers to all pairs from the tasks, {len(pairs)} are "
+            f"{built.build.path}: expected answers to all pairs from the tasks, {len(pairs)} are "
             "missing; run the same command again"
         )
 
-    return _Answers.kept(models[0], base, config, refuse)
+    return _Answers.kept(same, built, config, refuse)
 
 
 @says
@@ -423,14 +374,13 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     Raises:
         ValueError: the model cannot be used.
     """
-    plan, share = plan_of(folder), Share.parse(unit)
-    base, build = RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))
-    config = _config(base, build)
-    answers = _Answers.of(_open(base, config, plan["model"], plan["settings"]), base, config)
-    tagger, blocks = Tagger.load(config.tagger), len(block_sizes(base.problems))
-    for block in range(blocks):
-        if share.looks_at(block, blocks):
-            for number, pairs in enumerate(_parts(_questions(base, build, config, tagger, block))):
-                if share.takes(number, block, blocks):
+    (built, plan), share = Built.of_task(folder), Share.parse(unit)
+    config = built.config()
+    answers = _Answers.of(_open(built, config, plan["model"], plan["settings"]), built, config)
+    tagger, blocks = Tagger.load(config.tagger), built.blocks()
+    for block in blocks:
+        if share.looks_at(block, len(blocks)):
+            for number, pairs in enumerate(_parts(_questions(built, config, tagger, block))):
+                if share.takes(number, block, len(blocks)):
                     answers.part(pairs)
     return answers.model

@@ -20,14 +20,14 @@ from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
-from generation import Config, build, generate, pll_changes
+from generation import Config, build, generate
 from generation.cli import app
-from generation.pll_changes import write_pll_changes
+from generation.model_signals import likelihoods, pll_changes
+from generation.model_signals.causal_lm import CausalLM
+from generation.model_signals.likelihoods import pseudo_log_likelihoods
+from generation.model_signals.pll_changes import write_pll_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
-from generation.signals import likelihoods
-from generation.signals.causal_lm import CausalLM
-from generation.signals.likelihoods import pseudo_log_likelihoods
 from generation.signals.signal_columns import zipf_frequency
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.card.render import render
@@ -456,7 +456,7 @@ def test_one_model_is_named(run: RunFolder) -> None:
 def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written, one after the other."""
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[2] / "generation/signals.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[3] / "generation/signals.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"# Signals\n(.*?)\n## ", readme, flags=re.DOTALL)
     (block,) = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
     for command in block.splitlines():

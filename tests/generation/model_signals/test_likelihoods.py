@@ -13,8 +13,8 @@ import torch
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from generation.signals import likelihoods
-from generation.signals.likelihoods import (
+from generation.model_signals import likelihoods
+from generation.model_signals.likelihoods import (
     Identity,
     Likelihoods,
     LikelihoodStore,
@@ -142,7 +142,7 @@ def test_batches_do_not_matter(kind: str) -> None:
 
 def test_progress_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are counted as they are done, however they are grouped."""
-    monkeypatch.setattr("generation.signals.likelihoods._IDS_AT_ONCE", 200)
+    monkeypatch.setattr("generation.model_signals.likelihoods._IDS_AT_ONCE", 200)
     done: list[int] = []
     pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS, on_progress=done.append)
     assert sum(done) == len(TEXTS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
 
-from generation.signals.causal_lm import CausalLM
+from generation.model_signals.causal_lm import CausalLM
 
 TEXTS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No one sees a horse."]
 

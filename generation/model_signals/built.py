@@ -1,0 +1,129 @@
+"""A finished build whose texts a model is asked about, here or in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from generation.config import Config
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import TaggedProblems, tag_problems
+from generation.problems.tagging import Tagger
+from generation.run_folder import RunFolder
+from merge_dataset.executors.calls import call_tasks, forget, plan_of
+from merge_dataset.executors.plan import Distribution
+from merge_dataset.files import digest_of_file, read_record, write_record
+from merge_dataset.schema import WORD_CLASSES
+from merge_metric.models.pair_model import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A build, and the run that it belongs to."""
+
+    run: RunFolder
+    build: RunFolder
+    """The run's own, or one inside its folder."""
+
+    @classmethod
+    @contextmanager
+    def held(cls, run: str | Path, of: str | None) -> Iterator[Self]:
+        """Hold a build that is as it was made, while the block runs.
+
+        Args:
+            run: A run folder after `build`.
+            of: Name of a build inside the folder, such as an ablation; by default the run's own.
+
+        Raises:
+            BlockingIOError: another command is at work in the folder.
+            FileNotFoundError: there is no such build.
+            ValueError: its files, or the run's problems, were changed since.
+        """
+        base = RunFolder(Path(run))
+        build = base.named(of)
+        build.require_build()
+        with build.locked():
+            build.require_unchanged(build.manifest, [build.replacements.name], "build")
+            base.require_unchanged(base.suggested, [base.problems.name], "suggest")
+            yield cls(base, build)
+
+    def config(self, settings: Mapping[str, Any] | None = None) -> Config:
+        """Return settings: where it is computed as the run says, what changes as the build does."""
+        made = {**read_record(self.build.manifest)["config"], **(settings or {})}
+        return Config.read(self.run.config).overlaid(None, made)
+
+    def blocks(self) -> range:
+        """Return the numbers of the blocks of problems."""
+        return range(len(block_sizes(self.run.problems)))
+
+    def problems(self, block: int, tagger: Tagger, config: Config) -> TaggedProblems:
+        """Read a block of problems, with their shared words of all classes."""
+        seeds = read_block(self.run.problems, block)
+        return tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
+
+    def replacements(self, problems: TaggedProblems, columns: Sequence[str]) -> pa.Table:
+        """Read columns of the replacements in a block of problems."""
+        first, last = (problems.seeds[n].seed_id for n in (0, -1))
+        return pq.read_table(
+            self.build.replacements,
+            columns=list(columns),
+            filters=[("seed_id", ">=", first), ("seed_id", "<=", last)],
+            # Without it, a parent folder called a=b would be taken for a column.
+            partitioning=None,
+            page_checksum_verification=True,
+        )
+
+    def record(self, path: Path, made: Mapping[str, Any], file: Path) -> dict[str, Any]:
+        """Write the record of a file, last; return it without the digest of the problems."""
+        known = {**made, "sha256": digest_of_file(file)}
+        write_record(path, {**known, "problems": digest_of_file(self.run.problems)})
+        return known
+
+    def in_tasks(
+        self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
+    ) -> Any:
+        """Have each task do a share of the work.
+
+        Args:
+            function: `module:name` of a function under `says`, which returns how the model
+                describes itself.
+            folder: What the call keeps; the caller removes it at the end.
+            plan: `model`, and what else a task has to know.
+            distribution: The tasks.
+
+        Returns:
+            The model, as all tasks describe it.
+
+        Raises:
+            ExecutorError: tasks failed; what they finished is kept.
+            ValueError: tasks had different models.
+        """
+        model = plan["model"]
+        known = {
+            **plan,
+            "base": str(self.run.path.absolute()),
+            "build": str(self.build.path.absolute()),
+            "model": str(Path(model).absolute()) if Path(model).exists() else model,
+        }
+        units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
+        models = call_tasks(function, folder, units, distribution, known).all()
+        forget(folder, units)  # if the file cannot be written, they look again what is missing
+        if other := [each for each in models if each != models[0]]:
+            raise ValueError(
+                f"{self.build.path}: expected the same model, device, dtype and packages in every "
+                f"task, got {models[0]} and {other[0]}; name them with --device, --dtype and "
+                "@revision"
+            )
+        return models[0]
+
+    @classmethod
+    def of_task(cls, folder: Path) -> tuple[Self, Any]:
+        """Return the build that a task works on, and its plan."""
+        plan = plan_of(folder)
+        return cls(RunFolder(Path(plan["base"])), RunFolder(Path(plan["build"]))), plan
