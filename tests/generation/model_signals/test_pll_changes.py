@@ -330,7 +330,7 @@ def test_tasks_have_to_have_the_same_model(
     two = Distribution(executor="local", tasks=2)
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_unit", elsewhere)
-        with pytest.raises(ValueError, match="expected the same model, device and dtype in every"):
+        with pytest.raises(ValueError, match="expected the same model, device, dtype and packages"):
             write_pll_changes(run.path, model, distribution=two)
 
     def lose(folder: Path, unit: str) -> None:
