@@ -217,6 +217,16 @@ def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> 
     assert result.stdout == ""
 
 
+def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path) -> None:
+    """It would be weighted by nothing: restore it, or name the files, of which nothing is known."""
+    copy = shutil.copytree(made / "study", tmp_path / "study")
+    (copy / "session.json").unlink()
+    refused = ask(str(copy), "--dataset", "merge-nli", status=2)
+    assert "expected a session folder with session.json, found none; restore it" in refused.stderr
+    text = ask(str(copy / "answers/ann.jsonl"), "--dataset", "merge-nli").stdout
+    assert "How likely variants were to be drawn is not known of" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("knows", ["session", "dataset"])
 def test_of_several_words_nobody_knows_who_validated_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: str

@@ -242,9 +242,12 @@ def test_what_is_finished_is_not_run_again(
     """Called again it asks nothing, and the file is as it was."""
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
+    left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.journal")
+    left.touch()  # as when the command was stopped after the file was there
     with caplog.at_level(logging.INFO):
         again = predict(model, problems, out, progress=False)
         assert model.asked == []
+    assert not left.exists()
     assert (again.inferred, again.metadata["fingerprint"]) == (0, first.metadata["fingerprint"])
     assert "complete already" in caplog.text
     assert len(read_predictions(out)) == len(problems)
