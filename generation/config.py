@@ -41,6 +41,9 @@ from merge_dataset.settings import (
 )
 from merge_metric.models.pair_model import MACHINE, ModelRequest
 
+RECIPES: Final = ("paper-v2", "strict", "paper-v1", "poster", "demo")
+"""Names of the bundled recipes, the default first."""
+
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 """Name of the masked LM that comes with this package."""
 
@@ -101,9 +104,9 @@ class ProblemSettings:
     )
     """Otherwise the source's Hub dataset."""
     dataset: str | None = _problem_setting(None, "A dataset on the Hub, a file or a folder.")
-    dataset_config: str | None = _problem_setting(None, "Its configuration.")
-    split: str | None = _problem_setting(None, "Its split.")
-    revision: str | None = _problem_setting(None, "Its revision.")
+    dataset_config: str | None = _problem_setting(None, "Configuration of that dataset.")
+    split: str | None = _problem_setting(None, "Split of that dataset.")
+    revision: str | None = _problem_setting(None, "Revision of that dataset on the Hub.")
     premise_column: str | None = _problem_setting(None, "Column of the premise.")
     hypothesis_column: str | None = _problem_setting(None, "Column of the hypothesis.")
     label_column: str | None = _problem_setting(None, "Column of the label.")
@@ -125,13 +128,17 @@ class ProblemSettings:
     )
     fields: tuple[str, ...] = _problem_setting(
         NLI.fields,
-        "Names of the texts of problems that are not of NLI, as context,question,answer.",
+        "Names of the texts where problems are not of NLI, such as context,question,answer.",
         commands="suggest",
         parse=parse_names,
         omit_if_default=True,
     )
     labels: tuple[str, ...] = _problem_setting(
-        (), "Their labels, as yes,no.", commands="suggest", parse=parse_names, omit_if_default=True
+        (),
+        "The labels of these problems, such as yes,no.",
+        commands="suggest",
+        parse=parse_names,
+        omit_if_default=True,
     )
     shared_fields: tuple[str, ...] = _problem_setting(
         (),
@@ -142,7 +149,7 @@ class ProblemSettings:
     )
     field_columns: Mapping[str, str] | None = _problem_setting(
         None,
-        "Column of a text, as context=passage; may be repeated.",
+        "Column of a text, such as context=passage; may be repeated.",
         commands="suggest",
         option="--field-column",
         parse=partial(parse_pairs, form="field=column"),
@@ -340,7 +347,7 @@ class Config(ProblemSettings):
     # Beyond the paper's limits
     families: Literal["ignore", "reject", "inflect"] = _beyond_the_paper(
         "ignore",
-        "Other forms of a word: left alone, reason to leave the word out, or inflected like it.",
+        "If a text has other forms of a word: leave them, leave out the word, or change them too.",
     )
     words_at_once: int = _beyond_the_paper(
         1, "How many shared words of a class a variant replaces at once.", minimum=1
@@ -385,7 +392,7 @@ class Config(ProblemSettings):
         False, "No parts of compounds and particle verbs.", option="--no-compounds"
     )
     min_valency: float | None = _signal_filter(
-        None, "Least valency of a verb, as -1: how usual it is with what follows."
+        None, "Least valency of a verb, such as -1: how usual it is with what follows."
     )
     min_quality: float | None = _signal_filter(None, "Least value of the column quality, 0 to 1.")
     with_columns: tuple[str, ...] = setting(
@@ -422,7 +429,7 @@ class Config(ProblemSettings):
     # Machine, and where things lie
     slice_problems: int | None = _problem_setting(
         None,
-        "Deal the problems to slices of so many, each a run of its own: for millions.",
+        "For millions of problems: work on so many at a time, each slice a run of its own.",
         commands="suggest",
         minimum=1,
         affects_output=False,
@@ -547,11 +554,6 @@ class Config(ProblemSettings):
 
 
 # --- Recipes and ablations ---
-
-
-def recipe_names() -> list[str]:
-    """Names of the bundled recipes."""
-    return _bundled_names("recipes")
 
 
 def ablation_names() -> list[str]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
-
-NOT_IN_VOCABULARY: Final = "not_in_vocabulary"
 
 
 def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
@@ -174,7 +172,7 @@ class _Tally:
                         "word_class": WORD_CLASSES[word_class],
                         "field": self._fields[text],
                         "occurrences": int(self._occurrences[n, group]),
-                        NOT_IN_VOCABULARY: int(self._missing[n, group]),
+                        "not_in_vocabulary": int(self._missing[n, group]),
                         **dict(zip(PASSED, sums, strict=True)),
                     }
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from merge_dataset.files import read_row_groups, read_table
-
-_TYPE: Final = np.dtype("<u8")
+from merge_dataset.repeats import Digests, digests_of
 
 
 def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
@@ -26,7 +22,7 @@ def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
         parts: Folders of seeds and variants: a run, or its slices.
         fields: Columns of texts.
     """
-    found = [np.empty((0, 2), _TYPE)]
+    found = [np.empty((0, 2), np.uint64)]
     for part in parts:
         table = read_table(part / "seeds.parquet", ["seed_id", *fields])
         problems = dict(
@@ -34,7 +30,7 @@ def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
         )
         for table in read_row_groups(part / "variants.parquet", ["seed_id", *fields]):
             own = [problems.get(name, 0) for name in table["seed_id"].to_pylist()]
-            found.append(np.column_stack([_digests(table, fields), np.array(own, _TYPE)]))
+            found.append(np.column_stack([_digests(table, fields), np.array(own, np.uint64)]))
     texts, times = np.unique(np.unique(np.concatenate(found), axis=0)[:, 0], return_counts=True)
     alike = texts[times > 1]
     if not len(alike):
@@ -51,8 +47,7 @@ def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
     )
 
 
-def _digests(table: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
+def _digests(table: pa.Table, fields: Sequence[str]) -> Digests:
     """Digest the texts of each row to 64 bits."""
     rows = zip(*(table[name].to_pylist() for name in fields), strict=True)
-    parts = [blake2b("\0".join(row).encode(), digest_size=8).digest() for row in rows]
-    return np.frombuffer(b"".join(parts), _TYPE)
+    return digests_of(map("\0".join, rows))

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -368,7 +368,6 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """
     import pyarrow.parquet as pq
 
-    # Not pq.read_table: it would take a parent folder called a=b for a partition column.
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
@@ -381,6 +380,30 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """
     with naming_damage(path), open_parquet(path) as file:
         return file.read(columns=None if columns is None else list(columns))
+
+
+def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the rows of a Parquet file that pass a filter; row groups that have none are skipped.
+
+    Args:
+        path: The file.
+        where: As pyarrow has it: an expression, or a list of conditions that all have to hold.
+        columns: All, or those named.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no Parquet file, or damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with naming_damage(path):
+        return pq.read_table(
+            path,
+            filters=where,
+            columns=None if columns is None else list(columns),
+            partitioning=None,  # else a parent folder called a=b would be taken for a column
+            page_checksum_verification=True,
+        )
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -526,13 +549,6 @@ class SplitWriter:
             self._writer = None
             if kind is None:
                 sync(self._files[-1])
-
-
-def write_row_groups(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables one after the other into a Parquet file."""
-    with RowGroupWriter(path, schema) as writer:
-        for table in tables:
-            writer.write(table)
 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from merge_dataset.files import draw_rank, naming_damage, read_table
+from merge_dataset.files import draw_rank, read_table, read_where
 from merge_dataset.layout import (
     all_configurations,
     collections,
@@ -183,14 +182,7 @@ def _problems(
 
 def _rows_of(path: Path, seed_ids: Sequence[str]) -> list[dict[str, Any]]:
     """Read the rows of some problems, without the row groups that have none of them."""
-    with naming_damage(path):
-        # Without partitioning: it would take a parent folder called a=b for a column.
-        table = pq.read_table(
-            path,
-            filters=pc.field("seed_id").isin(list(seed_ids)),
-            partitioning=None,
-            page_checksum_verification=True,
-        )
+    table = read_where(path, pc.field("seed_id").isin(list(seed_ids)))
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from generation.config import Config
+from generation.config import RECIPES, Config
 from merge_dataset.commands.command_line import (
     ExecutorName,
     Format,
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 Run = Annotated[str, option_of(Config, "run")]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
-Recipe = Annotated[str, option("paper-v2, strict, paper-v1, poster, demo, or a .toml file.")]
+Recipe = Annotated[str, option(f"{', '.join(RECIPES)}, or a .toml file.")]
 Overwrite = Annotated[
     bool, option("Replace what was made with other settings, data or models.", "--overwrite")
 ]

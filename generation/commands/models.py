@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from generation.config import RECIPES
 from merge_dataset.commands.command_line import (
     Format,
     in_options,
@@ -31,10 +32,10 @@ def models_command(
         str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
     ] = None,
     recipe: Annotated[
-        str | None, option("The masked LMs of paper-v2, paper-v1, poster, demo, or a .toml file.")
+        str | None, option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.")
     ] = None,
     label_order: Annotated[
-        str | None, option("Of classifiers: e.g. c,e,n, or seeds, as predict has it.")
+        str | None, option("What classifiers' classes 0, 1, 2 mean, as in predict.")
     ] = None,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")] = "auto",
     dtype: Annotated[

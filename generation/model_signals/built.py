@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
@@ -18,7 +17,7 @@ from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from merge_dataset.executors.calls import call_tasks, forget, plan_of
 from merge_dataset.executors.plan import Distribution
-from merge_dataset.files import digest_of_file, read_record, write_record
+from merge_dataset.files import digest_of_file, read_record, read_where, write_record
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.pair_model import Share
 
@@ -70,14 +69,8 @@ class Built:
     def replacements(self, problems: TaggedProblems, columns: Sequence[str]) -> pa.Table:
         """Read columns of the replacements in a block of problems."""
         first, last = (problems.seeds[n].seed_id for n in (0, -1))
-        return pq.read_table(
-            self.build.replacements,
-            columns=list(columns),
-            filters=[("seed_id", ">=", first), ("seed_id", "<=", last)],
-            # Without it, a parent folder called a=b would be taken for a column.
-            partitioning=None,
-            page_checksum_verification=True,
-        )
+        span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
+        return read_where(self.build.replacements, span, columns)
 
     def record(self, path: Path, made: Mapping[str, Any], file: Path) -> dict[str, Any]:
         """Write the record of a file, last; return it without the digest of the problems."""

@@ -55,15 +55,15 @@ class ParaphraseConfig(ProblemSettings):
         None, "Kind of the model; found out by default.", _MODEL, affects_output=False
     )
     model_revision: str | None = _paraphrase_setting(
-        None, "On the Hub.", _MODEL, affects_output=False
+        None, "Revision of the model on the Hub.", _MODEL, affects_output=False
     )
     label_order: str | None = setting_of(
         ModelRequest, "label_order", commands="paraphrase", panel=_MODEL, affects_output=False
     )
 
-    k: int = _paraphrase_setting(10, "Paraphrases wanted of a hypothesis.", _SEARCH, minimum=1)
+    k: int = _paraphrase_setting(10, "Paraphrases wanted for each hypothesis.", _SEARCH, minimum=1)
     max_rounds: int = _paraphrase_setting(
-        5, "Most rounds of rewriting until there are k.", _SEARCH, minimum=1
+        5, "Most rounds of rewriting, until there are k.", _SEARCH, minimum=1
     )
     """Each round has a new temperature."""
     temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")
@@ -73,7 +73,7 @@ class ParaphraseConfig(ProblemSettings):
     )
     num_beam_groups: int = _paraphrase_setting(
         _DECODING.num_beam_groups,
-        "Groups of beams, which avoid each other's words.",
+        "Groups of beams; each avoids the words of the others.",
         _SEARCH,
         option="--groups",
         minimum=1,

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from generation.run_folder import RunFolder
+from merge_dataset.files import read_where
 
 NONCE_WORDS: Final = 3
 """Nonce words that each shared word is replaced by, one after the other."""
@@ -76,10 +76,7 @@ class NonceAnswers:
             return []
         ids = [seed_id for seed_id, *_ in keys]
         span = [("seed_id", ">=", min(ids)), ("seed_id", "<=", max(ids))]
-        # Without partitioning: it would take a parent folder called a=b for a column.
-        rows = pq.read_table(
-            self.path, filters=span, partitioning=None, page_checksum_verification=True
-        ).to_pylist()
+        rows = read_where(self.path, span).to_pylist()
         known = {
             (row["seed_id"], row["word_class"], row["word"]): hangs(
                 row["seed_right"], row["nonce_right"], len(row["stems"])

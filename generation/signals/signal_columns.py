@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from generation.config import Config
 from generation.reasons import NO_REASON, Reason
@@ -26,6 +25,7 @@ from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.signals.articles import article_position, fitting_article
 from merge_dataset.dataset_columns import OPTIONAL
+from merge_dataset.files import read_where
 from merge_dataset.schema import NLI, ProblemFormat
 
 if TYPE_CHECKING:
@@ -273,10 +273,7 @@ class PllChanges:
             return replacements
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
-        # Without partitioning: it would take a parent folder called a=b for a column.
-        there = pq.read_table(
-            self.path, filters=span, partitioning=None, page_checksum_verification=True
-        )
+        there = read_where(self.path, span)
         rows = pc.index_in(_keys(replacements), value_set=_keys(there).combine_chunks())
         if required and rows.null_count:
             raise ValueError(

@@ -188,7 +188,9 @@ def options_of(settings: type, command: str, *, defaults: bool = False) -> Any:
 
 ExecutorName = Annotated[
     Executor | None,
-    option("Deal the work to tasks there; by default one process.", "--executor", panel=CLUSTER),
+    option(
+        "Where tasks share the work; by default one process does it.", "--executor", panel=CLUSTER
+    ),
 ]
 TaskCount = Annotated[
     int | None,

@@ -25,7 +25,6 @@ def show_command(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="[DATASET]",
             file_okay=False,
             help="The dataset folder, for example ./merge-nli.",
         ),

@@ -34,18 +34,23 @@ class Resources:
     """Resources of a task. Some are for some executors only, as `Distribution` checks."""
 
     cpus: int = setting(
-        1, "Cores.", commands=COMMANDS, option="--cpus-per-task", panel=CLUSTER, minimum=1
+        1,
+        "CPU cores of a task.",
+        commands=COMMANDS,
+        option="--cpus-per-task",
+        panel=CLUSTER,
+        minimum=1,
     )
     """Also threads, unless OMP_NUM_THREADS says otherwise."""
     gpus: int = setting(
-        0, "GPUs.", commands=COMMANDS, option="--gpus-per-task", panel=CLUSTER, minimum=0
+        0, "GPUs of a task.", commands=COMMANDS, option="--gpus-per-task", panel=CLUSTER, minimum=0
     )
     memory_gb: int | None = setting(
         None, "Memory of a task (ray, slurm).", commands=COMMANDS, panel=CLUSTER, minimum=1
     )
     """By default what the cluster gives."""
     time: str | None = setting(
-        None, "Limit of a task, as 2:00:00 (slurm).", commands=COMMANDS, panel=CLUSTER
+        None, "Time limit of a task, such as 2:00:00 (slurm).", commands=COMMANDS, panel=CLUSTER
     )
     partition: str | None = setting(None, "Partition (slurm).", commands=COMMANDS, panel=CLUSTER)
     sbatch: Mapping[str, str] = setting(
@@ -59,7 +64,7 @@ class Resources:
     """Without their dashes: `{"gres": "gpu:a100:1"}`."""
     setup: str = setting(
         "",
-        "Commands before a task, as 'module load cuda' (slurm).",
+        "Commands before a task, such as 'module load cuda' (slurm).",
         commands=COMMANDS,
         panel=CLUSTER,
     )

@@ -52,20 +52,17 @@ Dataset = Annotated[
     option("Dataset folder, name for load_dataset, or a run's problems.parquet."),
 ]
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
-Out = Annotated[
-    Path | None,
-    option(
-        "Predictions file, .parquet or .jsonl; with --preset a folder. "
-        "Default: one file per source, in predictions."
-    ),
-]
+_OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
+Out = Annotated[Path | None, option(_OUT.format(""))]
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
 HypothesisColumn = Annotated[
-    str | None, option("Default: the usual names, as sentence2 or hypothesis.")
+    str | None, option("Column of the hypothesis. Default: sentence2, hypothesis and the like.")
 ]
-LabelColumn = Annotated[str | None, option("Default: the usual names, as gold_label or label.")]
+LabelColumn = Annotated[
+    str | None, option("Column of the label. Default: gold_label, label and the like.")
+]
 
 
 @user_errors(extra="predict", failures=(ExecutorError,))
@@ -81,7 +78,7 @@ def predict_command(
         str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
     ] = None,
     config: Configs = None,
-    out: Out = None,
+    out: Annotated[Path | None, option(_OUT.format("; with --preset a folder"))] = None,
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
@@ -95,10 +92,10 @@ def predict_command(
 ) -> None:
     """Run a model over a dataset and write a predictions file.
 
-    NLI classifiers, causal language models (multiple choice), models on a server; of problems
-    that are not of NLI, classifiers of their labels, which read the first text and the others
-    as a pair. Each distinct pair is inferred once. An interrupted run goes on where it stopped
-    when given the same command again; what is finished is not run again.
+    The model is an NLI classifier, a causal language model (multiple choice) or a model on a
+    server. For problems that are not of NLI it is a classifier of their labels, which reads
+    the first text and the others as a pair. Each distinct pair is asked once. An interrupted
+    run goes on where it stopped when given the same command again.
 
     \b
     Examples:
@@ -246,7 +243,7 @@ def majority_command(
     *,
     dataset: Dataset,
     train: Annotated[
-        Path | None, option("NLI problems whose labels count; default: the dataset's seeds.")
+        Path | None, option("NLI problems whose labels are counted. Default: the dataset's seeds.")
     ] = None,
     config: Configs = None,
     out: Out = None,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.config import BUNDLED_MLM, Config, ablation_names, bundled_path, recipe_names
+from generation.config import BUNDLED_MLM, RECIPES, Config, ablation_names, bundled_path
 from merge_dataset.schema import LABELS, WORD_CLASSES
 
 PAPER_MLMS = (
@@ -34,7 +34,7 @@ NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 def test_the_bundled_recipes() -> None:
     """The recipes of the design and the strict one are there."""
-    assert recipe_names() == ["demo", "paper-v1", "paper-v2", "poster", "strict"]
+    assert sorted(RECIPES) == sorted(p.stem for p in bundled_path("recipes").glob("*.toml"))
 
 
 @pytest.mark.parametrize(

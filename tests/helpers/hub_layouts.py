@@ -358,7 +358,6 @@ def _proposed(kind: str, order: str, tokenizer: Callable[[Path], Files], **more:
 
 
 _SMFA: Final = "ynie/{}-snli_mnli_fever_anli_R1_R2_R3-nli"
-_OPT_CONFIG: Final = {"pad_token_id": None}
 _wordpieces = partial(of.word_pieces, lowercase=True)
 
 PAPER_MLMS: Final[Mapping[str, Layout]] = {

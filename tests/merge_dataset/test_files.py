@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.files import (
+    RowGroupWriter,
     atomic,
     changed_files,
     describe_os_error,
@@ -32,7 +33,6 @@ from merge_dataset.files import (
     target_of,
     write_json,
     write_record,
-    write_row_groups,
     write_table,
     write_text,
 )
@@ -336,13 +336,18 @@ def test_digest_of_a_file(tmp_path: Path) -> None:
     }
 
 
+def _write_row_groups(path: Path, table: pa.Table) -> None:
+    with RowGroupWriter(path, table.schema) as writer:
+        writer.write(table)
+
+
 def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
     """Pages have checksums, in whole tables and row groups; datasets and pandas read them too."""
     import pandas as pd
 
     table = pa.table({"a": [0.1 * n for n in range(5000)], "b": [str(n) for n in range(5000)]})
     path, damaged = tmp_path / "f.parquet", tmp_path / "d.parquet"
-    for write in (write_table, lambda path, table: write_row_groups(path, [table], table.schema)):
+    for write in (write_table, _write_row_groups):
         write(path, table)
         assert read_table(path).equals(table)
         assert pd.read_parquet(path)["a"].tolist() == table["a"].to_pylist()
