@@ -6,19 +6,14 @@ texts in new pairs, the masked LM is the bundled one, and the predictions are a 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import pytest
-from helpers.bench.contender import FOLDER, Contender, Reply
+from helpers.bench.commands import a_command, folder_of, measured, once
 from helpers.bench.problems import write_crossed_problems
-from helpers.bench.results import Goal, Measurement, Row, Side, commit
+from helpers.bench.results import Goal, Measurement, Row, Side
 
 from merge_dataset.layout import split_files
 
@@ -37,38 +32,7 @@ COMMANDS: Final = {
 }
 
 
-def a_command(line: str, folder: str) -> Callable[[], None]:
-    """Run a command of `merge-nli` in a folder, as a user does; what it imports counts."""
-
-    def answer() -> None:
-        from generation.cli import main
-
-        os.chdir(folder)
-        sys.argv = ["merge-nli", *line.split()]
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                raise RuntimeError(f"merge-nli {line}: exit code {end.code}") from end
-
-    return answer
-
-
-def measured(name: str, line: str, folder: Path) -> tuple[Reply, str]:
-    """Reply of a command, and a remark; of one that is done already, what was kept."""
-    kept, begun = folder / f"{name}.json", folder / f"{name}.begun"
-    remark = "stopped once: the rest alone" if begun.is_file() else ""
-    if not kept.is_file():
-        begun.touch()
-        arguments = {"line": line, "folder": str(folder)}
-        with Contender(f"merge-nli {name}", a_command, arguments) as ours:
-            kept.write_text(json.dumps([asdict(ours.ask()), remark]), encoding="utf-8")
-    reply, remark = json.loads(kept.read_text(encoding="utf-8"))
-    return Reply(**reply), remark
-
-
 def test_slices(
-    tmp_path: Path,
     problem_file: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -77,21 +41,18 @@ def test_slices(
 
     A run that was stopped goes on where it was, as a million problems take long.
     """
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    measurement, rows = Measurement("slices", "commands"), []
+    real, measurement = problem_file, Measurement("slices", "commands")
+    rows: list[Row] = []
     for count in sorted(map(int, request.config.getoption("--problems").split(","))):
-        folder = FOLDER / "slices" / f"{commit()}-{count}"
-        if not (folder / "problems.jsonl").is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_crossed_problems(folder / "problems.partial", problem_file, count)
-            (folder / "problems.partial").rename(folder / "problems.jsonl")
+        folder = folder_of(f"slices-{count}")
+        monkeypatch.setenv("HF_HOME", str(folder / "cache"))
+        once(folder / "problems.jsonl", lambda file, n=count: write_crossed_problems(file, real, n))
         for name, line in COMMANDS.items():
             more = f" --slice-problems {-(-count // SLICES)}" if name == "suggest" else ""
-            reply, remark = measured(name, line + more, folder)
+            reply, remark = measured(folder, name, a_command, {"line": line + more})
             side = Side.of(f"{count:,} problems", [reply], count)
             goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
-            row = Row(f"in slices, {name}", "problem", side, None, (goal,), remark)
-            rows.append(row)
+            rows.append(Row(f"in slices, {name}", "problem", side, None, (goal,), remark))
             measurement.write(rows)
         assert split_files(folder / "merge-nli", "bench")["variants"]
         assert (folder / "majority.parquet").is_file()

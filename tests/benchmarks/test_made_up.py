@@ -1,0 +1,164 @@
+"""Ten million problems as one dataset, all but the masked LMs; `make bench`.
+
+`make bench BENCH="-k made_up --problems 10000000"` goes as far as ten million, with slices of a
+million; it needs 15 GB. The problems are real texts in new pairs. The masked LM's answers are made
+up, which its name says wherever it stands, and the predictions are a baseline's and made-up ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+import pytest
+from helpers.bench.commands import a_command, folder_of, measured, once
+from helpers.bench.made_up_answers import MADE_UP, make_up_answers, write_made_up_mlm
+from helpers.bench.problems import write_crossed_problems
+from helpers.bench.results import Goal, Measurement, Row, Side
+
+pytestmark = pytest.mark.benchmark
+
+PEAK_MB: Final = 1500
+"""Largest resident set wanted, however many problems there are."""
+LARGEST_SLICE: Final = 1_000_000
+
+
+def suggest_made_up(folder: str, slice_problems: int) -> Callable[[], None]:
+    """`suggest` without a forward pass: read, sort, deal, tag, ask, keep answers."""
+
+    def answer() -> None:
+        make_up_answers()
+        line = f"suggest --recipe demo --mlm {MADE_UP} --set subsamples=1 --source {MADE_UP}"
+        line += f" --data problems.jsonl --run run --slice-problems {slice_problems}"
+        a_command(line, folder)()
+
+    return answer
+
+
+def build_alone(folder: str) -> Callable[[], None]:
+    """`build`, without the export."""
+
+    def answer() -> None:
+        from generation import build
+
+        build(f"{folder}/run")
+
+    return answer
+
+
+def export_alone(folder: str) -> Callable[[], None]:
+    """The export of a finished build."""
+
+    def answer() -> None:
+        from merge_dataset.export import export_dataset
+
+        export_dataset(Path(folder, "run"), Path(folder, "merge-nli"))
+
+    return answer
+
+
+def register_alone(folder: str) -> Callable[[], None]:
+    """`register` without the check, which it shares with `check`."""
+
+    def answer() -> None:
+        from merge_dataset.register import register_dataset
+
+        os.chdir(folder)
+        register_dataset(Path("merge-nli"), checked=True)
+
+    return answer
+
+
+def load(folder: str) -> Callable[[], int]:
+    """`load_dataset` of what is registered, and a look at every row in batches."""
+
+    def answer() -> int:
+        import datasets
+
+        variants = datasets.load_dataset("merge-nli", MADE_UP, split="variants")
+        batches = variants.with_format("arrow").iter(10_000)
+        return sum(len(batch["label"]) for batch in batches)
+
+    return answer
+
+
+def stream(folder: str) -> Callable[[], int]:
+    """`load_dataset` of the folder, streaming, and a look at every row in batches."""
+
+    def answer() -> int:
+        import datasets
+
+        path = str(Path(folder, "merge-nli"))
+        variants = datasets.load_dataset(path, MADE_UP, split="variants", streaming=True)
+        batches = variants.with_format("arrow").iter(10_000)
+        return sum(len(batch["label"]) for batch in batches)
+
+    return answer
+
+
+def predict_made_up(folder: str) -> Callable[[], None]:
+    """Made-up predictions of the dataset's rows, nine in ten right, for a comparison."""
+
+    def answer() -> None:
+        from helpers.bench.made_up_rows import write_other_predictions
+
+        write_other_predictions(Path(folder, "majority.parquet"), Path(folder, "other.parquet"))
+
+    return answer
+
+
+STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]] = {
+    "suggest without masked LMs": (suggest_made_up, {}),
+    "build": (build_alone, {}),
+    "export": (export_alone, {}),
+    "check": (a_command, {"line": "check merge-nli"}),
+    "register without the check": (register_alone, {}),
+    "load": (load, {}),
+    "stream": (stream, {}),
+    "predict": (
+        a_command,
+        {"line": "baseline majority --dataset merge-nli --out majority.parquet"},
+    ),
+    "score": (a_command, {"line": "score majority.parquet --dataset merge-nli"}),
+    "other predictions": (predict_made_up, {}),
+    "compare": (a_command, {"line": "compare majority.parquet other.parquet --dataset merge-nli"}),
+}
+
+
+def test_made_up(
+    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time and memory of each step, in a process of its own; one round."""
+    rows: list[Row] = []
+    measurement = Measurement("slices", "made-up")
+    for count in sorted(map(int, request.config.getoption("--problems").split(","))):
+        folder = folder_of(f"made-up-{count}")
+        monkeypatch.setenv("HF_HOME", str(folder / "cache"))
+        once(
+            folder / "problems.jsonl",
+            lambda file, n=count: write_crossed_problems(file, problem_file, n),
+        )
+        write_made_up_mlm(folder)
+        size = min(LARGEST_SLICE, -(-count // 10))
+        variants = 0
+        for name, (work, arguments) in STEPS.items():
+            more = {"slice_problems": size} if work is suggest_made_up else {}
+            reply, remark = measured(folder, name, work, arguments | more)
+            if name == "build":
+                variants = sum(map(_rows, folder.glob("run/slices/*/variants.parquet")))
+            if name in ("load", "stream"):
+                assert reply.answer == variants
+            side = Side.of(f"{count:,} problems", [reply], count)
+            goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
+            remark = remark or (f"{variants:,} variants" if variants else "")
+            rows.append(Row(f"answers made up, {name}", "problem", side, None, (goal,), remark))
+            measurement.write(rows)
+        shutil.rmtree(folder)
+
+
+def _rows(path: Path) -> int:
+    return int(pq.read_metadata(path).num_rows)

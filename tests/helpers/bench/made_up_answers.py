@@ -1,0 +1,83 @@
+"""A masked LM whose answers are made up, for measuring all but masked LMs at any size.
+
+All else is real: its tokenizer and vocabulary, the questions, the stores and what is made of them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from generation.config import BUNDLED_MLM, bundled_path
+
+MADE_UP: Final = "made-up"
+"""Name of the masked LM: it stands in the manifest, in the dataset's columns and on its card."""
+_SHARE: Final = 0.25
+"""Share of words that are offered replacements; the others are more probable than any."""
+_OFFERED: Final = (
+    "apple baby ball bank basket beach bear bed bird boat book bottle box brother bus cake "
+    "camera car cat chair chicken church city coat cow cup desk doctor door farmer father flag "
+    "flower friend garden glass guitar hat hill horse hotel house island jacket kitchen lady "
+    "lake lamp lion mother mouse neighbor"
+).split()
+"""Words that stay nouns wherever a noun stands."""
+
+
+def write_made_up_mlm(folder: Path) -> None:
+    """Write a copy of the bundled masked LM that says that its answers are made up."""
+    target = folder / MADE_UP
+    shutil.copytree(bundled_path(f"demo/{BUNDLED_MLM}"), target, dirs_exist_ok=True)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    config["answers"] = MADE_UP
+    (target / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def make_up_answers() -> None:
+    """Have masked LMs of this process answer without a forward pass."""
+    from generation.records import Scores
+    from generation.suggestions.masked_lm import MaskedLM
+
+    def best(
+        mlm: MaskedLM,
+        inputs: Sequence[Any],
+        *,
+        rows: int,
+        k: int,
+        batch_tokens: int | None = None,
+        on_progress: Callable[[int], object] = lambda inputs: None,
+    ) -> Scores:
+        scores = Scores.empty(rows, k)
+        for each in inputs:
+            tokens, probable = _answer(each.original, k, _ids(mlm))
+            scores.tokens[each.row] = tokens
+            scores.original[each.row] = each.original
+            scores.original_logit[each.row] = 0.5 - probable
+        mine = [each.row for each in inputs]
+        scores.logits[mine] = -np.arange(k, dtype=np.float32)
+        scores.log_normalizer[mine] = 2
+        on_progress(len(inputs))
+        return scores
+
+    MaskedLM.best = best  # type: ignore[method-assign, assignment]
+
+
+@lru_cache(maxsize=1)
+def _ids(mlm: Any) -> tuple[int, ...]:
+    """Token ids of the words that are offered."""
+    return tuple(mlm.vocabulary.texts.index(word) for word in _OFFERED)
+
+
+@lru_cache(maxsize=100_000)
+def _answer(original: int, k: int, offered: tuple[int, ...]) -> tuple[Any, int]:
+    """Tokens in place of a word, and how many of them are more probable than it."""
+    rng = random.Random(original)
+    others = range(2000, 2000 + k)
+    tokens = [*rng.sample(offered, len(offered)), *others][:k]
+    return np.array(tokens, np.int32), len(offered) if rng.random() < _SHARE else 0
