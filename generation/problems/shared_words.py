@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from generation.problems.substitutions import Place
 from generation.problems.tagging import Tagger
@@ -58,11 +59,30 @@ def shared_words(
         then by form. Each lists *every* token with that form in any of the sentences,
         whatever its class there (D2).
     """
-    among = [sentences[i] for i in sharing] if sharing else sentences
-    shared = set.intersection(*map(_classed_forms, among))
-    positions = [_positions(sentence) for sentence in sentences]
+    return _shared([_Forms.of(each) for each in sentences], word_classes, sharing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forms:
+    """Word forms of a text, found once for all problems that it stands in."""
+
+    classed: set[tuple[str, str]]
+    """(form, class) of its alphabetic tokens."""
+    positions: dict[str, tuple[int, ...]]
+    """Form → the places of its tokens."""
+
+    @classmethod
+    def of(cls, sentence: Sentence) -> Self:
+        return cls(_classed_forms(sentence), _positions(sentence))
+
+
+def _shared(
+    texts: Sequence[_Forms], word_classes: Collection[str], sharing: Sequence[int] | None
+) -> list[SharedWord]:
+    among = [texts[i] for i in sharing] if sharing else texts
+    shared = set.intersection(*(text.classed for text in among))
     return [
-        SharedWord(word, word_class, tuple(of_text.get(word, ()) for of_text in positions))
+        SharedWord(word, word_class, tuple(text.positions.get(word, ()) for text in texts))
         for word_class in WORD_CLASSES
         if word_class in word_classes
         for word in sorted(word for word, c in shared if c == word_class)
@@ -125,10 +145,9 @@ def tag_problems(
     """
     texts = sorted({text for seed in seeds for text in seed.texts})
     sentences = {sentence.text: sentence for sentence in tagger.tag(texts)}
+    forms = {text: _Forms.of(sentence) for text, sentence in sentences.items()}
     words = {
-        seed.seed_id: shared_words(
-            [sentences[text] for text in seed.texts], word_classes=word_classes, sharing=sharing
-        )
+        seed.seed_id: _shared([forms[text] for text in seed.texts], word_classes, sharing)
         for seed in seeds
     }
     return TaggedProblems(list(seeds), sentences, words)
