@@ -224,7 +224,7 @@ def _named(config: Config) -> dict[str, Any]:
 def _read_problems(run: RunFolder, config: Config, earlier: _Earlier | None) -> Problems:
     """Read the source into the run folder, and drop what belongs to other settings."""
     with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add)
+        problems = load_problems(config, add, scratch=run.sorting)
         _settle_problems(run, config, earlier, problems)
         problems.list_skipped(run.skipped_rows)
     log.info("%s: %d problems, %d without a label", problems.description, problems.count,

@@ -165,7 +165,7 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
             "another run folder with --run, or leave out --slice-problems"
         )
     with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add, streaming=True)
+        problems = load_problems(config, add, streaming=True, scratch=run.sorting)
     record = {
         "size": size,
         "source_data": problems.source_data,

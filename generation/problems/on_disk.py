@@ -26,6 +26,8 @@ SORTED_AT_A_TIME: Final = 65_536
 """Number of problems held in memory while they are sorted."""
 _LETTERS_SORTED: Final = 2**27
 """Most characters of long problems held meanwhile."""
+MERGED_AT_A_TIME: Final = 256
+"""Number of sorted files that are read at a time; a block of each is in memory."""
 
 
 @contextmanager
@@ -55,11 +57,25 @@ def sorted_problems(
 
     try:
         yield add
+        runs = _fewer(runs, write)
         every = [sorted(held, key=_BY_ID), *map(_seeds_of, runs)]
         with atomic(path) as file:
             write(file, heapq.merge(*every, key=_BY_ID))
     finally:
         shutil.rmtree(spill, ignore_errors=True)
+
+
+def _fewer(runs: list[Path], write: Callable[[Path, Iterable[Seed]], object]) -> list[Path]:
+    """Merge sorted files until they can be read at a time."""
+    while len(runs) > MERGED_AT_A_TIME:
+        some, runs = runs[:MERGED_AT_A_TIME], runs[MERGED_AT_A_TIME:]
+        merged = some[0].with_stem(f"{some[0].stem}-{some[-1].stem}")
+        with atomic(merged) as file:
+            write(file, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
+        for each in some:
+            each.unlink()
+        runs.append(merged)
+    return runs
 
 
 def divided(

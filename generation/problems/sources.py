@@ -99,7 +99,11 @@ class Problems:
 
 
 def load_problems(
-    config: ProblemSettings, add: Callable[[Seed], object], *, streaming: bool = False
+    config: ProblemSettings,
+    add: Callable[[Seed], object],
+    *,
+    streaming: bool = False,
+    scratch: Path | None = None,
 ) -> Problems:
     """Read the problems that `config` names.
 
@@ -113,16 +117,23 @@ def load_problems(
         add: Called with each labelled problem, in the order of the source; a source may be
             larger than memory.
         streaming: Read a data set of the Hub as it comes, and keep no copy in the cache.
+        scratch: A temporary file like it keeps the ids of millions of rows; by default memory does.
 
     Raises:
         ValueError: there is no such source, columns are missing, or rows are malformed (with
             file, line and reason).
         FileNotFoundError: the file of `data` does not exist.
     """
-    opened = _open(config, streaming=streaming)
+    with UniqueIds(scratch) as unique:
+        return _load(config, _open(config, streaming=streaming), add, unique)
+
+
+def _load(
+    config: ProblemSettings, opened: Opened, add: Callable[[Seed], object], unique: UniqueIds
+) -> Problems:
     first, rows = _peek(opened, skip_bad_rows=config.skip_bad_rows)
     columns = _find_columns(config, first, opened.description)
-    reader = _Reader(config, columns, ids=_pair_ids(config, columns))
+    reader = _Reader(config, columns, ids=_pair_ids(config, columns), unique=unique)
     count, digest = 0, hashlib.sha256()
     unlabelled: list[str] = []
     bad: list[Skipped] = []
@@ -328,7 +339,7 @@ class _Reader:
     """Part of a problem → its column."""
     ids: PairIds | None
     """SNLI's, where the rows have none."""
-    unique: UniqueIds = field(default_factory=UniqueIds)
+    unique: UniqueIds
     spellings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

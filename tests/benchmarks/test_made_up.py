@@ -40,12 +40,12 @@ def suggest_made_up(folder: str, slice_problems: int) -> Callable[[], None]:
 
 
 def build_alone(folder: str) -> Callable[[], None]:
-    """`build`, without the export."""
+    """`build` by two processes, without the export."""
 
     def answer() -> None:
         from generation import build
 
-        build(f"{folder}/run")
+        build(f"{folder}/run", workers=2)
 
     return answer
 

@@ -28,7 +28,7 @@ def write(path: Path, numbers: list[int]) -> None:
             add(seed(number))
 
 
-@pytest.mark.parametrize("at_a_time", [1, 7, 100, 1000])
+@pytest.mark.parametrize("at_a_time", [1, 7, 100, 1000])  # 100 runs, 15, 1, none
 def test_sorted_whatever_fits_into_memory(
     at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +37,7 @@ def test_sorted_whatever_fits_into_memory(
     numbers = random.Random(0).sample(range(10_000), 100)
     write(tmp_path / "whole.parquet", numbers)
     monkeypatch.setattr(module, "SORTED_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(module, "MERGED_AT_A_TIME", 3)
     path = tmp_path / "problems.parquet"
     write(path, numbers)
     assert block_sizes(path) == [16] * 6 + [4]

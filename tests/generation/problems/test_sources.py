@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
+from generation.problems import row_ids
 from generation.problems.row_ids import UniqueIds
 from generation.problems.sources import load_problems
 from generation.records import Seed
@@ -341,9 +342,9 @@ def test_an_unlabelled_row_may_lack_its_text(tmp_path: Path) -> None:
 # --- Ids ---
 
 
-def ids_of(names: Iterable[str]) -> list[str]:
-    unique = UniqueIds()
-    return [unique(name) for name in names]
+def ids_of(names: Iterable[str], scratch: Path | None = None) -> list[str]:
+    with UniqueIds(scratch) as unique:
+        return [unique(name) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -372,6 +373,20 @@ def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
     assert ids == ids_of(names)
     assert all(new == old or new.startswith(f"{old}~") for new, old in zip(ids, names, strict=True))
     assert ids[: len(names) // 2] == ids_of(names[: len(names) // 2])
+
+
+def test_many_ids_lie_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they were moved there, they are the same, and nothing is left of the file."""
+    names = ["x", "y", "x", "x~2", "é#?", "x", "x/noun/a", "é#?", "x/noun/a"]
+    expected = ids_of(names)
+    assert expected[-4:] == ["x~3", "x/noun/a", "é#?~2", "x/noun/a~2"]
+    for number in range(1, len(names)):
+        monkeypatch.setattr(row_ids, "IDS_IN_MEMORY", number)
+        with UniqueIds(tmp_path / "ids") as unique:
+            assert [unique(name, f"row {n}") for n, name in enumerate(names)] == expected
+            assert unique.of_variant() == ("x/noun/a", "x", "row 6")
+            assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
+        assert not list(tmp_path.iterdir())
 
 
 def test_dropped_rows_count_for_the_numbering(tmp_path: Path) -> None:
