@@ -63,30 +63,37 @@ def write_crossed_problems(file: Path, real: Path, count: int) -> None:
     every = map(json.loads, real.read_text(encoding="utf-8").splitlines())
     rows = [row for row in every if row["gold_label"] in LABELS]
     with file.open("w", encoding="utf-8") as lines:
-        for number, (premise, hypothesis) in enumerate(islice(_crossed(rows), count)):
-            row = {
-                "pairID": f"crossed-{number:010}",
-                "gold_label": hypothesis["gold_label"],
-                "sentence1": premise["sentence1"],
-                "sentence2": hypothesis["sentence2"],
-            }
-            print(json.dumps(row), file=lines)
+        for number, row in enumerate(islice(_crossed(rows), count)):
+            lines.write(f'{{"pairID": "crossed-{number:010}", {row}}}\n')
 
 
-def _crossed(rows: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Yield pairs of problems without end: the premise of one, the hypothesis of the other."""
-    seen = set()
+def _crossed(rows: list[dict[str, str]]) -> Iterator[str]:
+    """Yield members of JSON objects without end: the premise of one problem, another's rest."""
+    numbers = [{row[name]: None for row in rows} for name in ("sentence1", "sentence2")]
+    first, second = ({text: n for n, text in enumerate(each)} for each in numbers)
+    ends = [
+        (
+            first[row["sentence1"]] * len(second),
+            second[row["sentence2"]],
+            f'"gold_label": "{row["gold_label"]}", "sentence1": ',
+            json.dumps(row["sentence1"]),
+            f', "sentence2": {json.dumps(row["sentence2"])}',
+        )
+        for row in rows
+    ]
+    seen = bytearray(len(first) * len(second))
     for turn in itertools.count():
-        random.Random(turn).shuffle(rows)
-        before = len(seen)
-        for group in (rows[start : start + 32] for start in range(0, len(rows), 32)):
-            for premise, hypothesis in itertools.product(group, group):
-                key = premise["sentence1"], hypothesis["sentence2"]
-                if key not in seen:
-                    seen.add(key)
-                    yield premise, hypothesis
-        if len(seen) == before:
-            raise ValueError(f"expected fewer problems, {before:,} pairs are all there are")
+        random.Random(turn).shuffle(ends)
+        more = False
+        for group in (ends[start : start + 32] for start in range(0, len(ends), 32)):
+            for (start, _, _, premise, _), (_, place, label, _, rest) in itertools.product(
+                group, group
+            ):
+                if not seen[start + place]:
+                    seen[start + place] = more = True
+                    yield f"{label}{premise}{rest}"
+        if not more:
+            raise ValueError(f"expected fewer problems, {sum(seen):,} pairs are all there are")
 
 
 def _problems() -> Iterator[tuple[str, str, str]]:
