@@ -15,7 +15,7 @@ from faults.attack import RESULTS, table_of
 from filelock import FileLock
 
 if TYPE_CHECKING:
-    from helpers.publishing import Desk
+    from helpers.hub.publishing import Desk
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
@@ -114,7 +114,7 @@ def shared_models() -> Path:
 @pytest.fixture(scope="module")
 def office() -> Iterator[Desk]:
     """A Hub on loopback, and a process that runs `merge-nli publish` against it."""
-    from helpers.publishing import desk_at_a_hub
+    from helpers.hub.publishing import desk_at_a_hub
 
     with desk_at_a_hub() as desk:
         yield desk

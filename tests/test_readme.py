@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.publishing import desk_at_a_hub
+from helpers.hub.publishing import desk_at_a_hub
 from helpers.tiny_classifiers import tiny_classifier
 
 from docs.pictures import (

@@ -446,7 +446,7 @@ def diff_command(
     \b
       merge-nli diff runs/snli runs/snli/union --examples 30
     """
-    from generation.run_summary import difference
+    from generation.run_diff import difference
 
     found = difference(first, second, examples=examples, rng_seed=rng_seed)
     typer.echo(found.to_json() if output == "json" else found.to_text())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from helpers.hub_commands import TOKEN, Console, console, serve
-from helpers.hub_layouts import PAPER_MLMS, PAPER_MODELS
+from helpers.hub.commands import TOKEN, Console, console, serve
+from helpers.hub.layouts import PAPER_MLMS, PAPER_MODELS
 from helpers.paraphrasing import write_problems
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import tiny_model

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.harness import Place, make_place, python_of, run
-from helpers.loopback_hub import entries_of, loopback_hub
+from helpers.hub.loopback import loopback_hub
+from helpers.hub.repositories import entries_of
 from helpers.tiny_language_models import tiny_tokenizer
 
 from merge_dataset.hub.benchmark import benchmark

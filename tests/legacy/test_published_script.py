@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.publishing import desk_at_a_hub
+from helpers.hub.publishing import desk_at_a_hub
 
 from generation import Config, generate
 from merge_dataset.export import export_dataset

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.completions_server import Reply, Request, serving
-from helpers.loopback_hub import Entry, User, loopback_hub
+from helpers.hub.loopback import loopback_hub
+from helpers.hub.repositories import Entry, User
 from helpers.report_data import Problems, problems
 from typer.testing import CliRunner
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers.dataset_files import write_rows
-from helpers.loopback_hub import Entry, Repo
-from helpers.publishing import STRANGER, TOKEN, Desk, Result
+from helpers.hub.publishing import STRANGER, TOKEN, Desk, Result
+from helpers.hub.repositories import Entry, Repo
 from helpers.scored_folder import predicted, without, write_folder
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
 from typer.testing import CliRunner

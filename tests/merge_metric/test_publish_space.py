@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.loopback_hub import Entry
-from helpers.publishing import STRANGER, Desk
+from helpers.hub.publishing import STRANGER, Desk
+from helpers.hub.repositories import Entry
 
 from merge_dataset.hub.load_back import check_metric
 from merge_metric.publishing import worked_example

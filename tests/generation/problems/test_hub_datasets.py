@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import datasets
 import pytest
-from helpers.hub_commands import Console, console
-from helpers.loopback_hub import Repo, entries_of
+from helpers.hub.commands import Console, console
+from helpers.hub.repositories import Repo, entries_of
 
 from merge_dataset.files import read_json
 

@@ -14,9 +14,9 @@ import datasets
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers.loopback_hub import Entry
+from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
+from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
-from helpers.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
 from huggingface_hub import constants
 
 from merge_dataset.export import export_dataset

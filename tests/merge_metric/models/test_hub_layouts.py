@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 from click.testing import Result
-from helpers.hub_commands import STRANGER, TOKEN, Console, console, serve
-from helpers.hub_commands import Result as Ended
-from helpers.hub_damages import DAMAGES, Damage
-from helpers.hub_files import Payload, as_json, loaded_safetensors, safetensors_of, written
-from helpers.hub_layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS, lora
-from helpers.hub_plain import LABELS
-from helpers.hub_survey import survey
-from helpers.loopback_hub import Asked, entries_of
+from helpers.hub.commands import STRANGER, TOKEN, Console, console, serve
+from helpers.hub.commands import Result as Ended
+from helpers.hub.damages import DAMAGES, Damage
+from helpers.hub.endpoints import Asked
+from helpers.hub.files import Payload, as_json, loaded_safetensors, safetensors_of, written
+from helpers.hub.layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS, lora
+from helpers.hub.plain import LABELS
+from helpers.hub.repositories import entries_of
+from helpers.hub.survey import survey
 from helpers.problem_folder import many_problems, write_folder
 from typer.testing import CliRunner
 

@@ -1,6 +1,6 @@
 """Goes through the imitated layouts with the command line, online and then offline.
 
-`python -m helpers.hub_survey [TREE] [PATTERN]`, in the folder of the tests, prints a table for the
+`python -m helpers.hub.survey [TREE] [PATTERN]`, in the folder of the tests, prints a table for the
 code of a tree: whether each model loads, whether it gives what the plain model gives, and which
 requests went elsewhere.
 """
@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from helpers.hub_commands import ROOT, TOKEN, Console, Result, console, serve
-from helpers.hub_layouts import LAYOUTS, Layout
+from helpers.hub.commands import ROOT, TOKEN, Console, Result, console, serve
+from helpers.hub.layouts import LAYOUTS, Layout
 from helpers.problem_folder import many_problems, write_folder
 
 _PROBLEMS: Final = many_problems(60, 1)

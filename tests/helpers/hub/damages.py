@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import torch
 
-from helpers import hub_files as of
-from helpers.hub_files import Files, Payload, written
-from helpers.hub_layouts import adapter_config, lora
-from helpers.hub_plain import plain_lm
+from helpers.hub import files as of
+from helpers.hub.files import Files, Payload, written
+from helpers.hub.layouts import adapter_config, lora
+from helpers.hub.plain import plain_lm
 from helpers.tiny_classifiers import tiny_classifier
 
 

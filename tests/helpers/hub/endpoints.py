@@ -1,13 +1,7 @@
-"""A Hub on loopback: the endpoints that publishing and loading use, over real HTTP, in memory.
+"""Endpoints of the loopback Hub: the answers that publishing and loading use.
 
-The unmodified client libraries talk to it where `HF_ENDPOINT` is its address (see
-`LoopbackHub.environment`). Users have tokens, repositories have commits, branches, tags and
-pull requests; large files lie apart. `LoopbackHub.fail` makes the nth request of a route fail:
-with a status, or by cutting the connection before, in the middle of, or after its work.
-
-Models are served as the Hub serves them: large files from another host, gated ones with a login
-and permission, old ids by a redirect. Requests for other addresses come here as to a proxy, which
-notes and refuses them (`LoopbackHub.strayed`).
+`LoopbackHub.fail` makes the nth request of a route fail: with a status, or by cutting the
+connection before, in the middle of, or after its work.
 """
 
 from __future__ import annotations
@@ -16,16 +10,15 @@ import base64
 import hashlib
 import json
 import re
-import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs
 
 import yaml
+
+from helpers.hub.repositories import Entry, PullRequest, Repo, User, entries_of, listing
 
 SIGNATURE = "X-Signature=s3cr3t"
 """Query of the addresses that large files are uploaded to: as good as a password."""
@@ -33,130 +26,6 @@ SIGNATURE = "X-Signature=s3cr3t"
 _KINDS = {"datasets": "dataset", "spaces": "space", "models": "model"}
 _FRAMEWORKS = {"inspect-ai", "harbor", "mteb"}
 """Some of those that the Hub knows; others it refuses."""
-
-
-@dataclass(frozen=True)
-class User:
-    """The owner of a token."""
-
-    name: str
-    role: str = "write"
-    organisations: tuple[str, ...] = ()
-
-    def may_write(self, repository: str) -> bool:
-        return self.role == "write" and self.owns(repository)
-
-    def owns(self, repository: str) -> bool:
-        return repository.partition("/")[0] in (self.name, *self.organisations)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A file of a commit."""
-
-    content: bytes
-    large: bool
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def git_oid(self) -> str:
-        held = self.content
-        if self.large:
-            held = (
-                "version https://git-lfs.github.com/spec/v1\n"
-                f"oid sha256:{self.sha256}\nsize {len(held)}\n"
-            ).encode()
-        return hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()
-
-    def described(self, path: str) -> dict[str, Any]:
-        value: dict[str, Any] = {"type": "file", "path": path, "size": len(self.content)}
-        value["oid"] = self.git_oid
-        if self.large:
-            value["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
-        return value
-
-    def sized(self) -> dict[str, Any]:
-        """As the files among a repository's facts are described."""
-        value: dict[str, Any] = {"size": len(self.content), "blobId": self.git_oid}
-        if self.large:
-            size = len(self.content)
-            value["lfs"] = {"sha256": self.sha256, "size": size, "pointerSize": 130}
-        return value
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit."""
-
-    files: Mapping[str, Entry]
-    message: str
-    parent: str | None
-
-    @property
-    def sha(self) -> str:
-        listed = {path: entry.git_oid for path, entry in sorted(self.files.items())}
-        text = json.dumps([listed, self.message, self.parent])
-        return hashlib.sha1(text.encode()).hexdigest()
-
-
-@dataclass
-class PullRequest:
-    """A pull request; its branch is `refs/pr/NUMBER`."""
-
-    number: int
-    title: str
-    description: str
-    author: str
-    status: str = "open"
-
-
-@dataclass
-class Repo:
-    """A repository."""
-
-    private: bool = False
-    sdk: str | None = None
-    allowed: tuple[str, ...] | None = None
-    """Users who may read files of a gated repository; None where it is not gated."""
-    commits: dict[str, Commit] = field(default_factory=dict)
-    branches: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    pull_requests: list[PullRequest] = field(default_factory=list)
-
-    def add(self, branch: str, files: Mapping[str, Entry], message: str) -> str:
-        commit = Commit(files, message, self.branches.get(branch))
-        self.commits[commit.sha] = commit
-        self.branches[branch] = commit.sha
-        return commit.sha
-
-    def propose(self, files: Mapping[str, Entry], title: str, author: str) -> str:
-        """Open a pull request; its commit."""
-        number = len(self.pull_requests) + 1
-        self.pull_requests.append(PullRequest(number, title, "", author))
-        self.branches[f"refs/pr/{number}"] = self.branches["main"]
-        return self.add(f"refs/pr/{number}", files, title)
-
-    def resolve(self, revision: str) -> str | None:
-        sha = self.branches.get(revision) or self.tags.get(revision) or revision
-        return sha if sha in self.commits else None
-
-    def at(self, revision: str = "main") -> dict[str, bytes]:
-        """Path → content."""
-        sha = self.resolve(revision)
-        assert sha is not None, revision
-        return {path: entry.content for path, entry in self.commits[sha].files.items()}
-
-    def history(self, branch: str = "main") -> list[str]:
-        """Messages of the commits, newest first."""
-        messages, sha = [], self.branches.get(branch)
-        while sha is not None:
-            messages.append(self.commits[sha].message)
-            sha = self.commits[sha].parent
-        return messages
-
 
 Cut = Literal["before", "during", "after"]
 
@@ -463,7 +332,7 @@ class LoopbackHub:
         sha = self._resolved(repo, asked.groups["revision"])
         base = asked.groups.get("path") or ""
         recursive = asked.query.get("recursive", "").lower() in ("1", "true")
-        entries = _listing(repo.commits[sha].files, base, recursive=recursive)
+        entries = listing(repo.commits[sha].files, base, recursive=recursive)
         if base and not entries:
             raise Refused(404, f"{base} does not exist", "EntryNotFound")
         start = int(asked.query.get("cursor", "0"))
@@ -705,29 +574,6 @@ ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
 """Method, name and path of each; HEAD is as GET."""
 
 
-def _listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    prefix = f"{base}/" if base else ""
-    for path, entry in sorted(files.items()):
-        if not path.startswith(prefix):
-            continue
-        first, slash, _ = path.removeprefix(prefix).partition("/")
-        if slash:
-            folder = prefix + first
-            found.setdefault(folder, {"type": "directory", "path": folder, "oid": "0", "size": 0})
-        if not slash or recursive:
-            found[path] = entry.described(path)
-    return list(found.values())
-
-
-_LARGE = (".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".model", ".pt", ".onnx")
-
-
-def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
-    """Files of a model, large ones told by their suffixes."""
-    return {path: Entry(content, path.endswith(_LARGE)) for path, content in files.items()}
-
-
 def _is_large(path: str, size: int) -> bool:
     """As the Hub's own .gitattributes says, or by its size."""
     return path.endswith(".parquet") or size > 10_000_000
@@ -749,153 +595,3 @@ def _check_benchmark(files: Mapping[str, Entry]) -> None:
     needed = {"field_spec", "solvers", "scorers"} if framework == "inspect-ai" else set()
     if any(not needed <= set(task) for task in value["tasks"]):
         raise Refused(400, f"eval.yaml: every task of {framework} needs {sorted(needed)}")
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer in one piece: the second of two would wait for an acknowledgement
-    hub: LoopbackHub
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_HEAD(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def do_PUT(self) -> None:
-        self._serve()
-
-    def do_CONNECT(self) -> None:
-        """Somebody wants another host, and takes this for a proxy."""
-        self._send("outside", Reply({"error": "no way out of here"}, 502))
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def _serve(self) -> None:
-        parts = urlsplit(self.path)
-        method = "GET" if self.command == "HEAD" else self.command
-        # Matched before unquoting: a revision's slash is %2F.
-        matches = (
-            (route, pattern.fullmatch(parts.path))
-            for wanted, route, pattern in ROUTES
-            if wanted == method
-        )
-        route, match = next(((r, m) for r, m in matches if m), ("none", None))
-        if not parts.path.startswith("/") or parts.netloc:
-            route, match = "outside", None
-        if match is None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self._send(route, Reply({"error": f"no such route: {self.path}"}, 404))
-            return
-        fault = self.hub.fault(route, self.command)
-        if fault is not None and fault.cut == "before":
-            self._hang_up(route)
-            return
-        if fault is not None and (fault.cut == "during" or fault.hold):
-            self._read_body(half=True)
-            if fault.hold:
-                fault.reached.set()
-                fault.release.wait(60)
-            self._hang_up(route)
-            return
-        body = self._read_body()
-        if fault is not None and fault.status is not None:
-            headers = {"X-Error-Message": fault.message, **fault.headers}
-            self._send(route, Reply({"error": fault.message}, fault.status, headers))
-            return
-        groups = {k: unquote(v) for k, v in match.groupdict().items() if v is not None}
-        query = {k: v[0] for k, v in parse_qs(parts.query).items()}
-        try:
-            asked = Asked(
-                self.command,
-                groups,
-                query,
-                self.headers,  # type: ignore[arg-type]
-                body,
-                self._user(),
-                self.path,
-            )
-            reply = self.hub.answer(route, asked)
-        except (Refused, Moved) as other:
-            reply = other.reply
-        except Exception as error:
-            self.hub.errors.append(error)
-            reply = Reply({"error": f"a mistake in the loopback Hub: {error!r}"}, 501)
-        if fault is not None and fault.cut == "after":
-            self._hang_up(route)
-            return
-        self._send(route, reply)
-
-    def _user(self) -> User | None:
-        given = self.headers.get("Authorization")
-        if given is None:
-            return None
-        user = self.hub.users.get(given.removeprefix("Bearer "))
-        if user is None:
-            raise Refused(401, "Invalid credentials in Authorization header")
-        return user
-
-    def _read_body(self, *, half: bool = False) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            chunks = []
-            while size := int(self.rfile.readline(), 16):
-                chunks.append(self.rfile.read(size))
-                self.rfile.readline()
-                if half:
-                    return b"".join(chunks)
-            self.rfile.readline()
-            return b"".join(chunks)
-        length = int(self.headers.get("Content-Length") or 0)
-        return self.rfile.read(length // 2 if half else length)
-
-    def _hang_up(self, route: str) -> None:
-        self._saw(route, None)
-        self.close_connection = True
-        self.connection.shutdown(socket.SHUT_RDWR)
-
-    def _send(self, route: str, reply: Reply) -> None:
-        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-        self._saw(route, reply.status)
-        self.send_response(reply.status)
-        kind = "application/octet-stream" if isinstance(reply.body, bytes) else "application/json"
-        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **reply.headers}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _saw(self, route: str, status: int | None) -> None:
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        user = self.hub.users.get(given)
-        name = user.name if user else None
-        self.hub.saw(Seen(self.command, self.path, route, name, status))
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that was killed is no error of the server."""
-
-
-@contextmanager
-def loopback_hub() -> Iterator[LoopbackHub]:
-    """Run a Hub."""
-    hub = LoopbackHub()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield hub
-    finally:
-        for fault in hub._faults:
-            fault.release.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -21,12 +21,14 @@ from typing import Final
 
 import numpy as np
 
-from helpers.hub_files import Payload
-from helpers.hub_layouts import CONVERSION, Layout
-from helpers.loopback_hub import LoopbackHub, Repo, User, entries_of, loopback_hub
+from helpers.hub.endpoints import LoopbackHub
+from helpers.hub.files import Payload
+from helpers.hub.layouts import CONVERSION, Layout
+from helpers.hub.loopback import loopback_hub
+from helpers.hub.repositories import Repo, User, entries_of
 from helpers.problem_folder import many_problems, write_folder
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 TOKEN: Final = "hf_token_of_somebody_who_may"
 STRANGER: Final = "hf_token_of_a_stranger"
 PATIENCE: Final = 120.0

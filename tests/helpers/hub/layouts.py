@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 
 import torch
 
-from helpers import hub_files as of
-from helpers.hub_files import Files, files_of, noise, renamed, tensors_of, written
-from helpers.hub_plain import (
+from helpers.hub import files as of
+from helpers.hub.files import Files, files_of, noise, renamed, tensors_of, written
+from helpers.hub.plain import (
     LABELS,
     balanced,
     of_pieces,

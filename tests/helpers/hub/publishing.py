@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.loopback_hub import SIGNATURE, LoopbackHub, User, loopback_hub
+from helpers.hub.endpoints import SIGNATURE, LoopbackHub
+from helpers.hub.loopback import loopback_hub
+from helpers.hub.repositories import User
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 TOKEN = "hf_somebodys_token_that_must_not_be_seen"
 READER = "hf_somebodys_token_that_may_only_read"

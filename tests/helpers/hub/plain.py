@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, XLNetConfig
 
-from helpers import hub_files as of
-from helpers.hub_files import files_of, tensors_of, written
+from helpers.hub import files as of
+from helpers.hub.files import files_of, tensors_of, written
 from helpers.problem_folder import many_problems
 from helpers.sentence_pieces import sentence_pieces
 from helpers.tiny_classifiers import one_by_one, random_classifier, tiny_classifier

@@ -1,0 +1,174 @@
+"""A Hub on loopback: the endpoints that publishing and loading use, over real HTTP, in memory.
+
+The unmodified client libraries talk to it where `HF_ENDPOINT` is its address (see
+`LoopbackHub.environment`). Users have tokens, repositories have commits, branches, tags and
+pull requests; large files lie apart.
+
+Models are served as the Hub serves them: large files from another host, gated ones with a login
+and permission, old ids by a redirect. Requests for other addresses come here as to a proxy, which
+notes and refuses them (`LoopbackHub.strayed`).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from helpers.hub.endpoints import ROUTES, Asked, LoopbackHub, Moved, Refused, Reply, Seen
+from helpers.hub.repositories import User
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: the second of two would wait for an acknowledgement
+    hub: LoopbackHub
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
+
+    def do_CONNECT(self) -> None:
+        """Somebody wants another host, and takes this for a proxy."""
+        self._send("outside", Reply({"error": "no way out of here"}, 502))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _serve(self) -> None:
+        parts = urlsplit(self.path)
+        method = "GET" if self.command == "HEAD" else self.command
+        # Matched before unquoting: a revision's slash is %2F.
+        matches = (
+            (route, pattern.fullmatch(parts.path))
+            for wanted, route, pattern in ROUTES
+            if wanted == method
+        )
+        route, match = next(((r, m) for r, m in matches if m), ("none", None))
+        if not parts.path.startswith("/") or parts.netloc:
+            route, match = "outside", None
+        if match is None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._send(route, Reply({"error": f"no such route: {self.path}"}, 404))
+            return
+        fault = self.hub.fault(route, self.command)
+        if fault is not None and fault.cut == "before":
+            self._hang_up(route)
+            return
+        if fault is not None and (fault.cut == "during" or fault.hold):
+            self._read_body(half=True)
+            if fault.hold:
+                fault.reached.set()
+                fault.release.wait(60)
+            self._hang_up(route)
+            return
+        body = self._read_body()
+        if fault is not None and fault.status is not None:
+            headers = {"X-Error-Message": fault.message, **fault.headers}
+            self._send(route, Reply({"error": fault.message}, fault.status, headers))
+            return
+        groups = {k: unquote(v) for k, v in match.groupdict().items() if v is not None}
+        query = {k: v[0] for k, v in parse_qs(parts.query).items()}
+        try:
+            asked = Asked(
+                self.command,
+                groups,
+                query,
+                self.headers,  # type: ignore[arg-type]
+                body,
+                self._user(),
+                self.path,
+            )
+            reply = self.hub.answer(route, asked)
+        except (Refused, Moved) as other:
+            reply = other.reply
+        except Exception as error:
+            self.hub.errors.append(error)
+            reply = Reply({"error": f"a mistake in the loopback Hub: {error!r}"}, 501)
+        if fault is not None and fault.cut == "after":
+            self._hang_up(route)
+            return
+        self._send(route, reply)
+
+    def _user(self) -> User | None:
+        given = self.headers.get("Authorization")
+        if given is None:
+            return None
+        user = self.hub.users.get(given.removeprefix("Bearer "))
+        if user is None:
+            raise Refused(401, "Invalid credentials in Authorization header")
+        return user
+
+    def _read_body(self, *, half: bool = False) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            chunks = []
+            while size := int(self.rfile.readline(), 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+                if half:
+                    return b"".join(chunks)
+            self.rfile.readline()
+            return b"".join(chunks)
+        length = int(self.headers.get("Content-Length") or 0)
+        return self.rfile.read(length // 2 if half else length)
+
+    def _hang_up(self, route: str) -> None:
+        self._saw(route, None)
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _send(self, route: str, reply: Reply) -> None:
+        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+        self._saw(route, reply.status)
+        self.send_response(reply.status)
+        kind = "application/octet-stream" if isinstance(reply.body, bytes) else "application/json"
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **reply.headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _saw(self, route: str, status: int | None) -> None:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        user = self.hub.users.get(given)
+        name = user.name if user else None
+        self.hub.saw(Seen(self.command, self.path, route, name, status))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that was killed is no error of the server."""
+
+
+@contextmanager
+def loopback_hub() -> Iterator[LoopbackHub]:
+    """Run a Hub."""
+    hub = LoopbackHub()
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        for fault in hub._faults:
+            fault.release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

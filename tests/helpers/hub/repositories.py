@@ -1,0 +1,156 @@
+"""Repositories of the loopback Hub: users, commits, branches, tags and pull requests, in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class User:
+    """The owner of a token."""
+
+    name: str
+    role: str = "write"
+    organisations: tuple[str, ...] = ()
+
+    def may_write(self, repository: str) -> bool:
+        return self.role == "write" and self.owns(repository)
+
+    def owns(self, repository: str) -> bool:
+        return repository.partition("/")[0] in (self.name, *self.organisations)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit."""
+
+    content: bytes
+    large: bool
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def git_oid(self) -> str:
+        held = self.content
+        if self.large:
+            held = (
+                "version https://git-lfs.github.com/spec/v1\n"
+                f"oid sha256:{self.sha256}\nsize {len(held)}\n"
+            ).encode()
+        return hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()
+
+    def described(self, path: str) -> dict[str, Any]:
+        value: dict[str, Any] = {"type": "file", "path": path, "size": len(self.content)}
+        value["oid"] = self.git_oid
+        if self.large:
+            value["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
+        return value
+
+    def sized(self) -> dict[str, Any]:
+        """As the files among a repository's facts are described."""
+        value: dict[str, Any] = {"size": len(self.content), "blobId": self.git_oid}
+        if self.large:
+            size = len(self.content)
+            value["lfs"] = {"sha256": self.sha256, "size": size, "pointerSize": 130}
+        return value
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit."""
+
+    files: Mapping[str, Entry]
+    message: str
+    parent: str | None
+
+    @property
+    def sha(self) -> str:
+        listed = {path: entry.git_oid for path, entry in sorted(self.files.items())}
+        text = json.dumps([listed, self.message, self.parent])
+        return hashlib.sha1(text.encode()).hexdigest()
+
+
+@dataclass
+class PullRequest:
+    """A pull request; its branch is `refs/pr/NUMBER`."""
+
+    number: int
+    title: str
+    description: str
+    author: str
+    status: str = "open"
+
+
+@dataclass
+class Repo:
+    """A repository."""
+
+    private: bool = False
+    sdk: str | None = None
+    allowed: tuple[str, ...] | None = None
+    """Users who may read files of a gated repository; None where it is not gated."""
+    commits: dict[str, Commit] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    pull_requests: list[PullRequest] = field(default_factory=list)
+
+    def add(self, branch: str, files: Mapping[str, Entry], message: str) -> str:
+        commit = Commit(files, message, self.branches.get(branch))
+        self.commits[commit.sha] = commit
+        self.branches[branch] = commit.sha
+        return commit.sha
+
+    def propose(self, files: Mapping[str, Entry], title: str, author: str) -> str:
+        """Open a pull request; its commit."""
+        number = len(self.pull_requests) + 1
+        self.pull_requests.append(PullRequest(number, title, "", author))
+        self.branches[f"refs/pr/{number}"] = self.branches["main"]
+        return self.add(f"refs/pr/{number}", files, title)
+
+    def resolve(self, revision: str) -> str | None:
+        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        return sha if sha in self.commits else None
+
+    def at(self, revision: str = "main") -> dict[str, bytes]:
+        """Path → content."""
+        sha = self.resolve(revision)
+        assert sha is not None, revision
+        return {path: entry.content for path, entry in self.commits[sha].files.items()}
+
+    def history(self, branch: str = "main") -> list[str]:
+        """Messages of the commits, newest first."""
+        messages, sha = [], self.branches.get(branch)
+        while sha is not None:
+            messages.append(self.commits[sha].message)
+            sha = self.commits[sha].parent
+        return messages
+
+
+_LARGE = (".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".model", ".pt", ".onnx")
+
+
+def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
+    """Files of a model, large ones told by their suffixes."""
+    return {path: Entry(content, path.endswith(_LARGE)) for path, content in files.items()}
+
+
+def listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[dict[str, Any]]:
+    """Folders and files below a folder, as the Hub lists them."""
+    found: dict[str, dict[str, Any]] = {}
+    prefix = f"{base}/" if base else ""
+    for path, entry in sorted(files.items()):
+        if not path.startswith(prefix):
+            continue
+        first, slash, _ = path.removeprefix(prefix).partition("/")
+        if slash:
+            folder = prefix + first
+            found.setdefault(folder, {"type": "directory", "path": folder, "oid": "0", "size": 0})
+        if not slash or recursive:
+            found[path] = entry.described(path)
+    return list(found.values())
