@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from generation.config import Config
     from generation.paraphrases.config import ParaphraseConfig
     from generation.paraphrases.paraphrase_run import paraphrase
+    from generation.phases.slices import build, generate, suggest
     from generation.run_folder import RunFolder
-    from generation.slices import build, generate, suggest
 
 __all__ = [
     "Config",
@@ -38,10 +38,10 @@ _HOMES = {
     "Config": "generation.config",
     "ParaphraseConfig": "generation.paraphrases.config",
     "RunFolder": "generation.run_folder",
-    "build": "generation.slices",
-    "generate": "generation.slices",
+    "build": "generation.phases.slices",
+    "generate": "generation.phases.slices",
     "paraphrase": "generation.paraphrases.paraphrase_run",
-    "suggest": "generation.slices",
+    "suggest": "generation.phases.slices",
 }
 
 

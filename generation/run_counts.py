@@ -17,7 +17,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.morphology import has_library
+from generation.problems.morphology import has_library
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger

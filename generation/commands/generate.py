@@ -65,7 +65,7 @@ def demo_command(
     \b
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
-    from generation.pipeline import generate
+    from generation.phases.slices import generate
     from generation.run_folder import RunFolder
     from merge_metric.demo import evaluate
 
@@ -118,8 +118,8 @@ def generate_command(
       merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
+    from generation.phases.slices import generate
     from generation.run_folder import RunFolder
-    from generation.slices import generate
 
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
@@ -163,7 +163,7 @@ def suggest_command(
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
         --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.slices import suggest, suggestions_of
+    from generation.phases.slices import suggest, suggestions_of
 
     config = _config(recipe, settings, given, run)
     distribution = distribution_of(executor, tasks, config.workers, resources)
@@ -239,8 +239,8 @@ def build_command(
       merge-nli build --run runs/web --executor slurm --tasks 64 --workers 16
         --partition cpu --time 1:00:00
     """
+    from generation.phases.slices import build
     from generation.run_folder import RunFolder
-    from generation.slices import build
     from generation.suggestions.ask import mlm_names
     from merge_dataset.settings import check_members
 

@@ -2,5 +2,5 @@
 
 `sources` reads them (with `hub_datasets` and `row_ids`), `on_disk` keeps them sorted in blocks,
 `tagging` (with `sparse_tagger`) tags texts and `substitutions` in them, `shared_words` finds the
-shared words.
+shared words, `morphology` has lemmas and forms.
 """

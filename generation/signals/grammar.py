@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from generation.morphology import has_form
+from generation.problems.morphology import has_form
 from generation.records import Sentence, Token
 
 _NOUNS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})

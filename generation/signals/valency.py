@@ -13,7 +13,7 @@ from importlib import resources
 from math import log
 from typing import Final
 
-from generation.morphology import lemmas
+from generation.problems.morphology import lemmas
 from generation.records import Sentence
 from merge_dataset.settings import parse_toml
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from generation.config import Config
-from generation.morphology import inflected
+from generation.problems.morphology import inflected
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements

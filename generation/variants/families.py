@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from generation.morphology import lemmas
+from generation.problems.morphology import lemmas
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence, SharedWord
 

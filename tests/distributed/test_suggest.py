@@ -201,7 +201,7 @@ def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Pa
         return collect(run, settings)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("generation.pipeline.collect", lose)
+        patch.setattr("generation.phases.suggest.collect", lose)
         with pytest.raises(ValueError, match=r"answers to \d+ questions of shard .* are missing"):
             suggest(config(tmp_path / "run"))
     assert made(suggest(config(tmp_path / "run")).path) == in_one_process

@@ -85,7 +85,9 @@ def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option of many processes and machines."""
     asked: dict[str, Any] = {}
-    monkeypatch.setattr("generation.pipeline.suggest", lambda config, **more: asked.update(more))
+    monkeypatch.setattr(
+        "generation.phases.slices.suggest_run", lambda config, **more: asked.update(more)
+    )
     options = "--executor slurm --tasks 9 --cpus-per-task 2 --gpus-per-task 1 --memory-gb 8 --time "
     options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1"
     arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
@@ -145,7 +147,8 @@ def test_what_is_asked_reaches_the_settings(
 ) -> None:
     """Masking and the length of words; without the options they are the recipe's."""
     asked: list[Config] = []
-    monkeypatch.setattr(f"generation.pipeline.{command}", lambda config, **_: asked.append(config))
+    made = f"generation.phases.slices.{command}"
+    monkeypatch.setattr(made, lambda config, **_: asked.append(config))
     arguments = [command, "--recipe", "demo", "--run", str(tmp_path)]
     CliRunner().invoke(app, [*arguments, "--masking", "joint", "--max-pieces", "3"])
     CliRunner().invoke(app, arguments)
@@ -185,7 +188,7 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("generation.pipeline.suggest", stop)
+    monkeypatch.setattr("generation.phases.slices.suggest_run", stop)
     arguments = ["suggest", "--recipe", "demo", "--run", str(tmp_path / "run")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 130
@@ -216,7 +219,7 @@ def test_outputs_are_looked_at_before_the_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A folder that holds something else is refused before anything is made."""
-    monkeypatch.setattr("generation.pipeline.generate", None)
+    monkeypatch.setattr("generation.phases.slices.generate", None)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()
     arguments = ["generate", "--recipe", "demo", "--run", str(tmp_path / "run")]

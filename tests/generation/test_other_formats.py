@@ -18,8 +18,8 @@ from helpers.tiny_models import tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generation import build, suggest
 from generation.config import Config
-from generation.pipeline import build, suggest
 from generation.problems.on_disk import read_block, sorted_problems
 from generation.problems.shared_words import TaggedProblems, shared_words
 from generation.problems.sources import load_problems, require_labels

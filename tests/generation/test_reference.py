@@ -26,8 +26,8 @@ from helpers.slow_words import slow_words
 from helpers.tiny_models import KINDS, tiny_model
 from threadpoolctl import threadpool_limits
 
+from generation import build, suggest
 from generation.config import Config
-from generation.pipeline import build, suggest
 from generation.problems.tagging import Tagger
 from generation.records import Seed
 from merge_dataset.schema import WORD_CLASSES

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from generation.morphology import lemmas
+from generation.problems.morphology import lemmas
 from generation.problems.tagging import Tagger
 from generation.signals.valency import PATTERNS, pattern
 from merge_dataset.files import write_text

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from helpers.tagged_texts import tagged
 
-from generation.morphology import has_form
+from generation.problems.morphology import has_form
 from generation.signals.grammar import determiner_fits, form_attested, in_compound, number_agrees
 
 

@@ -14,9 +14,9 @@ from helpers.reference import tag, word_class
 from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
+from generation import build, suggest
 from generation.cli import app
 from generation.config import Config
-from generation.pipeline import build, suggest
 from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.run_summary import summarise

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from generation.morphology import inflected, lemmas, require_library
+from generation.problems.morphology import inflected, lemmas, require_library
 from generation.records import Sentence, SharedWord, Token
 from generation.variants.families import family_of, is_in_compound, may_be_auxiliary
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from generation import pipeline
 from generation.config import Config
+from generation.phases.build import build_run
+from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
 from generation.run_folder import RunFolder
@@ -44,14 +45,31 @@ _ALIKE: Final = 3
 """Slices that fail from the first on, after which the others are not tried."""
 
 
-def generate(config: Config, *, overwrite: bool = False, **where: Any) -> RunFolder:
-    """Problems in, variants out; see `pipeline.generate`."""
-    if config.slice_problems is None:
-        return pipeline.generate(config, overwrite=overwrite, **where)
+def generate(
+    config: Config,
+    *,
+    distribution: Distribution | None = None,
+    overwrite: bool = False,
+) -> RunFolder:
+    """Problems in, variants out: `suggest`, then `build`.
+
+    Args:
+        config: The run's settings; `config.run` is the folder to write.
+        distribution: Where tasks work.
+        overwrite: Replace a build of other settings, problems or models.
+
+    Returns:
+        The run folder, ready for export.
+
+    Raises:
+        ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
+    """
     run = RunFolder(Path(config.run))
     with run.locked():
-        suggest(config, overwrite=overwrite, **where)
-        return build(config.run, overwrite=overwrite, **where)
+        if not overwrite and config.slice_problems is None:
+            run.require_same_build(config.output_settings(), made_from=named_mlms(config))
+        suggest(config, distribution=distribution, overwrite=overwrite)
+        return build(config.run, distribution=distribution, overwrite=overwrite)
 
 
 def suggest(
@@ -60,25 +78,25 @@ def suggest(
     distribution: Distribution | None = None,
     overwrite: bool = False,
 ) -> RunFolder:
-    """Phase 1, of all problems or slice by slice; see `pipeline.suggest`.
+    """Phase 1, of all problems or slice by slice; see `suggest_run`.
 
     Raises:
         ExecutorError: slices failed; the others are done.
         FileExistsError: the folder has slices of other problems or sizes.
-        Otherwise as `pipeline.suggest`.
+        Otherwise as `suggest_run`.
     """
     run = RunFolder(Path(config.run))
     options: dict[str, Any] = {"distribution": distribution, "overwrite": overwrite}
     if config.slice_problems is None:
         _require_no_slices(run)
-        return pipeline.suggest(config, **options)
+        return suggest_run(config, **options)
     require_labels(config)
     require_source(config)
     with run.locked():
         slices = _dealt(run, config, overwrite=overwrite)
 
         def ask(part: _Slice) -> None:
-            pipeline.suggest(part.config(config), problems=part.problems, **options)
+            suggest_run(part.config(config), problems=part.problems, **options)
 
         _each(slices, ask, "suggest")
     return run
@@ -93,12 +111,12 @@ def build(
     overwrite: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Phase 2, of a run or slice by slice; see `pipeline.build`.
+    """Phase 2, of a run or slice by slice; see `build_run`.
 
     Raises:
         ExecutorError: slices failed; the others are built.
         ValueError: no slice has a variant.
-        Otherwise as `pipeline.build`.
+        Otherwise as `build_run`.
     """
     base, name = RunFolder(Path(run)), into or ablation
     options: dict[str, Any] = {
@@ -109,14 +127,14 @@ def build(
         **settings,
     }
     if not base.sliced.is_file():
-        return pipeline.build(run, **options)
+        return build_run(run, **options)
     out = base.named(name)
     with out.locked():
         slices = _read(base)
         out.manifest.unlink(missing_ok=True)
 
         def one(part: _Slice) -> None:
-            pipeline.build(part.run.path, may_be_empty=True, **options)
+            build_run(part.run.path, may_be_empty=True, **options)
 
         _each(slices, one, "build")
         parts = [part.run.named(name) for part in slices]

@@ -1,50 +1,29 @@
-"""The two phases and the order of their steps.
-
-`suggest` asks the masked LMs and fills the suggestion store: slow, wants a GPU. `build`
-does everything else and is quick. `generate` is both.
-"""
+"""Phase 2, `build`: everything but the masked LMs; quick."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tqdm import tqdm
 
-from generation.asking import (
-    ask_all,
-    ask_what_matters,
-    asked_record,
-    require_asked,
-)
-from generation.build_tasks import Inputs, block_results
 from generation.config import Config
-from generation.morphology import require_library
-from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.shared_words import tag_problems
-from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.problems.tagging import Tagger
+from generation.phases.asking import require_asked
+from generation.phases.build_tasks import Inputs, block_results
+from generation.problems.morphology import require_library
 from generation.reasons import Reason
-from generation.records import EXCLUSIONS, MaskedQuery, exclusion_table, replacement_schema
+from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import RunFolder, manifest_of
 from generation.signals.nonce_answers import NonceAnswers
 from generation.signals.quality import shipped
 from generation.signals.signal_columns import CAUSAL, PllChanges, cure
-from generation.suggestions.ask import (
-    collect,
-    mlm_names,
-    unchanged_questions,
-    wanted_mlms,
-)
-from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions, questions_about
+from generation.suggestions.ask import unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.builder import BlockResult
 from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
@@ -54,241 +33,17 @@ from merge_dataset.files import (
     RowGroupWriter,
     atomic,
     digest_of,
-    digest_of_file,
-    digests,
     read_record,
     write_record,
     write_text,
 )
-from merge_dataset.provenance import differences
 from merge_dataset.schema import arrow_schema
-from merge_dataset.settings import check_members, parse_toml
-from merge_metric.models.readiness import look_at, machine_for, require_all
+from merge_dataset.settings import check_members
 
 log = logging.getLogger(__name__)
 
 
-def generate(
-    config: Config,
-    *,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
-) -> RunFolder:
-    """Problems in, variants out: `suggest`, then `build`.
-
-    Args:
-        config: The run's settings; `config.run` is the folder to write.
-        distribution: As in `suggest`.
-        overwrite: Replace a build of other settings, problems or models.
-
-    Returns:
-        The run folder, ready for export.
-
-    Raises:
-        ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
-    """
-    run = RunFolder(Path(config.run))
-    with run.locked():
-        if not overwrite:
-            run.require_same_build(config.output_settings(), made_from=_named(config))
-        suggest(config, distribution=distribution, overwrite=overwrite)
-        return build(config.run, distribution=distribution, overwrite=overwrite)
-
-
-def suggest(
-    config: Config,
-    *,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
-    problems: Problems | None = None,
-) -> RunFolder:
-    """Phase 1: ask every masked LM about every occurrence of a shared word.
-
-    Resumes where an earlier run stopped; what the store already holds is not asked again.
-
-    Args:
-        config: The run's settings.
-        distribution: Where tasks ask the masked LMs; by default this process does.
-        overwrite: Replace what was made of other problems or by other models. The masked LMs'
-            answers stay in any case.
-        problems: What is known of the problems, where they lie in the run folder already.
-
-    Raises:
-        BlockingIOError: another command is at work in the folder.
-        FileExistsError: the folder has a build of other settings, problems or models.
-        ExecutorError: tasks failed; what they finished is kept. Or there is no such executor.
-        ValueError: the settings name no MLM or two of the same name, or a model, a
-            source or the tagger cannot be loaded.
-        FileNotFoundError: the source's file does not exist.
-    """
-    run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
-    if problems is None:
-        require_labels(config)
-        require_source(config)
-    with run.locked():
-        _require_ours(run)
-        earlier = None if overwrite else _Earlier.of(run)
-        if earlier:
-            earlier.require_same(run, config, _named(config))
-        _look_at_models(config, distribution)
-        if problems is None:
-            problems = _read_problems(run, config, earlier)
-        else:
-            _settle_problems(run, config, earlier, problems)
-        _suggest(run, config, problems, earlier, distribution)
-    return run
-
-
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """Settings and record of an earlier `suggest`, whose build is not replaced without a word."""
-
-    record: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, run: RunFolder) -> Self | None:
-        """Read it; None where nothing would be replaced."""
-        if not (run.manifest.is_file() and run.suggested.is_file() and run.config.is_file()):
-            return None
-        return cls(read_record(run.suggested), Config.read(run.config).output_settings())
-
-    def require_same(self, run: RunFolder, config: Config, made_from: Mapping[str, Any]) -> None:
-        """Raise FileExistsError where something else would come of these settings."""
-        there = {**self.record, "config": self.settings}
-        coming = {"config": config.output_settings(), **made_from}
-        if differing := differences(there, coming):
-            problems = self.record["problems"]["kept"]
-            raise FileExistsError(
-                f"{run.path}: expected no build or one of the same problems and models, found one "
-                f"of {problems:,} problems: {'; '.join(differing)}. Name another run folder "
-                "with --run, or replace it with --overwrite; the masked LMs' answers stay"
-            )
-
-
-def _suggest(
-    run: RunFolder,
-    config: Config,
-    problems: Problems,
-    earlier: _Earlier | None,
-    distribution: Distribution | None,
-) -> None:
-    """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
-    write_text(run.config, config.to_toml())
-    questions = _questions(run, config)
-    if not len(questions):
-        raise ValueError(
-            f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
-            f"{' and '.join(config.shared_fields or config.fields)}, found none in "
-            f"{problems.count} problems"
-        )
-    asked = Asked(questions, run.asked)
-    ask_now = partial(ask_all, run, config, questions, distribution)
-    ask_what_matters(run, config, asked, ask_now, distribution)
-    mlms = collect(run, config)
-    if earlier:
-        earlier.require_same(run, config, {"mlms": mlms})
-    record = {
-        "source": config.source,
-        "source_data": problems.source_data,
-        "problems": {
-            **problems.counts,
-            "unlabelled": problems.unlabelled,
-        },
-        "questions": len(questions),
-        **asked_record(asked, config),
-        "mlms": mlms,
-        "files": digests(
-            {
-                path.relative_to(run.path).as_posix(): path
-                for path in (run.config, run.problems, questions.header, run.asked)
-                if path.is_file()
-            }
-        ),
-    }
-    write_record(run.suggested, record)
-
-
-def _look_at_models(config: Config, distribution: Distribution | None) -> None:
-    """Raise ValueError with all that is wrong with any masked LM, before the long work."""
-    wanted = wanted_mlms(config.mlms, dtype=config.dtype)
-    machine = machine_for(distribution, config.device)
-    require_all(look_at(wanted, machine), machine, "`merge-nli models` shows what is there")
-
-
-def _named(config: Config) -> dict[str, Any]:
-    """Return what is known of the masked LMs before they are loaded."""
-    return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
-
-
-def _read_problems(run: RunFolder, config: Config, earlier: _Earlier | None) -> Problems:
-    """Read the source into the run folder, and drop what belongs to other settings."""
-    with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add, scratch=run.sorting)
-        _settle_problems(run, config, earlier, problems)
-        problems.list_skipped(run.skipped_rows)
-    log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-             len(problems.unlabelled))  # fmt: skip
-    return problems
-
-
-def _settle_problems(
-    run: RunFolder, config: Config, earlier: _Earlier | None, problems: Problems
-) -> None:
-    """Require the problems of the build that has to stay, or drop what fits no longer."""
-    if earlier:
-        earlier.require_same(run, config, {"source_data": problems.source_data})
-    else:
-        # What an earlier run left no longer fits these settings until both phases are done.
-        run.manifest.unlink(missing_ok=True)
-        run.suggested.unlink(missing_ok=True)
-    shutil.rmtree(run.stores, ignore_errors=True)
-
-
-def _require_ours(run: RunFolder) -> None:
-    """Raise ValueError where the folder holds a run of paraphrases."""
-    if run.config.is_file() and "generator" in parse_toml(
-        run.config.read_text(encoding="utf-8"), str(run.config)
-    ):
-        raise ValueError(
-            f"{run.path}: expected a run folder of replacements or none, got one of paraphrases; "
-            "name another with --run"
-        )
-
-
-def _require_libraries(config: Config) -> None:
-    """Raise ValueError where an option wants a library that is not there, before the long work."""
-    if config.families != "ignore":
-        require_library("families")
-    if wanting := [name for name in config.optional_columns if name in OF_DICTIONARY]:
-        require_library(", ".join(wanting))
-
-
-def _questions(run: RunFolder, config: Config) -> Questions:
-    """The questions about the run's problems; those of an earlier run where they fit."""
-    tagger = Tagger.load(config.tagger)
-    made_from = digest_of(
-        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
-         *(config.sharing or ())]
-    )  # fmt: skip
-    if run.questions.is_dir():
-        there = Questions(run.questions)
-        if there.made_from == made_from and not there.changed():
-            return there
-    sizes = block_sizes(run.problems)
-
-    def queries() -> Iterator[MaskedQuery]:
-        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
-            for number, size in enumerate(sizes):
-                seeds = read_block(run.problems, number)
-                problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
-                yield from questions_about(problems, masking=config.masking)
-                bar.update(size)
-
-    return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)
-
-
-def build(
+def build_run(
     run: str | Path,
     *,
     ablation: str | None = None,
@@ -330,6 +85,14 @@ def build(
         options = {"overwrite": overwrite, "may_be_empty": may_be_empty}
         _build(base, out, ablation, settings, distribution, **options)
     return out
+
+
+def _require_libraries(config: Config) -> None:
+    """Raise ValueError where an option wants a library that is not there, before the long work."""
+    if config.families != "ignore":
+        require_library("families")
+    if wanting := [name for name in config.optional_columns if name in OF_DICTIONARY]:
+        require_library(", ".join(wanting))
 
 
 def _build(

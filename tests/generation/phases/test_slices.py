@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from generation import Config, RunFolder, build, generate, suggest
 from generation.cli import app
 from generation.config import bundled_path
-from generation.slices import suggestions_of
+from generation.phases.slices import suggestions_of
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors.plan import ExecutorError

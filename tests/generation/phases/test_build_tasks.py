@@ -15,10 +15,9 @@ from click.testing import Result
 from helpers.units_here import UnitsHere
 from typer.testing import CliRunner
 
-from generation import build_tasks
+from generation import Config, suggest
 from generation.cli import app
-from generation.config import Config
-from generation.pipeline import suggest
+from generation.phases import build_tasks
 from generation.problems import on_disk
 from merge_dataset.executors.plan import Distribution
 

@@ -17,8 +17,8 @@ from helpers.units_here import UnitsHere
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.config import Config, bundled_path
-from generation.pipeline import build, generate, suggest
+from generation import Config, build, generate, suggest
+from generation.config import bundled_path
 from generation.problems import on_disk
 from generation.reasons import Reason
 from generation.run_counts import count_run
@@ -104,7 +104,7 @@ def test_tasks_choose_and_ask_the_same(
     """Questions, answers and dataset are those of one process; a failed task is asked again."""
     monkeypatch.setattr(on_disk, "BLOCK", 16)
     tasks = UnitsHere(monkeypatch)
-    monkeypatch.setattr("generation.asking.run_units", tasks.run_units)
+    monkeypatch.setattr("generation.phases.asking.run_units", tasks.run_units)
     store = str(less.path.with_name("store"))  # which has all answers
     here = suggest(config_of(tmp_path / "here", store=store))
     config = config_of(tmp_path / "run", store=store)

@@ -20,9 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.asking import candidates_of
 from generation.config import Config
 from generation.part_store import is_sound, write_part
+from generation.phases.asking import candidates_of
 from generation.problems.on_disk import block_sizes
 from generation.records import Exclusion, exclusion_table
 from generation.run_folder import RunFolder, versions
@@ -142,10 +142,10 @@ def _results_of_tasks(
         ValueError: tasks had different taggers, or what one wrote is damaged.
     """
     units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
-    call_tasks("generation.build_tasks:candidates_unit", folder, units, distribution, plan).all()
+    call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
     count = len(block_sizes(RunFolder(Path(plan["base"])).problems))
     units = [f"block {number}" for number in range(count)]
-    said = call_tasks("generation.build_tasks:block_unit", folder, units, distribution, plan).all()
+    said = call_tasks(f"{__name__}:block_unit", folder, units, distribution, plan).all()
     taggers = sorted({record["counts"]["tagger"] for record in said})
     if len(taggers) > 1:
         forget(folder, units)

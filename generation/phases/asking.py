@@ -84,7 +84,7 @@ def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> 
         "candidates": candidates,
     }
     units = [str(block) for block in range(len(block_sizes(run.problems)))]
-    choose = "generation.asking:choose_unit"
+    choose = "generation.phases.asking:choose_unit"
     rows = call_tasks(choose, folder, units, distribution.without_gpus(), plan).all()
     shutil.rmtree(folder)
     return reach.mask(rows)

@@ -1,0 +1,5 @@
+"""The two phases of a run, and the order of their steps.
+
+`slices` is the way in: it runs `suggest` and `build`, of all problems or slice by slice. `asking`
+chooses what the masked LMs are asked, `build_tasks` deals a build to tasks.
+"""
