@@ -19,8 +19,9 @@ from helpers.reference import Span, cased_like, keeps_class, shared, slow_mlm, t
 from helpers.tiny_models import tiny_model
 from typer.testing import CliRunner
 
-from generation import Config, build, morphology, suggest
+from generation import Config, build, suggest
 from generation.cli import app
+from generation.problems import morphology
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
 from generation.records import MaskedQuery, Scores, Sentence
