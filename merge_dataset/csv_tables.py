@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.files import read_text
+from merge_dataset.files import require_utf8
 
 LONGEST_CELL: Final = 2**24
 """Characters; a longer one is read as a quotation mark that is never closed."""
@@ -36,11 +36,12 @@ def read_rows(
     Raises:
         ValueError: a column is missing, or there is something else than CSV.
     """
-    text = read_text(path).removeprefix("\ufeff")
-    head = text.partition("\n")[0]
+    require_utf8(path)
+    head = _head(path)
     delimiter = max(",;\t", key=head.count)
     csv.field_size_limit(LONGEST_CELL)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    file = path.open(encoding="utf-8-sig", newline="")
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         _check_header(header, required, head)
@@ -59,7 +60,7 @@ def read_rows(
                         for name, place in places.items()
                     },
                 )
-        if ended and not text.endswith(("\n", "\r")):
+        if ended and not _is_ended(path):
             raise ValueError(
                 f"line {reader.line_num}: expected a line end after the last row, got none: the "
                 f"file was cut off there; or, if it is whole, end its last line"
@@ -68,29 +69,29 @@ def read_rows(
         raise ValueError(f"{path}: line {reader.line_num}: {_problem(error)}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    finally:
+        file.close()
+
+
+def _head(path: Path) -> str:
+    """Read the first line without its end."""
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        return file.readline().removesuffix("\n")
+
+
+def _is_ended(path: Path) -> bool:
+    """Whether the last line of a file that is not empty has an end."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() in (b"\n", b"\r")
 
 
 def read_header(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, as `read_rows` takes them."""
-    head = read_text(path).removeprefix("\ufeff").partition("\n")[0]
+    require_utf8(path)
+    head = _head(path)
     rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
     return [name.strip() for name in next(rows, [])]
-
-
-def read_columns(
-    path: Path, required: Sequence[str], optional: Sequence[str] = ()
-) -> tuple[list[int], dict[str, list[str]]]:
-    """Read a CSV file whole: the line of each row, and the cells of each column.
-
-    See `read_rows`.
-    """
-    lines: list[int] = []
-    columns: dict[str, list[str]] = {}
-    for line, row in read_rows(path, required, optional):
-        lines.append(line)
-        for name, cell in row.items():
-            columns.setdefault(name, []).append(cell)
-    return lines, columns or {name: [] for name in required}
 
 
 _NAMES: Final = {",": "comma", ";": "semicolon", "\t": "tab"}

@@ -212,12 +212,22 @@ def read_text(path: Path) -> str:
     content = path.read_bytes()
     try:
         return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
-        raise ValueError(
-            f"{path}: line {line}: expected text in UTF-8, got the byte 0x{byte:02X}; save the "
-            f"file as UTF-8"
-        ) from error
+    except UnicodeDecodeError:
+        require_utf8(path)
+        raise
+
+
+def require_utf8(path: Path) -> None:
+    """Raise ValueError, as `read_text`, unless a file is text in UTF-8; it may be a large one."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}: line {number}: expected text in UTF-8, got the byte "
+                    f"0x{line[error.start]:02X}; save the file as UTF-8"
+                ) from error
 
 
 def replace_folder(made: Path, target: Path) -> None:

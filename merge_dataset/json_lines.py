@@ -10,9 +10,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -33,17 +34,16 @@ _SEALED: Final = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\r?\n?', re.DOTAL
 """A line as `sealed` makes it: what the checksum is of, and the checksum."""
 
 
-def read(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> pa.Table:
-    """Read some columns of a file of JSON objects, one per line.
+def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
+    """Read some columns of a file of JSON objects, one per line, some megabytes at a time.
 
     Args:
         path: The file; gzip where its name ends in .gz. Blank lines are skipped.
         columns: Name → types the column may have: string, int64, `NUMBERS`. Of several,
             the first line decides. Other columns are left out.
 
-    Returns:
-        Those columns that the first line has, be it as null, or that have a value in any line,
-        in the order of `columns`.
+    Yields:
+        Tables of all these columns: null where a line has none of that name.
 
     Raises:
         ValueError: a line is no JSON object, or a value of another type; a line does not fit its
@@ -51,21 +51,24 @@ def read(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> pa.Table:
     """
     # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
     types: dict[str, pa.DataType] = {}
-    first: dict[str, Any] = {}
     try:
-        _, line = next(_lines(path), (0, b""))
-        first = _first_row(line)
-        types = _types(first, columns)
+        line = _first_line(path)
+        types = _types(_first_row(line), columns)
         if _SEALED.fullmatch(line):
             _require_sound(path)
         options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
-        table = pj.read_json(path, pj.ReadOptions(block_size=_BLOCK), options)
-        table.validate(full=True)
+        for lines in _blocks(path):
+            source = pa.BufferReader(lines)
+            table = pj.read_json(source, pj.ReadOptions(block_size=_BLOCK), options)
+            table.validate(full=True)
+            yield table
     except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
         raise ValueError(f"{path}: {_first_problem(path, types) or error}") from error
-    return table.select(
-        [name for name in types if name in first or table[name].null_count < len(table)]
-    )
+
+
+def first_names(path: Path) -> list[str]:
+    """List the names in the first line of a file that `read_batches` can read."""
+    return list(_first_row(_first_line(path)))
 
 
 def write(path: Path, table: pa.Table, *, compress: bool) -> None:
@@ -186,6 +189,13 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return parse_object(text)
 
 
+def count_lines(path: Path) -> int:
+    """Count the lines of a file, blank ones too."""
+    with _opened(path) as file:
+        blocks = iter(partial(file.read, _BLOCK), b"")
+        return 1 + sum(block.count(b"\n") for block in blocks)
+
+
 def line_number(path: Path, row: int) -> int:
     """Find the line, from 1, of a row, from 0: blank lines are no rows."""
     number, _ = next(islice(_lines(path), row, None))
@@ -240,12 +250,37 @@ def _shown(text: str) -> str:
     return repr(first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…") if first else "nothing"
 
 
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield lines that are not blank, with their numbers from 1."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield number, line
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yield whole lines, of about `_BLOCK` bytes together; none that are all blank."""
+    with _opened(path) as file:
+        begun = b""
+        while block := file.read(_BLOCK):
+            lines, end, rest = block.rpartition(b"\n")
+            if not end:
+                begun += rest
+                continue
+            if (whole := begun + lines).strip():
+                yield whole
+            begun = rest
+        if begun.strip():
+            yield begun
+
+
+def _first_line(path: Path) -> bytes:
+    _, line = next(_lines(path), (0, b""))
+    return line
 
 
 def _first_row(line: bytes) -> dict[str, Any]:

@@ -13,8 +13,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +25,14 @@ import pyarrow.compute as pc
 
 from merge_dataset import csv_tables
 from merge_dataset import json_lines as jsonl
-from merge_dataset.files import ROWS, naming_damage, open_parquet, read_schema, write_table
+from merge_dataset.files import (
+    ROWS,
+    RowGroupWriter,
+    naming_damage,
+    open_parquet,
+    read_schema,
+    write_table,
+)
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.runs.row_checks import (
@@ -32,6 +42,7 @@ from merge_metric.runs.row_checks import (
     LABELS_KEY,
     PROBABILITIES,
     REQUIRED,
+    Place,
     check_column,
     decoded,
     labelled,
@@ -59,6 +70,10 @@ _JSON_TYPES: Final = {
 }
 
 
+_ROWS: Final = 10_000
+"""Rows of CSV that are Python objects at a time."""
+
+
 # --- Reading ---
 
 
@@ -77,26 +92,39 @@ def read_predictions(path: Path, dataset: Path | None = None) -> pa.Table:
         FileNotFoundError: there is no such file.
         ValueError: it is not a predictions file, or damaged; the message says where and why.
     """
+    suffix = _suffix_of_file(path)
+    if suffix == ".parquet":
+        table = _read_parquet(path)
+    else:
+        table = pa.concat_tables(_text_batches(path))
+        names = _names_in_text(path, table.column_names, lambda name: [table[name]])
+        columns = {name: _as_positions(table[name]) if is_position else table[name]
+                   for name, is_position in names.items()}  # fmt: skip
+        table = pa.table(columns)
+    labels = _labels(table, str(path), dataset)
+    checked = validate(table, str(path), place_in(path), labels=labels)
+    metadata = table.schema.metadata or {}
+    _require_undamaged(metadata, path, lambda: _digest(checked, metadata))
+    return checked
+
+
+def place_in(path: Path) -> Place:
+    """Make a function of a row, from 0, that says where it stands: its line, or of Parquet its row.
+
+    Text is read again to that line, which only messages need.
+    """
+    if path.suffix == ".parquet":
+        return lambda row: f"row {row + 1}"
+    if path.suffix in _CSV:
+        return lambda row: f"line {next(islice(_csv_rows(path), row, None))[0]}"
+    return lambda row: f"line {jsonl.line_number(path, row)}"
+
+
+def _suffix_of_file(path: Path) -> str:
     suffix = suffix_of(path, (*SUFFIXES, *_CSV))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    if suffix == ".parquet":
-        table = _read_parquet(path)
-        checked = validate(table, str(path), labels=_labels(table, str(path), dataset))
-        metadata = table.schema.metadata or {}
-        _require_undamaged(metadata, path, lambda: _digest(checked, metadata))
-        return checked
-    if suffix in _CSV:
-        table, lines = _read_csv(path)
-        labels = _labels(table, str(path), dataset)
-        return validate(table, str(path), lambda row: f"line {lines[row]}", labels=labels)
-    table = jsonl.read(path, _JSON_TYPES)
-    return validate(
-        table,
-        str(path),
-        lambda row: f"line {jsonl.line_number(path, row)}",
-        labels=_labels(table, str(path), dataset),
-    )
+    return suffix
 
 
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
@@ -126,26 +154,74 @@ def _read_parquet(path: Path) -> pa.Table:
     return table
 
 
-def _read_csv(path: Path) -> tuple[pa.Table, list[int]]:
-    """Read the columns of a CSV file, and the line of each row."""
-    lines, columns = csv_tables.read_columns(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
+# --- CSV and JSON lines ---
+
+
+def _text_batches(path: Path) -> Iterator[pa.Table]:
+    """Read the columns of CSV or JSON lines, some rows at a time; see `_names_in_text`."""
+    if path.suffix not in _CSV:
+        yield from jsonl.read_batches(path, _JSON_TYPES)
+        return
+    rows, is_empty = _csv_rows(path), True
+    while some := list(islice(rows, _ROWS)):
+        yield _csv_table(path, some)
+        is_empty = False
+    if is_empty:
+        yield pa.table({name: pa.array([], pa.string()) for name in REQUIRED})
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    return csv_tables.read_rows(path, REQUIRED, (TEXT_DIGEST, PROBABILITIES))
+
+
+def _csv_table(path: Path, rows: Sequence[tuple[int, Mapping[str, str]]]) -> pa.Table:
+    """Make columns of strings, and of lists of numbers."""
     arrays: dict[str, pa.Array] = {}
-    for name, cells in columns.items():
-        values = [cell.strip() or None for cell in cells]
+    for name in rows[0][1]:
+        values = [row[name].strip() or None for _, row in rows]
         if name == PROBABILITIES:
-            arrays[name] = pa.array(
-                [_numbers(value, path, line) for value, line in zip(values, lines, strict=True)],
-                jsonl.NUMBERS,
-            )
-        elif name in ANSWERS and all(value is None or _is_position(value) for value in values):
-            arrays[name] = pa.array([value and int(value) for value in values], pa.int64())
+            numbers = [
+                _numbers(value, path, line) for value, (line, _) in zip(values, rows, strict=True)
+            ]
+            arrays[name] = pa.array(numbers, jsonl.NUMBERS)
         else:
             arrays[name] = pa.array(values, pa.string())
-    return pa.table(arrays), lines
+    return pa.table(arrays)
 
 
-def _is_position(cell: str) -> bool:
-    return cell.isdecimal() and len(cell) < 10
+def _names_in_text(
+    path: Path, names: Sequence[str], pieces: Callable[[str], Iterable[pa.ChunkedArray]]
+) -> dict[str, bool]:
+    """Find the columns that CSV or JSON lines have, and which are labels given as digits.
+
+    Args:
+        path: The file.
+        names: Columns of `_text_batches`.
+        pieces: Name of a column → its values, piece by piece.
+
+    Returns:
+        Name → whether all of its values are positions that `_as_positions` reads.
+    """
+    if path.suffix in _CSV:
+        return {name: name in ANSWERS and all(map(_are_positions, pieces(name))) for name in names}
+    first = jsonl.first_names(path)
+    return {
+        name: False
+        for name in names
+        if name in first or any(piece.null_count < len(piece) for piece in pieces(name))
+    }
+
+
+def _are_positions(cells: pa.ChunkedArray) -> bool:
+    values = cells.drop_null().unique().to_pylist()
+    return all(value.isdecimal() and len(value) < 10 for value in values)
+
+
+def _as_positions(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Read digits as numbers."""
+    distinct = cells.drop_null().unique()
+    numbers = pa.array([int(value) for value in distinct.to_pylist()], pa.int64())
+    return numbers.take(pc.index_in(cells, value_set=distinct).combine_chunks())
 
 
 def _numbers(cell: str | None, path: Path, line: int) -> list[float] | None:
@@ -200,97 +276,139 @@ def _labels_in(dataset: Path, seed_ids: pa.ChunkedArray) -> list[tuple[str, ...]
 
 
 def count_rows(path: Path) -> int:
-    """Count the rows of a Parquet file; 0 where that is not known without reading it."""
-    if path.suffix != ".parquet" or not path.is_file():
+    """Count the rows of a predictions file, of text its lines; 0 where there is no file."""
+    if not path.is_file():
         return 0
-    with naming_damage(path), open_parquet(path) as file:
-        return int(file.metadata.num_rows)
+    if path.suffix == ".parquet":
+        with naming_damage(path), open_parquet(path) as file:
+            return int(file.metadata.num_rows)
+    return jsonl.count_lines(path)
 
 
 def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
     """Read and check a predictions file some rows at a time; arguments as in `read_predictions`.
 
-    Of Parquet, no more than a batch is held. Ids are compared within a batch alone.
+    No more than a batch is held. Ids are compared within a batch alone.
 
     Yields:
         Tables as `validate` gives them, all with the same columns.
 
     Raises:
-        ValueError: as `read_predictions`.
+        FileNotFoundError, ValueError: as `read_predictions`.
     """
-    if path.suffix != ".parquet":
-        yield read_predictions(path, dataset)
+    with _columns_of(path) as columns:
+        metadata = columns.schema.metadata or {}
+        if not columns.rows or not {*REQUIRED} <= {*columns.names}:
+            read_predictions(path, dataset)  # says what is missing
+        labels = _labels(_mentioned(columns), str(path), dataset)
+        names = [name for name in columns.names if name in REQUIRED or not columns.is_empty(name)]
+        _require_undamaged(
+            metadata,
+            path,
+            lambda: _digest_of(
+                dict.fromkeys(names, columns.rows),
+                metadata,
+                labels,
+                lambda name: (
+                    each[name].combine_chunks() for each in _checked(columns, [name], labels)
+                ),
+            ),
+        )
+        yield from _checked(columns, names, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns of a predictions file, to be read some rows at a time, and more than once."""
+
+    path: Path
+    """The file as messages name it."""
+    stored: Path
+    """Parquet: the file itself or, of text, a temporary one."""
+    schema: pa.Schema
+    rows: int
+    names: Sequence[str]
+    positions: frozenset[str] = frozenset()
+    """Columns of digits."""
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Read some of the columns, batch by batch."""
+        with naming_damage(self.path):
+            file = open_parquet(self.stored)
+        with file:
+            batches = file.iter_batches(ROWS, columns=list(names))
+            while True:
+                with naming_damage(self.path):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    batch.validate(full=True)
+                table = pa.Table.from_batches([batch])
+                for name in self.positions.intersection(names):
+                    place = table.column_names.index(name)
+                    table = table.set_column(place, name, _as_positions(table[name]))
+                yield table
+
+    def is_empty(self, name: str) -> bool:
+        """Whether no row has a value."""
+        return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
+
+
+@contextmanager
+def _columns_of(path: Path) -> Iterator[_Columns]:
+    """Open a predictions file; text is first written to columns, as long as the block runs."""
+    if _suffix_of_file(path) == ".parquet":
+        with naming_damage(path), open_parquet(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+        yield _Columns(path, path, schema, rows, [n for n in COLUMNS if n in schema.names])
         return
-    with naming_damage(path), open_parquet(path) as file:
-        schema, count = file.schema_arrow, file.metadata.num_rows
-    names = [name for name in COLUMNS if name in schema.names]
-    if not count or not {*REQUIRED} <= {*names}:
-        read_predictions(path, dataset)  # says what is missing
-    labels = _labels(_mentioned(path, schema), str(path), dataset)
-    filled = {name for name in names if name in REQUIRED or not _is_empty(path, name)}
-    names = [name for name in names if name in filled]
-    _require_undamaged(
-        schema.metadata or {},
-        path,
-        lambda: _digest_of(
-            dict.fromkeys(names, count),
-            schema.metadata or {},
-            labels,
-            lambda name: (each[name].combine_chunks() for each in _checked(path, [name], labels)),
-        ),
-    )
-    yield from _checked(path, names, labels)
+    with TemporaryDirectory(prefix="merge-nli-") as folder:
+        stored = Path(folder) / "columns.parquet"
+        tables = _text_batches(path)
+        first = next(tables)
+        with RowGroupWriter(stored, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write(table)
+        columns = _Columns(path, stored, first.schema, writer.rows, first.column_names)
+        found = _names_in_text(
+            path,
+            columns.names,
+            lambda name: (batch[name] for batch in columns.batches([name])),
+        )
+        positions = frozenset(name for name, is_position in found.items() if is_position)
+        yield replace(columns, names=list(found), positions=positions)
 
 
-def _checked(path: Path, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
+def _checked(columns: _Columns, names: Sequence[str], labels: Sequence[str]) -> Iterator[pa.Table]:
     """Read and check columns, batch by batch."""
-    done = 0
-    for batch in _batches(path, names):
-        first = done + 1
+    done, where = 0, place_in(columns.path)
+    for batch in columns.batches(names):
+        first = done
 
         def place(row: int, first: int = first) -> str:
-            return f"row {first + row}"
+            return where(first + row)
 
         try:
-            columns = {name: check_column(name, batch[name], place, labels) for name in names}
+            checked = {name: check_column(name, batch[name], place, labels) for name in names}
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        yield labelled(pa.table(columns), labels)
+            raise ValueError(f"{columns.path}: {error}") from error
+        yield labelled(pa.table(checked), labels)
         done += len(batch)
 
 
-def _batches(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Read columns of a Parquet file, batch by batch."""
-    with naming_damage(path):
-        file = open_parquet(path)
-    with file:
-        batches = file.iter_batches(ROWS, columns=list(names))
-        while True:
-            with naming_damage(path):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                batch.validate(full=True)
-            yield pa.Table.from_batches([batch])
-
-
-def _is_empty(path: Path, name: str) -> bool:
-    return all(batch[name].null_count == len(batch) for batch in _batches(path, [name]))
-
-
-def _mentioned(path: Path, schema: pa.Schema) -> pa.Table:
+def _mentioned(columns: _Columns) -> pa.Table:
     """Read what `_labels` looks at, each combination once or a few times."""
     names, few = ["seed_id", *ANSWERS], []
-    for batch in _batches(path, names):
-        columns = {name: decoded(batch[name]) for name in names}
-        if any(pa.types.is_nested(column.type) for column in columns.values()):
-            read_predictions(path)  # says what is wrong
-        if columns["seed_id"].type == pa.string():
-            begun = pc.list_element(pc.split_pattern(columns["seed_id"], ":", max_splits=1), 0)
-            columns["seed_id"] = begun
-        few.append(pa.table(columns).group_by(names).aggregate([]))
+    for batch in columns.batches(names):
+        found = {name: decoded(batch[name]) for name in names}
+        if any(pa.types.is_nested(column.type) for column in found.values()):
+            read_predictions(columns.path)  # says what is wrong
+        if found["seed_id"].type == pa.string():
+            begun = pc.list_element(pc.split_pattern(found["seed_id"], ":", max_splits=1), 0)
+            found["seed_id"] = begun
+        few.append(pa.table(found).group_by(names).aggregate([]))
     table = pa.concat_tables(few)
-    noted = {k: v for k, v in (schema.metadata or {}).items() if k == LABELS_KEY}
+    noted = {k: v for k, v in (columns.schema.metadata or {}).items() if k == LABELS_KEY}
     return table.group_by(names).aggregate([]).replace_schema_metadata(noted)
 
 
