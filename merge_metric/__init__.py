@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
+    from merge_metric.runs.model import parse_source
     from merge_metric.runs.predictions import read_predictions, write_predictions
-    from merge_metric.runs.run import Run, parse_source, read_runs
+    from merge_metric.runs.run import Run, read_runs
     from merge_metric.score import score_file, score_run
     from merge_metric.tables import Table
     from merge_metric.training import SeedVariantCallback
@@ -73,7 +74,7 @@ _HOMES = {
     "compare_models": "merge_metric.compare",
     "evaluate_model": "merge_metric.evaluation",
     "gather_evidence": "merge_metric.report.evidence",
-    "parse_source": "merge_metric.runs.run",
+    "parse_source": "merge_metric.runs.model",
     "read_predictions": "merge_metric.runs.predictions",
     "read_runs": "merge_metric.runs.run",
     "register_metric": "merge_metric.register",

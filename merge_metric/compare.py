@@ -17,11 +17,8 @@ from typing import Any, Final
 
 from merge_metric.cautions import mixture, tell_few
 from merge_metric.counted import Counted, count_models
-from merge_metric.runs.run import (
-    common_texts,
-    on_common_seeds,
-    parse_source,
-)
+from merge_metric.runs.model import parse_source
+from merge_metric.runs.run import by_config, common_texts, on_common_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -148,21 +145,18 @@ def compare_files(
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    found: dict[str, list[tuple[str, Counted]]] = {}
-    for name, counted in count_models(
-        sources, Path(dataset), configs, cluster=cluster, allow_missing=allow_missing
-    ):
-        found.setdefault(counted.config, []).append((name, counted))
+    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing}
+    found = by_config(count_models(sources, Path(dataset), configs, **options))
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = _shared(found, names)
     for config in shared:
-        tell_few(config, found[config][0][1].counts)
+        tell_few(config, found[config][0].counts)
     return [
         compare_models(
-            {name: counted.counts for name, counted in found[config]},
+            {counted.model: counted.counts for counted in found[config]},
             config=config,
-            texts=common_texts(counted.texts for _, counted in found[config]),
+            texts=common_texts(counted.texts for counted in found[config]),
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
             rng_seed=rng_seed,
@@ -258,14 +252,14 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
     return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
 
 
-def _shared(found: Mapping[str, Sequence[tuple[str, Counted]]], names: Sequence[str]) -> list[str]:
+def _shared(found: Mapping[str, Sequence[Counted]], names: Sequence[str]) -> list[str]:
     """Find the configurations that all models have predictions for."""
     if shared := [config for config in found if len(found[config]) == len(names)]:
         for config in (config for config in found if config not in shared):
             log.warning("%s is not compared: not all models have predictions for it", config)
         return shared
     answered = "; ".join(
-        f"{name}: {', '.join(config for config in found if name in dict(found[config]))}"
+        f"{name}: {', '.join(c for c in found if name in [each.model for each in found[c]])}"
         for name in names
     )
     raise ValueError(

@@ -25,8 +25,9 @@ from merge_metric.predict.problems import (
     sources_of,
 )
 from merge_metric.report.wording import HEADLINE
+from merge_metric.runs.model import make_model
 from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.run import Run, by_config, common_texts, make_model, runs_of
+from merge_metric.runs.run import Run, by_config, common_texts, runs_of
 from merge_metric.score import score_run
 from merge_metric.seed_variant_accuracy.options import check_settings
 from merge_metric.tables import Column, Table, figure_column, figure_values

@@ -92,7 +92,7 @@ def score_all(
         shown: The results are shown by `scores_text`, which tells of mixed numbers itself.
         settings: As `score_run` takes them.
     """
-    results = {each.config: _score(each, **settings) for each in counted}
+    results = {each.config: score_counted(each, **settings) for each in counted}
     for each in counted:
         if not shown:
             tell_mixture(each.config, each.counts)
@@ -120,7 +120,7 @@ def score_run(
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
     """
-    return _score(
+    return score_counted(
         count_run(run, groups),
         correctness_threshold=correctness_threshold,
         n_bootstrap=n_bootstrap,
@@ -128,9 +128,14 @@ def score_run(
     )
 
 
-def _score(
-    counted: Counted, *, correctness_threshold: int, n_bootstrap: int, rng_seed: int
+def score_counted(
+    counted: Counted,
+    *,
+    correctness_threshold: int = 90,
+    n_bootstrap: int = 1000,
+    rng_seed: int = 0,
 ) -> dict[str, Any]:
+    """Score what was counted of a model on a configuration; see `score_run`."""
     result = score_counts(
         counted.counts,
         counted.groups or None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.analyses.registry import Request, analysis
@@ -15,8 +15,6 @@ from merge_metric.analyses.registry import Request, analysis
 if TYPE_CHECKING:
     from merge_metric.analyses.registry import Made
     from merge_metric.analyses.selection import Choice
-
-_PROBABILITIES: Final = ("probabilities", "seed_probabilities")
 
 
 # --- The paper ---
@@ -39,7 +37,7 @@ def accuracy(
     from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(accuracy(request.runs(), chosen.tests, rng_seed=rng_seed)), plot_accuracy
+    return chosen.of(accuracy(request.counted(), chosen.tests, rng_seed=rng_seed)), plot_accuracy
 
 
 @analysis(
@@ -58,7 +56,7 @@ def curves(
     from merge_metric.analyses.curves import curves, plot_curves
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    table = curves(request.runs(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    table = curves(request.counted(), n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     return chosen.of(table), plot_curves
 
 
@@ -74,7 +72,7 @@ def matching(
     from merge_metric.analyses.curves import matching, plot_matching
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(matching(request.runs())), plot_matching
+    return chosen.of(matching(request.counted())), plot_matching
 
 
 def _choice(
@@ -164,7 +162,7 @@ def ablations(request: Request) -> Made:
     """SV curves on data sets made with other filters."""
     from merge_metric.analyses.curves import ablations, plot_ablations
 
-    return ablations(request.runs(repeated=True)), plot_ablations
+    return ablations(request.counted(repeated=True)), plot_ablations
 
 
 @analysis(
@@ -179,14 +177,20 @@ def hardest(
     corrected: Sequence[str] = (),
 ) -> Made:
     """Seeds that models fail on; `below` is in percent."""
-    from merge_metric.analyses.hardest import hardest, plot_hardest, read_corrections, read_seeds
+    from merge_metric.analyses.hardest import (
+        count_answers,
+        hardest,
+        plot_hardest,
+        read_corrections,
+        read_seeds,
+    )
 
     if top is not None and below is not None:
         raise ValueError("expected `top` or `below`, got both")
     if below is not None and not 0 < below <= 100:
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
     corrections = read_corrections(map(Path, corrected))
-    runs = list(request.runs())
+    runs = [count_answers(run) for run in request.runs()]
     seeds = read_seeds(request.dataset, [run.config for run in runs])
     share = None if below is None else below / 100
     return hardest(runs, seeds, top=top, below=share, corrections=corrections), plot_hardest
@@ -197,7 +201,7 @@ def first_answers(request: Request) -> Made:
     """Variants by whether their seed is answered right."""
     from merge_metric.analyses.accuracy import first_answers, plot_first_answers
 
-    return first_answers(request.runs()), plot_first_answers
+    return first_answers(request.counted()), plot_first_answers
 
 
 # --- Sensitivity: Arakelyan, Liu and Augenstein (2024) ---
@@ -220,7 +224,7 @@ def fooling(
     from merge_metric.analyses.fooling import fooling_rates, plot_fooling
 
     table = fooling_rates(
-        request.runs(), in_domain=in_domain, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+        request.counted(), in_domain=in_domain, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
     return table, plot_fooling
 
@@ -238,7 +242,7 @@ def sizes(
     from merge_metric.analyses.fooling import fooling_by_size, parse_sizes, plot_sizes, read_sizes
 
     size_of = read_sizes(request.sources, parse_sizes(sizes))
-    table = fooling_by_size(request.runs(), size_of, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    table = fooling_by_size(request.counted(), size_of, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     return table, plot_sizes
 
 
@@ -251,7 +255,7 @@ def shift(request: Request) -> Made:
     """Divergences of label probabilities."""
     from merge_metric.analyses.probabilities import plot_shift, shift
 
-    return shift(request.runs(keep=_PROBABILITIES)), plot_shift
+    return shift(request.counted()), plot_shift
 
 
 @analysis(
@@ -263,7 +267,7 @@ def confidence(request: Request) -> Made:
     """Standard deviations of label probabilities."""
     from merge_metric.analyses.probabilities import confidence, plot_confidence
 
-    return confidence(request.runs(keep=_PROBABILITIES)), plot_confidence
+    return confidence(request.counted()), plot_confidence
 
 
 @analysis(
@@ -485,7 +489,7 @@ def stability(
         rng_seed=rng_seed,
     )
     if request.sources:
-        everything = [seeds_of(run) for run in request.runs()]
+        everything = [seeds_of(run) for run in request.counted()]
     else:
         everything = [read_seeds(request.dataset, name) for name in request.chosen_configs()]
     return stability(everything, how), plot_stability

@@ -27,8 +27,9 @@ from merge_metric.analyses.measures import (
     over_configs,
     over_models,
 )
+from merge_metric.runs.model import Source
 from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import Run, Source, common_labels
+from merge_metric.runs.run import Outcome, common_labels
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import OPPOSITES
 from merge_metric.tables import Column, Table, initials
@@ -54,7 +55,7 @@ _COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
 
 def fooling_rates(
-    runs: Iterable[Run],
+    runs: Iterable[Outcome],
     *,
     in_domain: Sequence[str] = (),
     n_bootstrap: int = 1000,
@@ -147,7 +148,7 @@ def _over_domains(
     return [n_right[row["config"], row["model"]] | row for row in found]
 
 
-def _check_domain(in_domain: Sequence[str], runs: Sequence[Run]) -> None:
+def _check_domain(in_domain: Sequence[str], runs: Sequence[Outcome]) -> None:
     sources = {parse_config_name(run.config)[0] for run in runs}
     if unknown := [name for name in in_domain if name not in sources]:
         raise ValueError(
@@ -156,7 +157,7 @@ def _check_domain(in_domain: Sequence[str], runs: Sequence[Run]) -> None:
         )
 
 
-def _row(run: Run, n_bootstrap: int, rng_seed: int) -> Row:
+def _row(run: Outcome, n_bootstrap: int, rng_seed: int) -> Row:
     counts = run.counts
     row: Row = {"config": run.config, "model": run.model, "averaged": None}
     row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
@@ -331,7 +332,7 @@ def _family(metadata: Sequence[Mapping[str, Any]]) -> str:
 
 
 def fooling_by_size(
-    runs: Iterable[Run],
+    runs: Iterable[Outcome],
     size_of: Mapping[str, Size],
     *,
     n_bootstrap: int = 1000,

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.csv_tables import read_rows
@@ -24,7 +26,7 @@ from merge_dataset.schema import NLI, ProblemFormat, format_of
 from merge_metric.analyses.measures import Row
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
-from merge_metric.seed_variant_accuracy.inputs import Rows
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.tables import Column, Table, initials, legend
 from merge_metric.tables.plots import (
     GREY,
@@ -87,6 +89,42 @@ def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
 # --- The analysis ---
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """A model on a configuration, and how many distinct variants of each seed it gets right."""
+
+    model: str
+    config: str
+    counts: SeedCounts
+    dataset: str
+    folder: Path
+    n_right: Ints
+    """(S,)"""
+    n_variants: Ints
+    """(S,)"""
+
+    def of_seeds(self, seed_ids: Sequence[object]) -> tuple[Ints, Ints]:
+        """Count those answered right, and all, of some of the seeds, in their order."""
+        place = {seed: n for n, seed in enumerate(self.counts.seed_ids)}
+        wanted = [place[seed] for seed in seed_ids]
+        return self.n_right[wanted], self.n_variants[wanted]
+
+
+def count_answers(run: Run) -> Answered:
+    """Count the variants of a run's seeds; subsamples play no part."""
+    rows = run.rows
+    right = rows.prediction == rows.gold[rows.seed]
+    return Answered(
+        run.model,
+        run.config,
+        run.counts,
+        run.dataset,
+        run.folder,
+        np.bincount(rows.seed[right], minlength=len(rows.seed_ids)),
+        np.bincount(rows.seed, minlength=len(rows.seed_ids)),
+    )
+
+
 def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
     """Read the texts, labels and votes of the seeds of some configurations."""
     return {
@@ -98,7 +136,7 @@ def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
 
 
 def hardest(
-    runs: Iterable[Run],
+    runs: Iterable[Answered],
     seeds: Mapping[str, pa.Table],
     *,
     top: int | None = None,
@@ -125,15 +163,13 @@ def hardest(
     corrected = _checked(corrections or {}, labels, seeds)
     share = FEW if below is None else below
     for config, group in by_config(runs).items():
-        found = [
-            row | _correction(corrected.get(row["seed_id"], {}), row["gold"])
-            for row in _seeds(config, group, seeds[config])
-        ]
+        told, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
+        found = [row | _correction(corrected.get(row["seed_id"], {}), row["gold"]) for row in told]
         wrong = [row for row in found if not row["n_right"]]
         few = [row for row in found if round(row["variants_right"], _DECIMALS) < share]
         chosen = wrong if top is None else found[:top]
         rows += chosen if below is None else few
-        notes.append(_summary(config, len(group), wrong, len(found)))
+        notes.append(_summary(config, len(group), wrong, n_seeds))
         notes.append(_few_note(config, few, share))
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
     if below is not None:
@@ -248,23 +284,42 @@ def _few_note(config: str, few: Sequence[Row], below: float) -> str:
     return f"{note}."
 
 
-def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[Row]:
+def _seeds(
+    config: str, runs: Sequence[Answered], texts: pa.Table, *, top: int | None, below: float
+) -> tuple[list[Row], int]:
+    """Make rows of the seeds that a table or a note may be about, the hardest first.
+
+    Args:
+        config: The configuration.
+        runs: Models on it.
+        texts: Its seeds.
+        top: The so many hardest seeds are among them.
+        below: So are those with a smaller share of variants right, and those that every model
+            answers wrong.
+
+    Returns:
+        The rows, and how many seeds there are in all.
+    """
     counts = on_common_seeds([run.counts for run in runs], config)
     ids = counts[0].seed_ids
     n_right, n_variants = (
-        np.stack(tables)
-        for tables in zip(*(_variants_per_seed(run.rows, ids) for run in runs), strict=True)
+        np.stack(tables) for tables in zip(*(run.of_seeds(ids) for run in runs), strict=True)
     )
     by_model, mean = n_right / n_variants, mean_right(n_right, n_variants)
     n_models_right = np.sum([each.right for each in counts], axis=0)
-    text_of = {text["seed_id"]: text for text in texts.to_pylist()}
+    order = hardest_first(mean, len(runs) - n_models_right)
+    told = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
+    told[order[: top or 0]] = True
+    chosen = order[told[order]]
     labels, fields = counts[0].labels, _fields({config: texts})
-    return [
+    wanted = pa.array([ids[n] for n in chosen.tolist()], texts.schema.field("seed_id").type)
+    found = texts.take(pc.index_in(wanted, texts["seed_id"].combine_chunks())).to_pylist()
+    rows = [
         {
             "config": config,
             "seed_id": ids[n],
             "gold": labels[counts[0].gold[n]],
-            "votes": _tally(text_of[ids[n]]["annotator_labels"], labels),
+            "votes": _tally(text["annotator_labels"], labels),
             "answers": _tally([int(each.own[n]) for each in counts], labels),
             "variants_right": float(mean[n]),
             "n_right": int(n_models_right[n]),
@@ -272,21 +327,12 @@ def _seeds(config: str, runs: Sequence[Run], texts: pa.Table) -> list[Row]:
             "by_model": {
                 run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
             },
-            **{field: text_of[ids[n]][field] for field in fields},
-            "annotator_labels": [labels[v] for v in text_of[ids[n]]["annotator_labels"] or ()],
+            **{field: text[field] for field in fields},
+            "annotator_labels": [labels[v] for v in text["annotator_labels"] or ()],
         }
-        for n in hardest_first(mean, len(runs) - n_models_right).tolist()
+        for n, text in zip(chosen.tolist(), found, strict=True)
     ]
-
-
-def _variants_per_seed(rows: Rows, seed_ids: Sequence[object]) -> tuple[Ints, Ints]:
-    """Count distinct variants answered right, and all, of each of some seeds, in their order."""
-    right = rows.prediction == rows.gold[rows.seed]
-    wanted = np.isin(np.asarray(rows.seed_ids, object), np.asarray(seed_ids, object))
-    return (
-        np.bincount(rows.seed[right], minlength=len(wanted))[wanted],
-        np.bincount(rows.seed, minlength=len(wanted))[wanted],
-    )
+    return rows, len(ids)
 
 
 def shown(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:

@@ -19,9 +19,10 @@ from merge_metric.analyses.measures import (
     per_config,
     weighted_mean,
 )
-from merge_metric.runs.run import Run, common_labels
+from merge_metric.counted import Counted
+from merge_metric.runs.run import common_labels
 from merge_metric.seed_variant_accuracy.divergence import sigma
-from merge_metric.seed_variant_accuracy.scoring import label_shift, shift_figures
+from merge_metric.seed_variant_accuracy.scoring import shift_figures
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import (
     COLUMN,
@@ -46,11 +47,11 @@ _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
 _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 
 
-def shift(runs: Iterable[Run]) -> Table:
+def shift(runs: Iterable[Counted]) -> Table:
     """Make a row per model and configuration, and averages (figure 3).
 
     Args:
-        runs: Models on configurations; they keep `probabilities` and `seed_probabilities`.
+        runs: Models on configurations.
 
     Raises:
         ValueError: predictions without probabilities.
@@ -80,30 +81,23 @@ def shift(runs: Iterable[Run]) -> Table:
     )
 
 
-def _shift_row(run: Run) -> Row:
+def _shift_row(run: Counted) -> Row:
     """Compute divergences and σ of a run, and count the variants that they are of.
 
     Raises:
         ValueError: it has no probabilities.
     """
-    if "probabilities" not in run.kept:
+    if run.shift is None:
         raise ValueError(
             f"{run.model}, {run.config}: expected label probabilities, in a column called "
             f"probabilities, got predictions without; `merge-nli predict` writes them"
         )
-    rows = run.rows
-    drawn = np.unique(rows.draw_row)
-    own, gold = rows.own[rows.seed[drawn]], rows.gold[rows.seed[drawn]]
-    changed = (rows.prediction[drawn] != own)[own == gold]
     return {
         "config": run.config,
         "model": run.model,
         "averaged": None,
-        "n_unchanged": int((~changed).sum()),
-        "n_changed": int(changed.sum()),
-        **shift_figures(
-            label_shift(rows, run.kept["probabilities"], run.kept["seed_probabilities"])
-        ),
+        **{f"n_{group}": run.shift[f"jsd_{group}"][1] for group in _GROUPS},
+        **shift_figures(run.shift),
     }
 
 
@@ -157,11 +151,11 @@ _SIGMAS: Final = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
 _NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, prediction changed")
 
 
-def confidence(runs: Iterable[Run]) -> Table:
+def confidence(runs: Iterable[Counted]) -> Table:
     """Make a row per model and configuration, and averages (figure 4).
 
     Args:
-        runs: Models on configurations; they keep `probabilities` and `seed_probabilities`.
+        runs: Models on configurations.
 
     Raises:
         ValueError: predictions without probabilities.

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from merge_metric.cautions import Watch
-    from merge_metric.runs.run import Run, Source
+    from merge_metric.counted import Counted
+    from merge_metric.runs.model import Source
+    from merge_metric.runs.run import OutcomeT, Run
     from merge_metric.tables import Table
 
     Made = tuple[Table, Callable[[Table], Figure]]
@@ -136,6 +138,31 @@ class Request:
             keep=keep,
             allow_missing=self.allow_missing,
         )
+        return self._watched(runs, repeated=repeated)
+
+    def counted(self, *, repeated: bool = False, per_seed: bool = False) -> Iterator[Counted]:
+        """Count the runs, one after the other: of large files no more than counts is held.
+
+        Args:
+            repeated: As `runs` takes it.
+            per_seed: Whether results seed by seed are wanted.
+
+        Raises:
+            ValueError: as in `runs`.
+        """
+        from merge_metric.counted import count_models
+
+        found = count_models(
+            self.sources,
+            self.dataset,
+            self.configs,
+            cluster=self.cluster,
+            allow_missing=self.allow_missing,
+            per_seed=per_seed,
+        )
+        return self._watched(found, repeated=repeated)
+
+    def _watched(self, runs: Iterator[OutcomeT], *, repeated: bool) -> Iterator[OutcomeT]:
         runs = self.watch.over(runs) if self.watch else runs
         return runs if repeated else _once_each(runs)
 
@@ -183,7 +210,7 @@ def analyse(
             be used.
     """
     from merge_metric.cautions import Watch
-    from merge_metric.runs.run import parse_source
+    from merge_metric.runs.model import parse_source
 
     if name not in ANALYSES:
         raise ValueError(f"expected an analysis out of {', '.join(ANALYSES)}, got {name!r}")
@@ -275,7 +302,7 @@ def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path |
     return dataset or own[0]
 
 
-def _once_each(runs: Iterator[Run]) -> Iterator[Run]:
+def _once_each(runs: Iterator[OutcomeT]) -> Iterator[OutcomeT]:
     """Yield the runs; raise where a model has a configuration in two datasets."""
     seen: dict[tuple[str, str], str] = {}
     for run in runs:

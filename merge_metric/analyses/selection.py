@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from merge_dataset.schema import parse_config_name
+from merge_metric.runs.model import Source
 from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import Source
 from merge_metric.tables import Column, Table
 
 BEST: Final = "best"

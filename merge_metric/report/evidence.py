@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.dataset_columns import LABEL_FLAGS
@@ -24,23 +26,19 @@ from merge_dataset.schema import (
 )
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.counted import SCORED, count_run_groups
+from merge_metric.counted import count_model
 from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
 from merge_metric.runs.coverage import check_configurations, choose
 from merge_metric.runs.flags import FLAGS, NO_FLAG, flags_in
-from merge_metric.runs.run import (
-    Model,
-    Source,
-    common_texts,
-    parse_source,
-    read_models,
-    runs_of,
-    same_labels,
-)
-from merge_metric.score import score_run
+from merge_metric.runs.model import Model, Source, opened_models, parse_source
+from merge_metric.runs.run import common_texts, same_labels
+from merge_metric.score import score_counted
 from merge_metric.seed_variant_accuracy.options import check_cluster
 
 log = logging.getLogger(__name__)
+
+MISSING: Final = -1
+"""In place of a prediction that a file lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +132,37 @@ class Configuration:
         return [part for part in self.parts() if part.kind == kind]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Respondent:
+    """A model of the report and its answers: two bytes for each row of the dataset."""
+
+    name: str
+    files: tuple[str, ...]
+    """Names of the predictions files."""
+    description: Mapping[str, Any]
+    """As `Model.description`."""
+    answers: Mapping[str, NDArray[np.int16]]
+    """File of the dataset → the answer to each of its rows, `MISSING` where there is none."""
+
+    @classmethod
+    def of(cls, model: Model) -> Respondent:
+        """Look the model's answers up."""
+        found: dict[str, list[NDArray[np.int16]]] = {}
+        for predictions, coverage in model.parts.each():
+            given = np.append(predictions["prediction"].to_numpy(), MISSING).astype(np.int16)
+            for file, rows in coverage.rows.items():
+                found.setdefault(file, []).append(given[rows])  # row -1 is the appended one
+        answers = {file: np.concatenate(parts) for file, parts in found.items()}
+        return cls(model.name, model.files, model.description, answers)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that a report shows, but for the texts of problems."""
 
     title: str
     folder: Path
-    models: tuple[Model, ...]
+    models: tuple[Respondent, ...]
     configurations: tuple[Configuration, ...]
     classes: tuple[Classes, ...]
     """Tables of the sources that have replacements and paraphrases."""
@@ -209,19 +231,20 @@ def gather_evidence(
     """
     check_cluster(cluster, n_bootstrap)
     require_dataset(folder)
-    models = list(read_models(map(_source, files), folder))
-    meant = [choose(model.coverage.tally) for model in models]
-    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
-    same_labels((config, format_in(folder, config).labels) for config in chosen)
-    scored = _score_all(
-        models,
-        _pairs(chosen, models, meant, required=bool(configs)),
-        allow_missing=allow_missing,
-        cluster=cluster,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-        progress=progress,
-    )
+    with opened_models(map(_source, files), folder) as opened:
+        meant = [choose(model.parts.tally) for model in opened]
+        chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
+        same_labels((config, format_in(folder, config).labels) for config in chosen)
+        scored = _score_all(
+            opened,
+            _pairs(chosen, opened, meant, required=bool(configs)),
+            allow_missing=allow_missing,
+            cluster=cluster,
+            n_bootstrap=n_bootstrap,
+            rng_seed=rng_seed,
+            progress=progress,
+        )
+        models = tuple(map(Respondent.of, opened))
     configurations = _configurations(
         tqdm(chosen, desc="comparing", unit="configuration", disable=not progress),
         folder,
@@ -233,7 +256,7 @@ def gather_evidence(
     return Evidence(
         title=title or _title(models, configurations),
         folder=folder,
-        models=tuple(models),
+        models=models,
         configurations=configurations,
         classes=tuple(
             _classes(
@@ -257,7 +280,7 @@ def gather_evidence(
 def _configurations(
     chosen: Iterable[str],
     folder: Path,
-    models: Sequence[Model],
+    models: Sequence[Respondent],
     scored: Mapping[tuple[str, int], Scored],
     *,
     n_bootstrap: int,
@@ -313,7 +336,7 @@ def _pairs(
     pairs = []
     for config in configs:
         for i, model in enumerate(models):
-            if required or config in meant[i] or model.coverage.tally.is_complete(config):
+            if required or config in meant[i] or model.parts.tally.is_complete(config):
                 pairs.append((config, i))
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
@@ -340,13 +363,13 @@ def _score_all(
             options: dict[str, Any] = {"allow_missing": allow_missing, "cluster": cluster}
             formats = (format_in(model.folder, config) for config in configs)
             by = (FLAGS,) if any(map(flags_in, formats)) else ()
-            for run in runs_of(model, configs, keep=SCORED, by=by, **options):
-                groups = count_run_groups(run)
-                result = score_run(run, groups, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-                per_seed = variants_per_seed(run.counts, groups)
-                if run.config not in {config for config, _ in scored}:
-                    tell_few(run.config, run.counts, seeds_of_parts(result))
-                scored[run.config, position] = Scored(result, run.counts, per_seed, run.texts)
+            for counted in count_model(model, configs, by=by, **options):
+                result = score_counted(counted, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+                config, counts = counted.config, counted.counts
+                per_seed = variants_per_seed(counts, counted.groups)
+                if config not in {config for config, _ in scored}:
+                    tell_few(config, counts, seeds_of_parts(result))
+                scored[config, position] = Scored(result, counts, per_seed, counted.texts)
                 bar.update()
     return scored
 
@@ -375,7 +398,7 @@ def _configuration(
 
 def _classes(
     configurations: Sequence[Configuration],
-    models: Sequence[Model],
+    models: Sequence[Respondent],
     scored: Mapping[tuple[str, int], Scored],
     *,
     n_bootstrap: int,
@@ -406,7 +429,7 @@ def _parts(
             yield Part(f"{kind}:{name}", name, kind, of_models)
 
 
-def _title(models: Sequence[Model], configurations: Sequence[Configuration]) -> str:
+def _title(models: Sequence[Respondent], configurations: Sequence[Configuration]) -> str:
     """Make a title such as "4 models on snli and mnli-m"."""
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return f"{who} on {joined([c.name for c in configurations])}"

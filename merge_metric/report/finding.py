@@ -18,8 +18,8 @@ import numpy as np
 from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.classes import Classes, Result
-from merge_metric.report.evidence import Configuration, Evidence, joined
-from merge_metric.report.seeds import MISSING, Ints, SourceSeeds, spans_in_seed
+from merge_metric.report.evidence import MISSING, Configuration, Evidence, joined
+from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites

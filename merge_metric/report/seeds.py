@@ -24,19 +24,15 @@ from numpy.typing import NDArray
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, changed_words
 from merge_metric.analyses.hardest import hardest_first, mean_right
-from merge_metric.report.evidence import Evidence
+from merge_metric.report.evidence import MISSING, Evidence, Respondent
 from merge_metric.report.variant_signals import pack_signals, read_signals
 from merge_metric.runs.coverage import read_columns
-from merge_metric.runs.run import Model
 from merge_metric.tables import Column, Table, initials, legend
 
 log = logging.getLogger(__name__)
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 Spans = Sequence[Sequence[int]]
-
-MISSING: Final = -1
-"""In place of a prediction that a file lacks."""
 
 HARDEST: Final = 20
 """Seeds of a source in the table of the hardest."""
@@ -281,16 +277,9 @@ def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:
     return table.take(kept), kept
 
 
-def _answers(models: Sequence[Model], files: Sequence[str]) -> Ints:
+def _answers(models: Sequence[Respondent], files: Sequence[str]) -> Ints:
     """Look up predictions: (M, rows of the files), `MISSING` where there is none."""
-
-    def of(model: Model) -> Ints:
-        rows = np.concatenate([model.coverage.rows[file] for file in files])
-        given = np.append(model.predictions["prediction"].to_numpy(), MISSING)
-        answers: Ints = given[rows]  # row -1 is the appended one
-        return answers
-
-    return np.stack([of(model) for model in models])
+    return np.stack([np.concatenate([m.answers[file] for file in files]) for m in models])
 
 
 def _class_order(name: str) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,9 @@ from merge_dataset.seed_ranges import SeedRange, seed_ranges, whole
 
 EXAMPLES: Final = 3
 """Ids that a message shows."""
+
+_ROW_BITS: Final = 40
+"""Of a number of a problem: its row in the file; the others are the number of the file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +104,15 @@ class Coverage:
         files = split_files(self.folder, config)[split]
         return np.concatenate([self.rows[file] for file in files] or [np.empty(0, np.int64)])
 
+    def places(self, config: str, split: str) -> NDArray[np.int64]:
+        """Number each problem of a split; of all seeds the numbers ascend in its order."""
+        files = split_files(self.folder, config)[split]
+        found = [
+            (number << _ROW_BITS) + np.arange(*self.seeds.rows[file])
+            for number, file in enumerate(files)
+        ]
+        return np.concatenate(found or [np.empty(0, np.int64)])
+
     def unknown(self, predictions: pa.Table) -> pa.Table:
         """Find the predictions for problems that these seeds do not have."""
         unknown = np.ones(len(predictions), bool)
@@ -111,6 +123,26 @@ class Coverage:
     def read(self, files: Sequence[str], names: Sequence[str]) -> pa.Table:
         """Read some columns of these seeds' rows; see `read_columns`."""
         return read_columns(self.folder, files, names, seeds=self.seeds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Predictions beside a dataset: as a whole, or in parts of some consecutive seeds."""
+
+    tally: Tally
+    """Of all parts."""
+    rows: int
+    """How many predictions there are."""
+    count: int
+    """How many parts there are."""
+    each: Callable[[], Iterator[tuple[pa.Table, Coverage]]]
+    """Reads the parts, one after the other: predictions, and the seeds that they are for."""
+
+    @classmethod
+    def whole(cls, predictions: pa.Table, coverage: Coverage) -> Parts:
+        """Make a single part of what is in memory."""
+        only = (predictions, coverage)
+        return cls(coverage.tally, len(predictions), 1, lambda: iter([only]))
 
 
 def files_of(folder: Path) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from merge_dataset.schema import LABELS, NLI, SPLITS, ProblemFormat, parse_confi
 from merge_metric.runs.coverage import (
     EXAMPLES,
     Coverage,
+    Parts,
     Tally,
     check_configurations,
     choose,
@@ -60,22 +61,27 @@ class Joined:
     """The first ids without a prediction, those of seeds before those of variants."""
     texts: str
     """Digest of the configuration's texts in the dataset, or `texts.UNVERIFIED`."""
+    places: NDArray[np.int64]
+    """(n,) numbers that ascend in the order of the dataset, in all parts together."""
+
+
+Taken = TypeVar("Taken")
 
 
 def join(
-    predictions: pa.Table,
-    coverage: Coverage,
+    parts: Parts,
+    take: Callable[[Joined], Taken],
     configs: Sequence[str] = (),
     *,
     by: Sequence[str] = (),
     cluster: str = "",
     allow_missing: bool = False,
-) -> Iterator[Joined]:
+) -> Iterator[tuple[str, list[Taken], int]]:
     """Put predictions beside what the dataset knows of their problems.
 
     Args:
-        predictions: From `predictions.read_predictions`.
-        coverage: Of these predictions.
+        parts: The predictions.
+        take: Takes what is needed of each part, with variants in the order of the dataset.
         configs: Configurations to score; by default those of `choose`.
         by: Columns out of `groupings` to group variants by; word classes always are where
             a configuration has all.
@@ -84,28 +90,78 @@ def join(
             variant, is missing.
 
     Yields:
-        One per configuration, variants in the order of the dataset.
+        Per configuration its name, what was taken of each part that has seeds, and how many
+        seeds were left out.
 
     Raises:
         ValueError: unknown configurations or columns, predictions for other texts or with other
             gold labels than the dataset's, or predictions missing.
     """
-    tally = coverage.tally
-    chosen = choose_configurations(tally, configs, by=by, cluster=cluster)
-    for config in chosen:
-        joined = join_one(predictions, coverage, config, by, cluster)
+    chosen = choose_configurations(parts.tally, configs, by=by, cluster=cluster)
+    # What is in memory is joined to one configuration after the other; what is not is read once.
+    rounds = [[config] for config in chosen] if parts.count == 1 else [chosen]
+    unscored = 0
+    for number, some in enumerate(rounds or [[]]):
+        gathered = {config: _Gathered[Taken](config) for config in some}
+        for predictions, coverage in parts.each():
+            if not number:
+                unscored += count_unscored(predictions, coverage, chosen)
+            for config, each in gathered.items():
+                each.add(join_one(predictions, coverage, config, by, cluster), take)
+        for config in some:
+            each = gathered.pop(config)
+            each.judge(parts.tally, allow_missing=allow_missing)
+            yield config, each.taken, each.left_out
+    tell_unscored(unscored, parts.rows)
+
+
+@dataclass(slots=True)
+class _Gathered(Generic[Taken]):
+    """What was taken of a configuration's parts so far."""
+
+    config: str
+    taken: list[Taken] = field(default_factory=list)
+    left_out: int = 0
+    _seeds: int = 0
+    _missing: list[str] = field(default_factory=list)
+    _subsamples: set[int] | None = None
+    _values: dict[str, set[Any]] = field(default_factory=dict)
+
+    def add(self, joined: Joined, take: Callable[[Joined], Taken]) -> None:
+        """Take from a part."""
+        self._missing = [*self._missing, *joined.missing][: EXAMPLES + 1]
+        self._seeds += joined.n_seeds
+        self.left_out += joined.n_seeds_left_out
+        if not joined.n_seeds:
+            return
+        for name, values in joined.columns.get("groups", {}).items():
+            self._values.setdefault(name, set()).update(_distinct(values))
+        self._require_subsamples(joined)
+        self.taken.append(take(joined))
+
+    def _require_subsamples(self, joined: Joined) -> None:
+        """Raise where a part's seeds are in other subsamples than those before."""
+        found = set(chain.from_iterable(joined.columns.get("subsamples") or ()))
+        known = self._subsamples = found if self._subsamples is None else self._subsamples
+        if found != known:
+            raise ValueError(
+                f"{self.config}: expected every seed to have variants in every subsample, got "
+                f"seeds without any in {', '.join(map(str, sorted(found ^ known)))}; complete them "
+                f"or leave them out"
+            )
+
+    def judge(self, tally: Tally, *, allow_missing: bool) -> None:
+        """Raise about missing predictions, and tell of columns with many values."""
         judge_missing(
             tally,
-            config,
-            n_seeds=joined.n_seeds,
-            n_left_out=joined.n_seeds_left_out,
-            examples=joined.missing,
+            self.config,
+            n_seeds=self._seeds,
+            n_left_out=self.left_out,
+            examples=self._missing,
             allow_missing=allow_missing,
         )
-        for name, values in joined.columns.get("groups", {}).items():
+        for name, values in self._values.items():
             tell_many_groups(name, values)
-        yield joined
-    tell_unscored(count_unscored(predictions, coverage, chosen), len(predictions))
 
 
 def choose_configurations(
@@ -173,7 +229,8 @@ def join_one(
     if cluster:
         columns["clusters"] = {cluster: text_codes(seeds[cluster])[seed[kept]]}
     n_seeds = int(complete.sum())
-    return Joined(config, columns, n_seeds, len(seeds) - n_seeds, tuple(missing), texts)
+    left_out, places = len(seeds) - n_seeds, coverage.places(config, "variants")[kept]
+    return Joined(config, columns, n_seeds, left_out, tuple(missing), texts, places)
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:
@@ -390,17 +447,16 @@ def _less_incomplete(coverage: Tally, config: str) -> str:
     return f"; with `config`: {', '.join(better)}" if better else ""
 
 
-def tell_many_groups(name: str, values: Sequence[Any]) -> None:
-    """Say that a column has so many values that intervals take long.
+def tell_many_groups(name: str, values: Sized) -> None:
+    """Say that a column has so many distinct values that intervals take long."""
+    if len(values) > _MANY_GROUPS:
+        log.info("%s has %s values; without bootstrap they are scored sooner", name, len(values))
 
-    Args:
-        name: Of the column.
-        values: Values, or lists of them.
-    """
+
+def _distinct(values: Sequence[Any]) -> set[Any]:
+    """Find the distinct values of a column of values, or of lists of them."""
     lists = bool(len(values)) and isinstance(values[0], list)
-    distinct = set(chain.from_iterable(values) if lists else values)
-    if len(distinct) > _MANY_GROUPS:
-        log.info("%s has %s values; without bootstrap they are scored sooner", name, len(distinct))
+    return set(chain.from_iterable(values) if lists else values)
 
 
 def count_unscored(predictions: pa.Table, coverage: Coverage, configs: Iterable[str]) -> int:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
-from merge_metric.runs.row_checks import labels_of
+from merge_metric.runs.join import probability_table
+from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
 
@@ -48,3 +53,25 @@ def tell_other_order(predictions: pa.Table, where: str) -> None:
         ", ".join(labels),
         ", ".join(labels[i] for i in check.best),
     )
+
+
+def tell_other_probabilities(batches: Iterable[pa.Table], path: Path) -> Iterator[pa.Table]:
+    """Pass predictions on; warn at the end of probabilities that favour other labels."""
+    others, rows = 0, 0
+    labels: tuple[str, ...] = ()
+    for predictions in batches:
+        if PROBABILITIES in predictions.column_names:
+            table = probability_table(predictions)
+            predicted = table[np.arange(len(table)), predictions["prediction"].to_numpy()]
+            others += int((predicted < table.max(axis=1) - SUM_TOLERANCE).sum())
+        rows, labels = rows + len(predictions), labels_of(predictions)
+        yield predictions
+    if others:
+        log.warning(
+            "%s: in %s of %s rows another label than the prediction is the most probable one; "
+            "are the probabilities in the order %s?",
+            path,
+            f"{others:,}",
+            f"{rows:,}",
+            ", ".join(labels),
+        )

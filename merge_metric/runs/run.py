@@ -8,25 +8,27 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from tqdm import tqdm
+from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.runs.coverage import Coverage, cover, preview
-from merge_metric.runs.join import join
-from merge_metric.runs.label_check import tell_other_order
-from merge_metric.runs.predictions import model_name, read_metadata, read_predictions
-from merge_metric.runs.row_checks import PROBABILITIES, labels_of
-from merge_metric.runs.texts import TEXT_DIGEST, UNVERIFIED
+from merge_metric.runs.coverage import preview
+from merge_metric.runs.join import Joined, join
+from merge_metric.runs.model import (
+    Model,
+    Source,
+    naming_files,
+    read_models,
+    require_different_files,
+)
+from merge_metric.runs.texts import UNVERIFIED, added_texts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.inputs import Rows, read_rows
 
@@ -38,181 +40,23 @@ KEPT: Final = ("probabilities", "seed_probabilities", "variant_ids")
 _IGNORED: Final = ("probabilities", "seed_probabilities", "groups")
 
 
-# --- Files as users name them ---
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A predictions file as a user names it: `FILE`, `NAME=FILE`, `FILE@DATASET`."""
-
-    model: str
-    path: Path
-    dataset: Path | None = None
-
-
-def parse_source(text: str) -> Source:
-    """Read `[NAME=]FILE[@DATASET]`.
-
-    Without a name the model is called what the file's metadata say, else like the file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
-    name, dataset, path = "", None, Path(text)
-    if not path.exists():
-        before, at, after = text.rpartition("@")
-        if at and Path(after).is_dir():
-            text, dataset = before, Path(after)
-            path = Path(text)
-    if not path.exists() and "=" in text:
-        name, _, file = text.partition("=")
-        path = Path(file)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: expected a predictions file, as FILE, NAME=FILE or FILE@DATASET, "
-            "found no file there"
-        )
-    return Source(name or model_name(path), path, dataset)
-
-
-# --- Models ---
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Model:
-    """A model's predictions beside one dataset folder, and what is known of the model."""
-
-    name: str
-    paths: tuple[Path, ...]
-    """The predictions files, for example one per source."""
-    description: Mapping[str, Any]
-    """From the first file's metadata; empty where it says nothing."""
-    predictions: pa.Table
-    coverage: Coverage
+class Outcome(Protocol):
+    """A model's answers to one configuration, counted: all that most figures need."""
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """Names of the predictions files."""
-        return tuple(path.name for path in self.paths)
-
+    def model(self) -> str: ...  # noqa: D102
     @property
-    def folder(self) -> Path:
-        """The dataset folder."""
-        return self.coverage.folder
+    def config(self) -> str: ...  # noqa: D102
+    @property
+    def counts(self) -> SeedCounts: ...  # noqa: D102
+    @property
+    def dataset(self) -> str: ...  # noqa: D102
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
 
 
-def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
-    """Read the predictions of one or several models beside their dataset folders.
-
-    Files of one name and dataset are parts of one model's answers.
-
-    Args:
-        sources: The files.
-        dataset: The dataset folder of those that name none.
-
-    Yields:
-        Models in the order in which they are first named; one per dataset folder and, where
-        its problems differ in their labels, per set of these.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: there is no such file or dataset folder.
-        ValueError: a file is unusable, or two of the same name answer the same problems.
-    """
-    for name, folder, of_model in sources_of_models(sources, dataset):
-        by_labels: dict[tuple[str, ...], list[tuple[Path, pa.Table]]] = {}
-        for source in of_model:
-            table = read_predictions(source.path, folder)
-            by_labels.setdefault(labels_of(table), []).append((source.path, table))
-        for alike in by_labels.values():
-            paths = [path for path, _ in alike]
-            predictions = _concatenate(name, paths, [table for _, table in alike])
-            yield make_model(name, paths, predictions, folder)
-
-
-def sources_of_models(
-    sources: Iterable[Source], dataset: Path
-) -> list[tuple[str, Path, list[Source]]]:
-    """Group files by model and dataset folder: its name, the folder, the parts of its answers.
-
-    Arguments as in `read_models`.
-    """
-    parts: dict[tuple[str, Path], list[Source]] = {}
-    for source in sources:
-        folder = source.dataset or dataset
-        parts.setdefault((source.model, folder.resolve()), []).append(source)
-    return [(name, part[0].dataset or dataset, part) for (name, _), part in parts.items()]
-
-
-def make_model(name: str, paths: Sequence[Path], predictions: pa.Table, folder: Path) -> Model:
-    """Put predictions beside a dataset folder; see `Model` for the arguments.
-
-    Raises:
-        NotADirectoryError: there is no such folder.
-        ValueError: there are predictions for problems that the dataset does not have.
-    """
-    with naming_files(paths, beside=folder):
-        coverage = cover(predictions, folder)
-    if TEXT_DIGEST not in predictions.column_names or predictions[TEXT_DIGEST].null_count:
-        tell_unverified(paths, folder)
-    tell_other_order(predictions, ", ".join(map(str, paths)))
-    return Model(name, tuple(paths), read_metadata(paths[0]), predictions, coverage)
-
-
-def tell_unverified(paths: Sequence[Path], folder: Path) -> None:
-    """Note that nothing says which texts some predictions are for."""
-    log.warning(
-        "%s: nothing in it says for which texts these are the predictions; they are taken to be "
-        "for those of %s (unverified)",
-        ", ".join(map(str, paths)),
-        folder,
-    )
-
-
-def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table:
-    """Make one table of several that answer different problems.
-
-    Only a seed may stand in several, as those of replacements and of paraphrases have some in
-    common; what the first file says of it counts.
-    """
-    if len(tables) == 1:
-        return tables[0]
-    if not all(PROBABILITIES in table.column_names for table in tables):
-        tables = [
-            table.drop_columns([PROBABILITIES]) if PROBABILITIES in table.column_names else table
-            for table in tables
-        ]
-    # Texts are known of the rows of some files only.
-    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    ids = whole["variant_id"].combine_chunks()
-    _, first, of_row = np.unique(
-        ids.dictionary_encode().indices.to_numpy(), return_index=True, return_inverse=True
-    )
-    again = first[of_row] != np.arange(len(whole))
-    is_variant = pc.not_equal(ids, whole["seed_id"].combine_chunks()).to_numpy(zero_copy_only=False)
-    prediction = whole["prediction"].to_numpy()
-    wrong = again & (is_variant | (prediction != prediction[first[of_row]]))
-    if wrong.any():
-        twice = ids.filter(pa.array(wrong)).unique()
-        raise ValueError(
-            f"{name}: expected every problem once in {', '.join(map(str, paths))}, or seeds that "
-            f"are answered alike, got {len(twice):,} several times: {preview(twice)}; if these are "
-            f"different models, give each a name: NAME=FILE"
-        )
-    return whole.filter(pa.array(~again))
-
-
-@contextmanager
-def naming_files(paths: Iterable[Path], *, beside: Path | None = None) -> Iterator[None]:
-    """Name the files in the message of a ValueError, unless it is about the dataset `beside`."""
-    try:
-        yield
-    except ValueError as error:
-        if beside is not None and str(error).startswith((f"{beside}{os.sep}", f"{beside}: ")):
-            raise
-        raise ValueError(f"{', '.join(map(str, paths))}: {error}") from error
-
-
-# --- Runs ---
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+"""A run, or its counts alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +117,7 @@ def runs_of(
     """Join and count a model's answers to one configuration after the other.
 
     Args:
-        model: From `read_models`.
+        model: From `model.read_models`.
         configs: Configurations; by default what the predictions are for (see `join.choose`).
         by: Columns to group variants by (see `join.groupings`).
         cluster: Text by which seeds are clustered for the bootstrap, such as `premise`.
@@ -283,19 +127,50 @@ def runs_of(
     Raises:
         ValueError: the predictions cannot be used (see `join.join`).
     """
-    joined = join(
-        model.predictions,
-        model.coverage,
-        configs,
-        by=by,
-        cluster=cluster,
-        allow_missing=allow_missing,
-    )
+    options: dict[str, Any] = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
+    shared: dict[Any, Any] = {}
+
+    def take(run: Run, joined: Joined) -> tuple[Run, NDArray[np.int64]]:
+        return _with_shared(run, shared), joined.places
+
+    for parts, left_out in parts_of_runs(model, take, configs, keep=keep, **options):
+        yield replace(_together(parts), n_seeds_left_out=left_out)
+
+
+Taken = TypeVar("Taken")
+
+
+def parts_of_runs(
+    model: Model,
+    take: Callable[[Run, Joined], Taken],
+    configs: Sequence[str] = (),
+    *,
+    keep: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[tuple[list[Taken], int]]:
+    """Join and count a model's answers some seeds at a time, and take what is needed of these.
+
+    Args:
+        model: As in `runs_of`, like all but the next.
+        take: Takes what is needed of the run on some seeds.
+        configs: Configurations.
+        keep: Columns that these runs keep.
+        options: As `join.join` takes them.
+
+    Yields:
+        Per configuration what was taken, and how many seeds were left out.
+    """
     origin = {"dataset": model.folder.resolve().name, "folder": model.folder}
+
+    def take_run(joined: Joined) -> Taken:
+        run = make_run(
+            model.name, joined.config, joined.columns, keep=keep, texts=joined.texts, **origin
+        )
+        return take(run, joined)
+
     with naming_files(model.paths, beside=model.folder):
-        for part in joined:
-            known = {"n_seeds_left_out": part.n_seeds_left_out, "texts": part.texts}
-            yield make_run(model.name, part.config, part.columns, keep=keep, **known, **origin)
+        for _, taken, left_out in join(model.parts, take_run, configs, **options):
+            yield taken, left_out
 
 
 def read_runs(
@@ -324,10 +199,83 @@ def read_runs(
             model answer the same problems.
     """
     require_different_files(sources)
-    for model in tqdm(read_models(sources, dataset), desc="reading", unit="model", disable=None):
+    for model in read_models(sources, dataset):
         yield from runs_of(
             model, configs, by=by, cluster=cluster, keep=keep, allow_missing=allow_missing
         )
+
+
+# --- Parts of a run put together ---
+
+
+def _with_shared(run: Run, shared: dict[Any, Any]) -> Run:
+    """Let equal values of groups be one object, and ids be a column: a few bytes a row."""
+    groups = {
+        name: [
+            shared.setdefault(tuple(value) if isinstance(value, list) else value, value)
+            for value in values
+        ]
+        for name, values in run.groups.items()
+    }
+    kept = dict(run.kept)
+    if "variant_ids" in kept:
+        kept["variant_ids"] = pa.array(kept["variant_ids"], pa.string())
+    return replace(run, groups=groups, kept=kept)
+
+
+def _together(parts: Sequence[tuple[Run, NDArray[np.int64]]]) -> Run:
+    """Make the run of all seeds, rows in the order of the dataset.
+
+    Args:
+        parts: Runs on consecutive seeds, and numbers of their rows that ascend in that order.
+    """
+    runs = [run for run, _ in parts]
+    order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
+    row_of = np.empty(len(order), np.int64)
+    row_of[order] = np.arange(len(order))
+    tables = [run.rows for run in runs]
+    first_seed = _starts([len(rows.seed_ids) for rows in tables])
+    first_row = _starts([len(rows.seed) for rows in tables])
+    draw_row = row_of[
+        np.concatenate([r.draw_row + start for r, start in zip(tables, first_row, strict=True)])
+    ]
+    draws = np.argsort(draw_row, kind="stable")
+    seed = [r.seed + start for r, start in zip(tables, first_seed, strict=True)]
+    counts = SeedCounts.concatenated([run.counts for run in runs])
+    rows = replace(
+        tables[0],
+        seed_ids=counts.seed_ids,
+        gold=counts.gold,
+        own=counts.own,
+        seed=np.concatenate(seed)[order],
+        prediction=np.concatenate([rows.prediction for rows in tables])[order],
+        draw_row=draw_row[draws],
+        draw_subsample=np.concatenate([rows.draw_subsample for rows in tables])[draws],
+        clusters=counts.clusters,
+    )
+    columns = {
+        name: _reordered([run.groups[name] for run in runs], order) for name in runs[0].groups
+    }
+    kept = {name: _reordered([run.kept[name] for run in runs], order) for name in runs[0].kept}
+    texts = added_texts([run.texts for run in runs])
+    return replace(runs[0], rows=rows, counts=counts, groups=columns, kept=kept, texts=texts)
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    return [0, *np.cumsum(sizes[:-1]).tolist()]
+
+
+def _reordered(parts: Sequence[Any], order: NDArray[np.int64]) -> Any:
+    """Put columns of the same kind together, in another order of rows."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)[order]
+    if isinstance(parts[0], pa.Array):
+        return pa.chunked_array(parts).take(pa.array(order)).combine_chunks()
+    whole = [*chain.from_iterable(parts)]
+    return [whole[row] for row in order.tolist()]
+
+
+# --- What runs have in common ---
 
 
 def common_texts(texts: Iterable[str]) -> str:
@@ -336,18 +284,15 @@ def common_texts(texts: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else UNVERIFIED
 
 
-def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
+def by_config(runs: Iterable[OutcomeT]) -> dict[str, list[OutcomeT]]:
     """Group runs by configuration, in the order given."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[OutcomeT]] = {}
     for run in runs:
         found.setdefault(run.config, []).append(run)
     return found
 
 
-# --- What runs have in common ---
-
-
-def common_labels(runs: Sequence[Run]) -> tuple[str, ...]:
+def common_labels(runs: Sequence[Outcome]) -> tuple[str, ...]:
     """Find the labels that all runs share; those of NLI without a run.
 
     Raises:
@@ -413,13 +358,3 @@ def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts
             f"{total:,}",
         )
     return kept
-
-
-def require_different_files(sources: Sequence[Source]) -> None:
-    """Raise ValueError where a predictions file is given twice."""
-    paths = [source.path.resolve() for source in sources]
-    for number, path in enumerate(paths):
-        if path in paths[:number]:
-            raise ValueError(
-                f"expected different predictions files, got {sources[number].path} twice"
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from pathlib import Path
@@ -14,6 +15,7 @@ from helpers.dataset_files import run_manifest, seed_row, variant_row, write_sou
 
 from merge_dataset import seed_ranges
 from merge_metric import counted
+from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
 from merge_metric.counted import count_file
 from merge_metric.per_seed import concatenated
@@ -40,6 +42,7 @@ def rows_of(rng: random.Random) -> tuple[list[Any], list[Any]]:
                     variant_row(
                         seeds[-1], word_class, WORDS[word_class], word, validated, subsamples=drawn
                     )
+                    | {"log_odds": float(k * n % 7)}
                 )
     return seeds, variants
 
@@ -85,11 +88,19 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 12))
 
 
+def write_csv(path: Path, table: pa.Table) -> None:
+    """Labels as digits, and a blank line after the header."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([table.column_names, []])
+        writer.writerows(row.values() for row in table.to_pylist())
+
+
 SOME: dict[str, Any] = {"configs": ["snli_verbs", "snli"], "by": ["mlms"], "cluster": "premise"}
 
 
 @pytest.mark.parametrize(
-    ("order", "options"), [("as written", {}), ("shuffled", SOME), ("jsonl", {})]
+    ("order", "options"), [("as written", {}), ("shuffled", SOME), ("jsonl", {}), ("csv", {})]
 )
 def test_figures_are_those_of_the_whole(
     place: Path,
@@ -103,8 +114,9 @@ def test_figures_are_those_of_the_whole(
     if order != "as written":
         rows = pq.ParquetFile(path).read().to_pylist()
         random.Random(1).shuffle(rows)
-        path = tmp_path / ("p.jsonl" if order == "jsonl" else "p.parquet")
-        write_predictions(path, pa.Table.from_pylist(rows))
+        path = tmp_path / {"shuffled": "p.parquet"}.get(order, f"p.{order}")
+        write_rows = write_predictions if order != "csv" else write_csv
+        write_rows(path, pa.Table.from_pylist(rows))
     wanted = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
     alone = score_file(path, n_bootstrap=8)
     answers = concatenated(
@@ -144,6 +156,45 @@ def test_models_compared_in_parts(
     assert all(differences.values())
 
 
+ANALYSES: dict[str, dict[str, Any]] = {
+    "accuracy": {},
+    "matching": {},
+    "classes": {"matched": True, "n_bootstrap": 8},
+    "origins": {"n_bootstrap": 8},
+    "hardest": {"top": 5},
+    "first-answers": {},
+    "fooling": {"n_bootstrap": 8},
+    "shift": {},
+    "confidence": {},
+    "signals": {"n_bootstrap": 8},
+    "overlap": {},
+    "stability": {"draws": 5, "seeds": 20},
+}
+"""Analysis → options; those that draw at random depend on the order of rows."""
+
+
+@pytest.mark.slow
+def test_analyses_in_parts(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are those of the whole, also of shuffled predictions in two files."""
+    rows = pq.ParquetFile(place / "p.parquet").read().to_pylist()
+    random.Random(3).shuffle(rows)
+    for name, part in {"1": rows[:150], "2": rows[150:]}.items():
+        write_predictions(tmp_path / f"{name}.parquet", pa.Table.from_pylist(part))
+    files = [f"m={tmp_path / name}.parquet" for name in "12"]
+
+    def tables() -> dict[str, Any]:
+        folder = place / "merge-nli"
+        return {
+            name: plain(analyse(name, files, folder, **options)[0].as_dict())
+            for name, options in ANALYSES.items()
+        }
+
+    wanted = tables()
+    for module in (seed_ranges, counted):
+        monkeypatch.setattr(module, "RANGE_ROWS", 70)
+    assert tables() == wanted
+
+
 def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:
     """The predictions without the last `drop`, with some rows replaced or added."""
     before = pq.ParquetFile(place / "p.parquet").read().to_pylist()
@@ -179,7 +230,21 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
     rows = pq.ParquetFile(place / "p.parquet").read().replace_schema_metadata(None)
     pq.write_table(pa.concat_tables([rows, rows.slice(5, 1)]), path)
     for dataset in (folder, None):
-        with pytest.raises(ValueError, match=r"(once, got|duplicates of) 'snli:005'"):
+        with pytest.raises(ValueError, match=r"(once, got|duplicates of) 'snli:005'") as error:
+            score_file(path, dataset, n_bootstrap=0)
+        assert str(error.value).startswith(f"{path}: ")
+    # Of text, lines are named.
+    head = "variant_id,seed_id,label,prediction"
+    names = head.split(",")
+    cells = [",".join(str(row[name]) for name in names) for row in rows.to_pylist()]
+    path = tmp_path / "twice.csv"
+    path.write_text("\n".join([head, "", *cells, cells[5], ""]))
+    for dataset in (folder, None):
+        with pytest.raises(ValueError, match=r"line 423: .*'snli:005' as in line 8 \(1 such id\)"):
+            score_file(path, dataset, n_bootstrap=0)
+    path.write_text("\n".join([head, *cells[:-1], f"{cells[-1][:-1]}7"]))
+    for dataset in (folder, None):
+        with pytest.raises(ValueError, match=r"csv: line 421: prediction: .* got 7 \(1 such row\)"):
             score_file(path, dataset, n_bootstrap=0)
 
 

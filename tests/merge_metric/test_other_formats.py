@@ -29,9 +29,10 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.seeds import as_pairs
+from merge_metric.runs.model import parse_source
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 from merge_metric.runs.row_checks import labelled, labels_of
-from merge_metric.runs.run import common_labels, parse_source, read_runs
+from merge_metric.runs.run import common_labels, read_runs
 from merge_metric.score import score_file
 
 

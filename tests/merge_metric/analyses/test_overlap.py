@@ -24,7 +24,8 @@ from merge_metric.analyses.overlap import (
     read_pairs,
     tokens,
 )
-from merge_metric.runs.run import Source, read_runs
+from merge_metric.runs.model import Source
+from merge_metric.runs.run import read_runs
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")

@@ -35,7 +35,7 @@ from merge_metric.analyses.curves import (
     plot_curves,
     plot_matching,
 )
-from merge_metric.analyses.hardest import hardest, plot_hardest
+from merge_metric.analyses.hardest import count_answers, hardest, plot_hardest
 from merge_metric.analyses.variant_groups import (
     Counterparts,
     plot_source_mlms,
@@ -250,7 +250,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     rng = random.Random(2)
     rows = random_dataset(rng, seeds=30)
     some = [run(answered(rows, rng, 0.2), model) for model in "abc"]
-    table = hardest(some, {"snli": seeds_table(rows)}, top=9)
+    table = hardest(map(count_answers, some), {"snli": seeds_table(rows)}, top=9)
     (axes,) = drawn(plot_hardest(table)).axes
     *models, mean = axes.get_lines()
     for line, model in zip(models, "abc", strict=True):
@@ -259,7 +259,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [row["seed_id"] for row in table.rows]
     assert axes.yaxis_inverted()
-    drawn(plot_hardest(hardest(some, {"snli": seeds_table(rows)}, top=None)))
+    drawn(plot_hardest(hardest(map(count_answers, some), {"snli": seeds_table(rows)}, top=None)))
 
 
 # --- Readable ---

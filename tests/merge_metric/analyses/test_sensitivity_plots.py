@@ -26,6 +26,7 @@ from merge_metric.analyses.fooling import (
 from merge_metric.analyses.overlap import Pairs, overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.analyses.variant_groups import kinds
+from merge_metric.counted import count_run
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
 
@@ -132,7 +133,7 @@ def test_one_model_of_one_size(runs: list[Run]) -> None:
 
 def test_shift_is_drawn_over_sources(runs: list[Run]) -> None:
     """Averaged over models, the rounds of ANLI as one, JSD and KS side by side."""
-    table = shift(runs)
+    table = shift(map(count_run, runs))
     jsd, ks = drawn(plot_shift(table)).axes
     averages = {row["config"]: row for row in table.rows if row["averaged"]}
     assert names(jsd) == names(ks) == list(averages) == ["snli_paraphrases", "anli_paraphrases"]
@@ -147,13 +148,13 @@ def test_shift_is_drawn_over_sources(runs: list[Run]) -> None:
 
 def test_confidence_is_drawn_over_sources(runs: list[Run]) -> None:
     """Three bars below the highest there can be; of a single model its own values."""
-    table = confidence(runs)
+    table = confidence(map(count_run, runs))
     (axes,) = drawn(plot_confidence(table)).axes
     averages = [row for row in table.rows if row["averaged"]]
     keys = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
     assert heights(axes) == [[row[key] for row in averages] for key in keys]
     assert axes.get_lines()[0].get_ydata()[0] == pytest.approx(2**0.5 / 3)  # type: ignore[index]
-    (axes,) = drawn(plot_confidence(confidence(runs[:1]))).axes
+    (axes,) = drawn(plot_confidence(confidence(map(count_run, runs[:1])))).axes
     assert heights(axes) == [[table.rows[0][key]] for key in keys]
 
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.dataset_files import write_rows
 from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without, write_folder
 
-from merge_metric.runs.coverage import cover
+from merge_metric.runs.coverage import Parts, cover
 from merge_metric.runs.join import Joined, join
 from merge_metric.runs.row_checks import validate
 
@@ -29,7 +29,9 @@ def table(rows: Rows) -> pa.Table:
 
 def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Joined]:
     predictions = table(rows)
-    return list(join(predictions, cover(predictions, folder), configs, **options))
+    parts = Parts.whole(predictions, cover(predictions, folder))
+    found = join(parts, lambda part: part, configs, **options)
+    return [part for _, (part,), _ in found]
 
 
 def plain(columns: dict[str, Any]) -> dict[str, Any]:

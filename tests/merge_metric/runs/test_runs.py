@@ -14,6 +14,7 @@ from helpers.report_data import paraphrased, problems
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
 from merge_metric.report.evidence import gather_evidence
+from merge_metric.runs import model as model_module
 from merge_metric.runs import run as runs_module
 from merge_metric.score import score_file
 
@@ -50,8 +51,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     for name in STEPS:
-        original = getattr(runs_module, name)
-        for module in ("runs.run", "counted", "seed_variant_accuracy.scoring"):
+        home = model_module if name in ("read_predictions", "cover") else runs_module
+        original = getattr(home, name)
+        for module in ("runs.model", "runs.run", "seed_variant_accuracy.scoring"):
             target = f"merge_metric.{module}.{name}"
             monkeypatch.setattr(target, counting(name, original), raising=False)
     return calls
