@@ -31,7 +31,7 @@ EXAMPLES: Final = 3
 """Ids that a message shows."""
 
 _ROW_BITS: Final = 40
-"""Of a number of a problem: its row in the file; the others are the number of the file."""
+"""Low bits of a problem's number, which hold its row; the others hold the number of its file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +130,7 @@ class Parts:
     """Predictions beside a dataset: as a whole, or in parts of some consecutive seeds."""
 
     tally: Tally
-    """Of all parts."""
+    """Counts of all parts together."""
     rows: int
     """How many predictions there are."""
     count: int

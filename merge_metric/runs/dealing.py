@@ -27,9 +27,9 @@ class Dealt:
 
     folder: Path
     places: Sequence[Place]
-    """Of each file: how messages name a row."""
+    """(files,) how messages name a row."""
     starts: Sequence[int]
-    """Of each file: how many rows the files before it have."""
+    """(files,) how many rows the files before it have."""
     of_seeds: pa.Table
     """Predictions for seeds themselves: ids, gold labels, predictions."""
     is_verified: bool

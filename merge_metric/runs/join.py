@@ -117,7 +117,7 @@ def join(
 
 @dataclass(slots=True)
 class _Gathered(Generic[Taken]):
-    """What was taken of a configuration's parts so far."""
+    """A configuration's parts so far."""
 
     config: str
     taken: list[Taken] = field(default_factory=list)

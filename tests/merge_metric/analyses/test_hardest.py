@@ -26,7 +26,7 @@ def models() -> dict[str, list[Row]]:
 
 
 def of(rows: list[Row], model: str = "a") -> Answered:
-    """What the analysis takes of a model's answers."""
+    """A model's answers as the analysis takes them."""
     return count_answers(run(rows, model))
 
 
