@@ -9,28 +9,27 @@ import numpy as np
 import pyarrow as pa
 
 from merge_dataset.files import read_row_groups, read_table
-from merge_dataset.repeats import Digests, digests_of
+from merge_dataset.repeats import Digests, digests_of, is_among, repeats
 
 
 def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
     """Say which variants have the texts of another problem's, and what to do; else nothing.
 
     Those of problems that are themselves alike, word for word, are left out, as `merge-nli check`
-    leaves them out. Memory takes 16 bytes per variant, and the problems of one part.
+    leaves them out. Memory takes the problems of one part, and texts that stand in two rows.
 
     Args:
         parts: Folders of seeds and variants: a run, or its slices.
         fields: Columns of texts.
     """
-    found = [np.empty((0, 2), np.uint64)]
-    for part in parts:
-        table = read_table(part / "seeds.parquet", ["seed_id", *fields])
-        problems = dict(
-            zip(table["seed_id"].to_pylist(), _digests(table, fields).tolist(), strict=True)
-        )
-        for table in read_row_groups(part / "variants.parquet", ["seed_id", *fields]):
-            own = [problems.get(name, 0) for name in table["seed_id"].to_pylist()]
-            found.append(np.column_stack([_digests(table, fields), np.array(own, np.uint64)]))
+    with repeats() as every:
+        for part in parts:
+            for table in read_row_groups(part / "variants.parquet", fields):
+                every.add(_digests(table, fields))
+        twice = every.found()
+    if not len(twice):
+        return ""
+    found = [_with_problems(part, fields, twice) for part in parts]
     texts, times = np.unique(np.unique(np.concatenate(found), axis=0)[:, 0], return_counts=True)
     alike = texts[times > 1]
     if not len(alike):
@@ -45,6 +44,21 @@ def describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
         f"{' and '.join(examples[:2])}; `merge-nli check` and `register` will refuse the dataset: "
         f"of problems that differ by one word, leave one out of the data"
     )
+
+
+def _with_problems(part: Path, fields: Sequence[str], twice: Digests) -> Digests:
+    """Digest [n, 2] the texts of variants that are among some, and those of their problems."""
+    table = read_table(part / "seeds.parquet", ["seed_id", *fields])
+    problems = dict(
+        zip(table["seed_id"].to_pylist(), _digests(table, fields).tolist(), strict=True)
+    )
+    found = [np.empty((0, 2), np.uint64)]
+    for table in read_row_groups(part / "variants.parquet", ["seed_id", *fields]):
+        digests = _digests(table, fields)
+        rows = np.flatnonzero(is_among(digests, twice))
+        own = [problems.get(name, 0) for name in table["seed_id"].take(rows).to_pylist()]
+        found.append(np.column_stack([digests[rows], np.array(own, np.uint64)]))
+    return np.concatenate(found)
 
 
 def _digests(table: pa.Table, fields: Sequence[str]) -> Digests:
