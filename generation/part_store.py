@@ -7,7 +7,9 @@ in a warning, and is made again. Several processes may write to the same folder.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,9 +72,22 @@ def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:
     yield from filter(is_sound, part_paths(folder, pattern))
 
 
-def part_paths(folder: Path, pattern: str = "*") -> list[Path]:
-    """List the parts of a folder in the order of their file names, sound or not."""
-    return sorted(folder.glob(f"{pattern}.parquet"))
+def part_paths(
+    folder: Path, pattern: str = "*", *, wanted: Callable[[str], bool] = lambda name: True
+) -> list[Path]:
+    """List the parts of a folder in the order of their file names, sound or not.
+
+    Args:
+        folder: Where the parts are; it need not exist.
+        pattern: Glob over the names of parts.
+        wanted: Tells by a file's name whether it is listed. A store of thousands of parts is
+            listed as often as it has shards, so that no path is made of the others.
+    """
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = fnmatch.filter((entry.name for entry in entries), f"{pattern}.parquet")
+    return [folder / name for name in sorted(names) if wanted(name)]
 
 
 def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -219,8 +220,10 @@ class SuggestionStore:
         return discard_corrupt(self._part_paths(shard), store=self.path)
 
     def _part_paths(self, shard: Shard) -> list[Path]:
-        paths = part_paths(self.path / "parts")
-        return [path for path in paths if _shard_of(path).overlaps(shard)]
+        def may_answer(name: str) -> bool:
+            return _shard_of(name.partition(".")[0]).overlaps(shard)
+
+        return part_paths(self.path / "parts", wanted=may_answer)
 
     def _sound_paths(self, shard: Shard) -> list[Path]:
         return [path for path in self._part_paths(shard) if is_sound(path)]
@@ -241,9 +244,11 @@ class SuggestionStore:
         write_part(self.path / "parts", f"{shard.name}.{keys[:16]}", table)
 
 
-def _shard_of(path: Path) -> Shard:
+@lru_cache(maxsize=65_536)
+def _shard_of(name: str) -> Shard:
+    """Return the shard that a part's name begins with."""
     try:
-        return Shard.parse(path.name.split(".")[0])
+        return Shard.parse(name)
     except ValueError:
         return EVERYTHING  # a stray file: its digest will not fit either
 
