@@ -25,6 +25,8 @@ pytestmark = pytest.mark.benchmark
 PEAK_MB: Final = 1500
 """Largest resident set wanted, however many problems there are."""
 LARGEST_SLICE: Final = 1_000_000
+SMALLEST_SLICE: Final = 1_000
+"""In fewer, hardly a problem has a shared word."""
 
 
 def suggest_made_up(folder: str, slice_problems: int) -> Callable[[], None]:
@@ -133,9 +135,8 @@ def test_made_up(
     problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time and memory of each step, in a process of its own; one round."""
-    rows: list[Row] = []
-    measurement = Measurement("slices", "made-up")
     for count in sorted(map(int, request.config.getoption("--problems").split(","))):
+        measurement, rows = Measurement("slices", f"made-up-{count:010}"), []
         folder = folder_of(f"made-up-{count}")
         monkeypatch.setenv("HF_HOME", str(folder / "cache"))
         once(
@@ -143,7 +144,7 @@ def test_made_up(
             lambda file, n=count: write_crossed_problems(file, problem_file, n),
         )
         write_made_up_mlm(folder)
-        size = min(LARGEST_SLICE, -(-count // 10))
+        size = min(LARGEST_SLICE, max(SMALLEST_SLICE, -(-count // 10)))
         variants = 0
         for name, (work, arguments) in STEPS.items():
             more = {"slice_problems": size} if work is suggest_made_up else {}

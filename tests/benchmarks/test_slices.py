@@ -41,9 +41,9 @@ def test_slices(
 
     A run that was stopped goes on where it was, as a million problems take long.
     """
-    real, measurement = problem_file, Measurement("slices", "commands")
-    rows: list[Row] = []
+    real = problem_file
     for count in sorted(map(int, request.config.getoption("--problems").split(","))):
+        measurement, rows = Measurement("slices", f"commands-{count:010}"), []
         folder = folder_of(f"slices-{count}")
         monkeypatch.setenv("HF_HOME", str(folder / "cache"))
         once(folder / "problems.jsonl", lambda file, n=count: write_crossed_problems(file, real, n))
