@@ -26,7 +26,7 @@ from merge_dataset.provenance import differences
 
 log = logging.getLogger(__name__)
 
-_PACKAGES: Final = (
+PACKAGES: Final = (
     "datasets",
     "inflect",
     "numpy",
@@ -64,6 +64,10 @@ class RunFolder:
     def sliced(self) -> Path:
         """Slices of the run, where its problems were dealt to several; see `slices`."""
         return self.path / "slices.json"
+
+    def slices_done(self, command: str) -> Path:
+        """Slices that `suggest` or `build` has done, until it has done all."""
+        return self.path / f"slices_done_by_{command}.json"
 
     @property
     def store(self) -> Path:
@@ -183,6 +187,7 @@ class RunFolder:
     def _written(self) -> tuple[Path, ...]:
         """Everything that a command writes straight into the folder."""
         return (self.config, self.manifest, self.suggested, self.sliced, self.problems,
+                *map(self.slices_done, ("suggest", "build")),
                 self.questions, self.asked, self.replacements, self.exclusions, self.seeds,
                 self.variants, self.signals, self.signals_made, self.nonce, self.nonce_made,
                 self.shared_words, self.counts, self.skipped_rows, self.sorting,
@@ -385,7 +390,7 @@ def manifest_of(
         "ablation": config.ablation,
         "fingerprint": digest_of({**made_from, "mlms": [_without(m, "weights") for m in mlms]}),
         **made_from,
-        "packages": versions(*_PACKAGES),
+        "packages": versions(*PACKAGES),
         "problems": {
             **suggested["problems"],
             "unlabelled": len(suggested["problems"]["unlabelled"]),

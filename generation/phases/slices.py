@@ -8,20 +8,21 @@ run of all problems would make.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from generation.config import Config
 from generation.phases.build import build_run
 from generation.phases.suggest import named_mlms, suggest_run
-from generation.problems.on_disk import divided, sorted_problems
+from generation.problems.on_disk import divided, sorting
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.run_folder import RunFolder
+from generation.run_folder import PACKAGES, RunFolder, versions
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import (
@@ -98,7 +99,13 @@ def suggest(
         def ask(part: _Slice) -> None:
             suggest_run(part.config(config), problems=part.problems, **options)
 
-        _each(slices, ask, "suggest")
+        made_from = {**config.output_settings(), "mlms": config.mlms, "store": config.store,
+                     "device": config.device, "dtype": config.dtype, "tagger": config.tagger,
+                     "ask_all": config.ask_all}  # fmt: skip
+        done = _Done.of(run, "suggest", made_from, again=overwrite)
+        _each(slices, ask, done, lambda part: [part.run.problems, part.run.suggested])
+        require_same_mlms(run, [read_record(part.run.suggested) for part in slices])
+        done.forget()
     return run
 
 
@@ -136,7 +143,16 @@ def build(
         def one(part: _Slice) -> None:
             build_run(part.run.path, may_be_empty=True, **options)
 
-        _each(slices, one, "build")
+        def files(part: _Slice) -> list[Path]:
+            each = (part.run, part.run.named(name))
+            signals = (path for run in each for path in (run.signals_made, run.nonce_made))
+            return [part.run.suggested, *signals, *(run.manifest for run in each)]
+
+        config = Config.read(base.config).overlaid(ablation, settings)
+        done = _Done.of(
+            out, "build", config.output_settings() | {"tagger": config.tagger}, again=overwrite
+        )
+        _each(slices, one, done, files)
         parts = [part.run.named(name) for part in slices]
         manifest = _summed(out, parts, read_record(base.sliced))
         if not manifest["variants"]:
@@ -145,7 +161,47 @@ def build(
                 "problems, or lower `min_replacements`"
             )
         write_record(out.manifest, manifest)
+        done.forget()
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Slices that an interrupted command has done, so that the same command leaves them."""
+
+    path: Path
+    command: str
+    made_from: str
+    """Digest of the settings, and of the versions of what does the work."""
+    slices: dict[str, str]
+    """Name → digest of what it was made from and came to."""
+
+    @classmethod
+    def of(cls, run: RunFolder, command: str, made_from: Mapping[str, Any], *, again: bool) -> Self:
+        """Read what such a command left; nothing if `again`, or if it was another one."""
+        packages = versions("merge-nli", *PACKAGES)
+        made = digest_of([made_from, packages])
+        path = run.slices_done(command)
+        there = read_record(path) if path.is_file() and not again else {}
+        slices = there["slices"] if there.get("made_from") == made else {}
+        return cls(path, command, made, slices)
+
+    def has(self, name: str, files: Iterable[Path]) -> bool:
+        """Return whether a slice was done, and its files are what they were then."""
+        return self.slices.get(name) == _digest(files)
+
+    def add(self, name: str, files: Iterable[Path]) -> None:
+        """Keep that a slice is done."""
+        self.slices[name] = _digest(files)
+        write_record(self.path, {"made_from": self.made_from, "slices": self.slices})
+
+    def forget(self) -> None:
+        """Forget it all, once all are done: given again, the command looks at everything."""
+        self.path.unlink(missing_ok=True)
+
+
+def _digest(files: Iterable[Path]) -> str:
+    return digest_of([digest_of_file(file) if file.is_file() else None for file in files])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,34 +238,38 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
             f"{run.path}: expected slices or an empty folder, got a run without slices; name "
             "another run folder with --run, or leave out --slice-problems"
         )
-    with sorted_problems(run.problems, config.problem_format) as add:
-        problems = load_problems(config, add, streaming=True, scratch=run.sorting)
-    record = {
-        "size": size,
-        "source_data": problems.source_data,
-        "problems": {**problems.counts, "unlabelled": sorted(problems.unlabelled)},
-    }
-    there = read_record(run.sliced) if run.sliced.is_file() else None
-    if there is not None and not overwrite:
-        known = {key: there[key] for key in ("size", "source_data")}
-        if known != {key: record[key] for key in known}:
-            run.problems.unlink()
-            raise FileExistsError(
-                f"{run.path}: expected no slices or the same ones, found slices of "
-                f"{there['size']:,} out of {there['problems']['kept']:,} problems, where there "
-                f"are {problems.count:,} now, {size:,} in a slice. Name another run folder with "
-                "--run, or replace them with --overwrite"
-            )
-    problems.list_skipped(run.skipped_rows)
-    count = -(-problems.count // size)
-    names = [f"slices/{number:05}-of-{count:05}" for number in range(count)]
-    folders = [RunFolder(run.path / name) for name in names]
-    lasts = divided(run.problems, [each.problems for each in folders], size, config.problem_format)
-    run.problems.unlink()  # the slices have it
+    with sorting(run.sorting, config.problem_format) as sorter:
+        problems = load_problems(config, sorter.add, streaming=True, scratch=run.sorting)
+        record = {
+            "size": size,
+            "source_data": problems.source_data,
+            "problems": {**problems.counts, "unlabelled": sorted(problems.unlabelled)},
+        }
+        if not overwrite:
+            _require_same_slices(run, record)
+        problems.list_skipped(run.skipped_rows)
+        count = -(-problems.count // size)
+        names = [f"slices/{number:05}-of-{count:05}" for number in range(count)]
+        parts = [RunFolder(run.path / name).problems for name in names]
+        lasts = divided(sorter.seeds(), parts, size, config.problem_format)
     write_text(run.config, config.to_toml())
     write_record(run.sliced, {**record, "slices": names, "last": lasts})
     log.info("%s: %d problems in %d slices", problems.description, problems.count, count)
     return _read(run)
+
+
+def _require_same_slices(run: RunFolder, record: Mapping[str, Any]) -> None:
+    """Raise FileExistsError where there are slices of other problems or sizes."""
+    if not run.sliced.is_file():
+        return
+    there = read_record(run.sliced)
+    if any(there[key] != record[key] for key in ("size", "source_data")):
+        raise FileExistsError(
+            f"{run.path}: expected no slices or the same ones, found slices of "
+            f"{there['size']:,} out of {there['problems']['kept']:,} problems, where there "
+            f"are {record['problems']['kept']:,} now, {record['size']:,} in a slice. Name another "
+            "run folder with --run, or replace them with --overwrite"
+        )
 
 
 def _read(run: RunFolder) -> list[_Slice]:
@@ -235,8 +295,19 @@ def _read(run: RunFolder) -> list[_Slice]:
     return found
 
 
-def _each(slices: Sequence[_Slice], work: Callable[[_Slice], object], command: str) -> None:
+def _each(
+    slices: Sequence[_Slice],
+    work: Callable[[_Slice], object],
+    done: _Done,
+    files: Callable[[_Slice], list[Path]],
+) -> None:
     """Do the work of all slices; where some fail, the others go on.
+
+    Args:
+        slices: All slices.
+        work: Does what is to be done of one.
+        done: Slices that are left as they are; takes those that are done now.
+        files: Lists what a slice's work depends on and makes.
 
     Raises:
         ExecutorError: some failed; the message says which and why.
@@ -244,9 +315,13 @@ def _each(slices: Sequence[_Slice], work: Callable[[_Slice], object], command: s
     failed: dict[str, str] = {}
     for number, part in enumerate(slices, start=1):
         name = part.run.path.name
+        if done.has(name, files(part)):
+            log.info("slice %s is done already", name)
+            continue
         log.info("slice %s", name)
         try:
             work(part)
+            done.add(name, files(part))
         except Exception as error:  # whatever it is, the other slices do not depend on it
             said = describe_os_error(error) if isinstance(error, OSError) else str(error)
             reason = " ".join(said.split()) or type(error).__name__
@@ -258,7 +333,21 @@ def _each(slices: Sequence[_Slice], work: Callable[[_Slice], object], command: s
     if failed:
         raise ExecutorError(
             f"{len(failed)} of {len(slices)} slices failed: {_told(failed)}. What the others did "
-            f"is kept; give the same {command} again, and it does what is missing"
+            f"is kept; give the same {done.command} again, and it does what is missing"
+        )
+
+
+def require_same_mlms(run: RunFolder, made: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError where a masked LM changed before the last slice asked it."""
+    told = {
+        json.dumps([[mlm[key] for key in ("name", "revision", "dtype", "device")]
+                    for mlm in each["mlms"]])
+        for each in made
+    }  # fmt: skip
+    if len(told) > 1:
+        raise ValueError(
+            f"{run.path}: expected the same masked LMs in all slices, got "
+            f"{' and '.join(sorted(told))}; ask all slices again with --overwrite"
         )
 
 

@@ -6,8 +6,7 @@ import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,53 @@ MERGED_AT_A_TIME: Final = 256
 """Number of sorted files that are read at a time; a block of each is in memory."""
 
 
+class Sorter:
+    """Sorts problems by `seed_id` in bounded memory, in files that `sorting` removes."""
+
+    def __init__(self, spill: Path, problem_format: ProblemFormat) -> None:
+        """Use `sorting`."""
+        self._spill, self._format = spill, problem_format
+        self._held: list[Seed] = []
+        self._runs: list[Path] = []
+        self._letters = 0
+
+    def add(self, seed: Seed) -> None:
+        """Take a problem, in any order."""
+        self._held.append(seed)
+        self._letters += sum(map(len, seed.texts))
+        if len(self._held) == SORTED_AT_A_TIME or self._letters > _LETTERS_SORTED:
+            self._runs.append(self._spill / f"{len(self._runs)}.parquet")
+            self._write(self._runs[-1], sorted(self._held, key=_BY_ID))
+            self._held.clear()
+            self._letters = 0
+
+    def seeds(self) -> Iterator[Seed]:
+        """Yield all problems in order."""
+        while len(self._runs) > MERGED_AT_A_TIME:
+            some, self._runs = self._runs[:MERGED_AT_A_TIME], self._runs[MERGED_AT_A_TIME:]
+            merged = some[0].with_stem(f"{some[0].stem}-")
+            self._write(merged, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
+            for each in some:
+                each.unlink()
+            self._runs.append(merged)
+        every = [sorted(self._held, key=_BY_ID), *map(_seeds_of, self._runs)]
+        return heapq.merge(*every, key=_BY_ID)
+
+    def _write(self, path: Path, seeds: Iterable[Seed]) -> None:
+        with atomic(path) as file:
+            _write(self._format, file, seeds)
+
+
+@contextmanager
+def sorting(scratch: Path, problem_format: ProblemFormat = NLI) -> Iterator[Sorter]:
+    """Yield what sorts problems, in a temporary folder like `scratch`."""
+    spill = partial_path(scratch)
+    try:
+        yield Sorter(spill, problem_format)
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
 @contextmanager
 def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
@@ -38,55 +84,21 @@ def sorted_problems(
 
     Results that are sorted by id can then be written block after block.
     """
-    spill = partial_path(path.with_name("sorting"))
-    write = partial(_write, problem_format)
-    held: list[Seed] = []
-    runs: list[Path] = []
-    letters = 0
-
-    def add(seed: Seed) -> None:
-        nonlocal letters
-        held.append(seed)
-        letters += sum(map(len, seed.texts))
-        if len(held) == SORTED_AT_A_TIME or letters > _LETTERS_SORTED:
-            runs.append(spill / f"{len(runs)}.parquet")
-            with atomic(runs[-1]) as file:
-                write(file, sorted(held, key=_BY_ID))
-            held.clear()
-            letters = 0
-
-    try:
-        yield add
-        runs = _fewer(runs, write)
-        every = [sorted(held, key=_BY_ID), *map(_seeds_of, runs)]
+    with sorting(path.with_name("sorting"), problem_format) as sorter:
+        yield sorter.add
         with atomic(path) as file:
-            write(file, heapq.merge(*every, key=_BY_ID))
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
-
-
-def _fewer(runs: list[Path], write: Callable[[Path, Iterable[Seed]], object]) -> list[Path]:
-    """Merge sorted files until they can be read at a time."""
-    while len(runs) > MERGED_AT_A_TIME:
-        some, runs = runs[:MERGED_AT_A_TIME], runs[MERGED_AT_A_TIME:]
-        merged = some[0].with_stem(f"{some[0].stem}-{some[-1].stem}")
-        with atomic(merged) as file:
-            write(file, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
-        for each in some:
-            each.unlink()
-        runs.append(merged)
-    return runs
+            _write(problem_format, file, sorter.seeds())
 
 
 def divided(
-    path: Path, parts: Sequence[Path], size: int, problem_format: ProblemFormat = NLI
+    seeds: Iterator[Seed], parts: Sequence[Path], size: int, problem_format: ProblemFormat = NLI
 ) -> list[str]:
     """Cut sorted problems into files of `size` problems each; the last one may have fewer.
 
     Returns:
         The last `seed_id` of each.
     """
-    seeds, lasts = _seeds_of(path), []
+    lasts = []
     for part in parts:
         last = ""
 
@@ -139,4 +151,7 @@ def _blocks(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
 
 
 def _seeds_of(path: Path) -> Iterator[Seed]:
-    return chain.from_iterable(read_block(path, i) for i in range(len(block_sizes(path))))
+    # Opened once: that takes as long as there are blocks.
+    with open_parquet(path) as file:
+        for number in range(file.metadata.num_row_groups):
+            yield from seeds_in(file.read_row_group(number))

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from generation import Config, RunFolder, build, generate, suggest
 from generation.cli import app
 from generation.config import bundled_path
-from generation.phases.slices import suggestions_of
+from generation.phases import slices
+from generation.phases.slices import require_same_mlms, suggestions_of
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors.plan import ExecutorError
 from merge_dataset.export import export_dataset
-from merge_dataset.files import read_record
+from merge_dataset.files import read_record, write_record
 
 LIMIT, SIZE = 14, 5
 TABLES = ("replacements", "exclusions", "seeds", "variants")
@@ -111,10 +112,64 @@ def test_a_slice_that_fails_leaves_the_others(
     with pytest.raises(ExecutorError, match="1 of 3 slices failed: 00001-of-00003: expected sugg"):
         build(settings.run)
     assert not RunFolder(Path(settings.run)).manifest.exists()
-    before = len(calls)
+    before, made = len(calls), times(tmp_path / "run", "suggested.json")
     suggest(settings)
     assert len(calls) == before + 1
+    assert times(tmp_path / "run", "suggested.json").items() > made.items()
     assert rows_of(build(settings.run), "variants") == rows_of(whole, "variants")
+
+
+def times(run: Path, name: str) -> dict[str, int]:
+    """When a file of each slice was written."""
+    return {str(path): path.stat().st_mtime_ns for path in run.glob(f"slices/*/{name}")}
+
+
+@pytest.mark.slow
+def test_a_build_goes_on_with_the_slices_that_are_missing(
+    files: Path, whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless settings or suggestions are others; one that ended begins anew."""
+    settings = config(tmp_path / "run", data=str(files / "part-*.jsonl"), slice_problems=SIZE)
+    run, real, fails = suggest(settings), slices.build_run, ["00002-of-00003"]
+
+    def failing(folder: Path, **options: Any) -> RunFolder:
+        if folder.name in fails:
+            raise OSError("disk full")
+        return real(folder, **options)
+
+    def build_failing(**options: Any) -> dict[str, int]:
+        with pytest.raises(ExecutorError, match=r"00002-of-00003: disk full\. What the others did"):
+            build(run.path, **options)
+        assert not run.manifest.exists()
+        return times(run.path, "manifest.json")
+
+    monkeypatch.setattr(slices, "build_run", failing)
+    first = build_failing()
+    assert len(first) == 2
+    assert build_failing(workers=2) == first
+    assert not build_failing(subsamples=2, overwrite=True).items() & first.items()
+    second = build_failing(overwrite=True)
+    part = RunFolder(run.path / "slices/00000-of-00003")
+    write_record(part.suggested, read_record(part.suggested) | {"more": 1})
+    third = build_failing()
+    assert len(third.items() & second.items()) == 1
+    fails.clear()
+    assert rows_of(build(run.path), "variants") == rows_of(whole, "variants")
+    assert len(times(run.path, "manifest.json").items() & third.items()) == 2
+    assert not list(run.path.glob("slices_done*"))
+    build(run.path)
+    assert not times(run.path, "manifest.json").items() & third.items()
+
+
+def test_slices_have_the_same_masked_lms(files: Path, tmp_path: Path) -> None:
+    """A model that was replaced before the last slice asked it is no longer the same one."""
+    settings = config(tmp_path / "run", data=str(files / "part-[01].jsonl"), slice_problems=8)
+    run = suggest(settings)
+    last = RunFolder(run.path / "slices/00001-of-00002").suggested
+    record = read_record(last)
+    made = {"name": "m", "revision": "other", "dtype": "float32", "device": "cpu"}
+    with pytest.raises(ValueError, match="expected the same masked LMs in all slices"):
+        require_same_mlms(run, [record, record | {"mlms": [made]}])
 
 
 def test_slices_on_the_command_line(files: Path, tmp_path: Path) -> None:

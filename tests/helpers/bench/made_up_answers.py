@@ -19,7 +19,7 @@ from generation.config import BUNDLED_MLM, bundled_path
 
 MADE_UP: Final = "made-up"
 """Name of the masked LM: it stands in the manifest, in the dataset's columns and on its card."""
-_SHARE: Final = 0.5
+_SHARE: Final = 0.25
 """Share of words that are offered replacements; the others are more probable than any."""
 _OFFERED: Final = (
     "apple baby ball bank basket beach bear bed bird boat book bottle box brother bus cake "
