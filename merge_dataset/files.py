@@ -371,14 +371,18 @@ PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_
 """How every Parquet file is written. The checksums show damage; see `open_parquet`."""
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open a Parquet file such that reading a damaged page is an error.
 
     Files of other programs may have no checksums; their pages are read as they are.
+
+    Args:
+        path: The file.
+        metadata: Its metadata, where they were read before: that takes time for each row group.
     """
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path, page_checksum_verification=True)
+    return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

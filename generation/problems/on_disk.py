@@ -6,6 +6,7 @@ import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -116,13 +117,24 @@ def divided(
 
 def block_sizes(path: Path) -> list[int]:
     """List the number of problems in each block."""
-    metadata = open_parquet(path).metadata
+    metadata = _metadata(path)
     return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_block(path: Path, number: int) -> list[Seed]:
     """Read the problems of a block."""
-    return seeds_in(open_parquet(path).read_row_group(number))
+    return seeds_in(open_parquet(path, _metadata(path)).read_row_group(number))
+
+
+def _metadata(path: Path) -> pq.FileMetaData:
+    """Read the metadata of a file, or remember them while it stays as it is."""
+    found = path.stat()
+    return _metadata_read(path, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _metadata_read(path: Path, *version: int) -> pq.FileMetaData:
+    return open_parquet(path).metadata
 
 
 _BY_ID = attrgetter("seed_id")

@@ -89,7 +89,9 @@ class _Files:
 
 
 def _read(some: SeedRange, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-    return pa.concat_tables(some.read(file, columns) for file in files)
+    # Those without a row are not opened, but one, for its columns.
+    having = [file for file in files if some.size(file)] or files[:1]
+    return pa.concat_tables(some.read(file, columns) for file in having)
 
 
 def _range_findings(
