@@ -233,8 +233,8 @@ def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -
     if wrong.any():
         twice = ids.filter(pa.array(wrong)).unique()
         raise ValueError(
-            f"{name}: expected every problem once in {', '.join(map(str, paths))}, or seeds that "
-            f"are answered alike, got {len(twice):,} several times: {preview(twice)}; if these are "
+            f"{name}: expected every problem once in {', '.join(map(str, paths))}, got "
+            f"{len(twice):,} several times: {preview(twice)}; if these are "
             f"different models, give each a name: NAME=FILE"
         )
     return whole.filter(pa.array(~again))

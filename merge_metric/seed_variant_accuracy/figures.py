@@ -255,8 +255,8 @@ def figure_named(key: str, correctness_threshold: int = 90) -> Figure:
     if threshold != key and threshold in map(str, THRESHOLDS):
         return sv_at(int(threshold))
     near = get_close_matches(key, CATALOGUE, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? All are" if near else "expected one of"
-    raise ValueError(f"unknown figure {key!r}: {hint} {', '.join(CATALOGUE)}, sv_at_1 to sv_at_100")
+    known = f"expected one of {', '.join(CATALOGUE)}, sv_at_1 to sv_at_100"
+    raise ValueError(f"unknown figure {key!r}: {f'did you mean {near[0]!r}?' if near else known}")
 
 
 class Estimate(NamedTuple):

@@ -51,7 +51,7 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
     assert both.predictions.equals(alone.predictions)
     changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
     other = write_predictions(tmp_path / "other.parquet", [changed])
-    with pytest.raises(ValueError, match=r"m: expected .* seeds that are answered alike, got 1 "):
+    with pytest.raises(ValueError, match=r"m: expected every problem once in .*, got 1 several"):
         gather_evidence([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
 
 
