@@ -141,6 +141,7 @@ class Respondent:
     """Names of the predictions files."""
     description: Mapping[str, Any]
     """As `Model.description`."""
+    n_predictions: int
     answers: Mapping[str, NDArray[np.int16]]
     """File of the dataset → the answer to each of its rows, `MISSING` where there is none."""
 
@@ -153,7 +154,7 @@ class Respondent:
             for file, rows in coverage.rows.items():
                 found.setdefault(file, []).append(given[rows])  # row -1 is the appended one
         answers = {file: np.concatenate(parts) for file, parts in found.items()}
-        return cls(model.name, model.files, model.description, answers)
+        return cls(model.name, model.files, model.description, model.parts.rows, answers)
 
 
 @dataclass(frozen=True, slots=True)

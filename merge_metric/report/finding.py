@@ -6,7 +6,6 @@ none from fewer than `FEW_SEEDS` seeds. What is not said is not shown to be abse
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,13 +13,16 @@ from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from merge_dataset.schema import PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.report.classes import Classes, Result
 from merge_metric.report.evidence import MISSING, Configuration, Evidence, joined
-from merge_metric.report.seeds import Ints, SourceSeeds, spans_in_seed
+from merge_metric.report.seeds import SourceSeeds, spans_in_seed
+from merge_metric.report.variant_files import Ints
 from merge_metric.report.wording import RELAXED, SEED, cell, interval, number
+from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
@@ -283,45 +285,56 @@ def flipped_example(
         right = source.own[model, source.seed[variants]] == gold
         chosen = variants[right & (answer != gold) & (answer != MISSING)]
         if len(chosen):
-            common = Counter(source.variants["replacement"].take(variants).to_pylist())
-            ranks = (_rank(source, model, v, evidence.labels, common) for v in chosen.tolist())
-            best = int(chosen[min(enumerate(ranks), key=itemgetter(1))[0]])
+            column = source.files.read_columns(source.rows[variants], ["replacement"])
+            common = {each["values"]: each["counts"] for each in _counted(column["replacement"])}
+            best = _best(source, model, chosen, evidence.labels, common)
             return _example(evidence, configuration, source, model, best)
     return None
+
+
+def _counted(column: pa.ChunkedArray) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = column.value_counts().to_pylist()
+    return found
 
 
 def _rows_of(configuration: Configuration, source: SourceSeeds) -> Ints:
     """Find the shown variants that belong to a configuration."""
     wanted = parse_config_name(configuration.name)[1]
-    classes = source.variants["word_class"].to_pylist()
-    if wanted is None:
-        kept = [name != PARAPHRASE for name in classes]
-    else:
-        kept = [name == wanted for name in classes]
-    rows: Ints = np.flatnonzero(np.array(kept, bool))
-    return rows
+    codes = [
+        code
+        for code, name in enumerate(source.word_classes)
+        if (name != PARAPHRASE if wanted is None else name == wanted)
+    ]
+    return np.flatnonzero(np.isin(source.word_class, codes))
 
 
-def _rank(
+def _best(
     source: SourceSeeds,
     model: int,
-    variant: int,
+    chosen: Ints,
     labels: Sequence[str],
     common: Mapping[str | None, int],
-) -> tuple[bool, int, int, int, str]:
-    seed = int(source.seed[variant])
-    gold, answer = int(source.gold[seed]), int(source.answers[model, variant])
-    pairs = [set(pair) for pair in check_opposites(None, tuple(labels))]
-    is_opposite = {labels[gold], labels[answer]} in pairs
-    others = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
-    row = source.variants.slice(variant, 1).to_pylist()[0]
-    return (
-        not is_opposite,
-        -int(others.sum()),
-        -common[row["replacement"]],
-        len(row["premise"]) + len(row["hypothesis"]),
-        row["variant_id"],
+) -> int:
+    """Choose one of some variants; see `flipped_example`."""
+    seed = source.seed[chosen]
+    gold, answer = source.gold[seed], source.answers[model, chosen]
+    is_opposite = np.zeros((len(labels), len(labels)), bool)
+    for pair in check_opposites(None, tuple(labels)):
+        first, second = (labels.index(label) for label in pair)
+        is_opposite[[first, second], [second, first]] = True
+    others = (source.answers[:, chosen] == gold) & (source.own[:, seed] == gold)
+    rank = np.stack([~is_opposite[gold, answer], -others.sum(axis=0)])
+    first_rank = rank[:, np.lexsort(rank[::-1])[0]]
+    chosen = chosen[(rank == first_rank[:, None]).all(axis=0)]
+    texts = rows_of(
+        source.files.read(source.rows[chosen]),
+        ("replacement", "premise", "hypothesis", "variant_id"),
     )
+    ranks = (
+        (-common[replacement], len(premise) + len(hypothesis), name)
+        for replacement, premise, hypothesis, name in texts
+    )
+    return int(chosen[min(enumerate(ranks), key=itemgetter(1))[0]])
 
 
 def _example(
@@ -329,7 +342,7 @@ def _example(
 ) -> Example:
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
-    row: dict[str, Any] = source.variants.slice(variant, 1).to_pylist()[0]
+    row: dict[str, Any] = source.files.read(source.rows[[variant]]).to_pylist()[0]
     own: dict[str, Any] = source.seeds.slice(seed, 1).to_pylist()[0]
     marks = (row["premise_spans"] or [], row["hypothesis_spans"] or [])
     length = len(row["original"] or "")

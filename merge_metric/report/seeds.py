@@ -11,8 +11,6 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any, Final
 
@@ -22,16 +20,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import format_in, split_files
+from merge_dataset.repeats import digests_of
 from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, changed_words
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import MISSING, Evidence, Respondent
-from merge_metric.report.variant_signals import pack_signals, read_signals
+from merge_metric.report.variant_files import (
+    IDENTITY,
+    Ints,
+    VariantFiles,
+    as_pairs,
+    tell_missing_texts,
+    without_nulls,
+)
+from merge_metric.report.variant_signals import pack_signals
 from merge_metric.runs.coverage import read_columns
+from merge_metric.runs.texts import rows_of
 from merge_metric.tables import Column, Table, initials, legend
 
 log = logging.getLogger(__name__)
 
-Ints = NDArray[np.signedinteger[Any]]
 Spans = Sequence[Sequence[int]]
 
 HARDEST: Final = 20
@@ -43,9 +50,6 @@ _LEAST: Final = 5
 _DIGITS: Final = {**dict(enumerate(digits + ascii_lowercase)), MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
-_IDENTITY: Final = ("variant_id", "seed_id", "label")
-_WORDS: Final = ("word_class", "original", "replacement")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceSeeds:
@@ -56,14 +60,20 @@ class SourceSeeds:
     """Fields that the columns `premise` and `hypothesis` hold: in NLI these."""
     seeds: pa.Table
     """(S,) by id."""
-    variants: pa.Table
-    """Variants to be shown, by seed and id."""
+    files: VariantFiles
+    """Where the variants are."""
+    rows: Ints
+    """(V shown,) rows in `files` of variants to be shown, by seed and id."""
     own: Ints
     """(M, S) answers on the seeds."""
     answers: Ints
     """(M, V shown) answers on the variants to be shown."""
     seed: Ints
     """(V shown,) row of each shown variant's seed."""
+    rank: Ints
+    """(V shown,) place of each among all of its seed, by a hash of their ids."""
+    word_class: Ints
+    """(V shown,) position in `word_classes`."""
     word_classes: tuple[str, ...]
     n_variants: Ints
     """(C, S) distinct variants, whether shown or not."""
@@ -99,21 +109,21 @@ class SourceSeeds:
             per_seed: At most so many of a seed, chosen by a hash of their ids.
             n_seeds: And only of so many seeds, the hardest.
         """
-        ids = self.variants["variant_id"].to_pylist()
-        keys = np.array([blake2b(name.encode(), digest_size=8).digest() for name in ids], "V8")
-        order = np.lexsort((keys.view(">u8"), self.seed)) if len(keys) else np.empty(0, np.intp)
-        first = np.searchsorted(self.seed[order], np.arange(len(self.seeds)))
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order)) - first[self.seed[order]]
         shown = np.zeros(len(self.seeds), bool)
         shown[self.hardest()[:n_seeds]] = True
-        keep = np.flatnonzero((rank < per_seed) & shown[self.seed])
+        keep = np.flatnonzero((self.rank < per_seed) & shown[self.seed])
         return replace(
             self,
-            variants=self.variants.take(keep),
+            rows=self.rows[keep],
             answers=self.answers[:, keep],
             seed=self.seed[keep],
+            rank=self.rank[keep],
+            word_class=self.word_class[keep],
         )
+
+    def read_variants(self) -> pa.Table:
+        """Read the variants to be shown; see `VariantFiles.read`."""
+        return self.files.read(self.rows)
 
 
 def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
@@ -166,99 +176,84 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         split: list(dict.fromkeys(f for c in configs for f in split_files(folder, c)[split]))
         for split in ("seeds", "variants")
     }
-    fields, spans = (getattr(format_in(folder, configs[0]), name) for name in ("fields", "spans"))
-    of_seeds, of_variants = (*_IDENTITY, "annotator_labels", *fields), (
-        *_IDENTITY, *_WORDS, *fields, *spans
-    )  # fmt: skip
-    seeds = read_columns(folder, files["seeds"], of_seeds).combine_chunks()
-    variants = read_columns(folder, files["variants"], of_variants).combine_chunks()
-    signals = read_signals(folder, files["variants"], format_in(folder, configs[0]))
-    for name in signals.column_names:
-        variants = variants.append_column(name, signals[name])
-    seeds, variants = (
-        as_pairs(_with_texts(table, fields, folder), fields) for table in (seeds, variants)
-    )
+    problem_format = format_in(folder, configs[0])
+    fields = problem_format.fields
+    seeds = read_columns(folder, files["seeds"], (*IDENTITY, "annotator_labels", *fields))
+    for name in fields:
+        tell_missing_texts(folder, name, seeds[name].null_count, len(seeds))
+    seeds = as_pairs(without_nulls(seeds.combine_chunks(), fields), fields)
     seeds, seed_rows = _sorted_distinct(seeds)
-    variants, variant_rows = _sorted_distinct(variants)
+    variants = VariantFiles(folder, tuple(files["variants"]), problem_format)
+    known = _look_through(variants, seeds["seed_id"].combine_chunks())
 
-    own = _answers(evidence.models, files["seeds"])[:, seed_rows]
-    answers = _answers(evidence.models, files["variants"])[:, variant_rows]
-    found = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"].combine_chunks())
-    seed: Ints = found.to_numpy().astype(np.int64)
-
-    word_class = pc.fill_null(variants["word_class"], "").combine_chunks()
-    names = sorted(set(word_class.unique().to_pylist()), key=_class_order)
-    code = pc.index_in(word_class, value_set=pa.array(names)).to_numpy().astype(np.int64)
-    cell, n_cells = code * len(seeds) + seed, len(names) * len(seeds)
-    shape = (len(names), len(seeds))
+    cell = known.word_class.astype(np.int64) * len(seeds) + known.seed
+    shape = (len(known.names), len(seeds))
 
     def tally(chosen: NDArray[np.bool_]) -> Ints:
-        rows = [np.bincount(cell[mask], minlength=n_cells).reshape(shape) for mask in chosen]
-        return np.stack(rows)
+        return np.bincount(cell[chosen], minlength=shape[0] * shape[1]).reshape(shape)
 
+    answers = _answers(evidence.models, files["variants"])[:, known.rows]
     return SourceSeeds(
         source=source,
         texts=(fields[0], " + ".join(fields[1:])),
         seeds=seeds,
-        variants=variants,
-        own=own,
+        files=variants,
+        rows=known.rows,
+        own=_answers(evidence.models, files["seeds"])[:, seed_rows],
         answers=answers,
-        seed=seed,
-        word_classes=tuple(names),
-        n_variants=np.bincount(cell, minlength=n_cells).reshape(shape),
-        n_answered=tally(answers != MISSING),
-        n_right=tally(answers == variants["label"].to_numpy()),
+        seed=known.seed,
+        rank=known.rank,
+        word_class=known.word_class,
+        word_classes=known.names,
+        n_variants=tally(np.ones(len(cell), bool)),
+        n_answered=np.stack([tally(of_model != MISSING) for of_model in answers]),
+        n_right=np.stack([tally(of_model == known.label) for of_model in answers]),
     )
 
 
-def _with_texts(table: pa.Table, fields: Sequence[str], folder: Path) -> pa.Table:
-    """Put empty texts in place of those that are missing, and say so."""
-    for name in fields:
-        if missing := table[name].null_count:
-            log.warning("%s: %s of %s problems have no text in the column %s; the report shows "
-                        "them without", folder, missing, len(table), name)  # fmt: skip
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, pc.fill_null(table[name], ""))
-    return table
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """V distinct variants, by seed and id."""
+
+    names: tuple[str, ...]
+    """Word classes, in their usual order."""
+    rows: Ints
+    seed: Ints
+    rank: Ints
+    label: Ints
+    word_class: Ints
 
 
-def as_pairs(table: pa.Table, fields: Sequence[str]) -> pa.Table:
-    """Put texts in the columns of NLI: the first, and the others joined by spaces.
+def _look_through(variants: VariantFiles, seed_ids: pa.Array) -> _Known:
+    """Find each variant's seed, its rank among that seed's, its label and its word class."""
+    codes: dict[str, int] = {}
+    columns: list[list[Ints]] = [[], [], [], [], []]
+    for part, rows in variants.parts():
+        table, kept = _sorted_distinct(part)
+        found = pc.index_in(table["seed_id"], value_set=seed_ids)
+        seed = found.to_numpy().astype(np.int32)
+        classes = pc.fill_null(table["word_class"], "").combine_chunks().dictionary_encode()
+        for name in classes.dictionary.to_pylist():
+            codes.setdefault(name, len(codes))
+        code = np.array([codes[name] for name in classes.dictionary.to_pylist()], np.int16)
+        rank = _ranks(table["variant_id"], seed)
+        label = table["label"].to_numpy().astype(np.int16)
+        values = (rows[kept], seed, rank, label, code[classes.indices.to_numpy()])
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    rows, seed, rank, label, word_class = map(np.concatenate, columns)
+    names = sorted(codes, key=_class_order)
+    place = np.array([names.index(name) for name in codes], np.int16)
+    return _Known(tuple(names), rows, seed, rank, label, place[word_class])
 
-    Spans, where there are any, move with their texts.
-    """
-    rest = [ending for ending in ("", "_spans") if fields[0] + ending in table.column_names]
-    old = [field + ending for field in fields for ending in rest]
-    if len(fields) == 2:
-        new = [side + ending for side in NLI.fields for ending in rest]
-        names = dict(zip(old, new, strict=True))
-        return table.rename_columns([names.get(name, name) for name in table.column_names])
-    first, *others = fields
-    texts = list(zip(*(table[name].to_pylist() for name in others), strict=True))
-    pairs = table.drop_columns(old).append_column("premise", table[first])
-    pairs = pairs.append_column("hypothesis", pa.array(map(" ".join, texts), pa.string()))
-    if "_spans" in rest:
-        spans = zip(*(table[f"{name}_spans"].to_pylist() for name in others), strict=True)
-        moved = [_moved(*each) for each in zip(texts, spans, strict=True)]
-        pairs = pairs.append_column("premise_spans", table[f"{first}_spans"])
-        kind = table[f"{first}_spans"].type
-        pairs = pairs.append_column("hypothesis_spans", pa.array(moved, kind))
-    return pairs
 
-
-def _moved(
-    texts: Sequence[str], spans: Sequence[Sequence[Sequence[int]] | None]
-) -> list[list[int]]:
-    """Move spans in texts that are joined by spaces.
-
-    >>> _moved(("a dog", "dog"), ([[2, 5]], [[0, 3]]))
-    [[2, 5], [6, 9]]
-    """
-    found, start = [], 0
-    for text, of_text in zip(texts, spans, strict=True):
-        found += [[start + begin, start + end] for begin, end in of_text or ()]
-        start += len(text) + 1
-    return found
+def _ranks(ids: pa.ChunkedArray, seed: Ints) -> Ints:
+    """Rank the variants of each seed by a hash of their ids; seeds ascend."""
+    keys = digests_of(ids.to_pylist()).view(">u8")
+    order = np.lexsort((keys, seed))
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order)) - np.searchsorted(seed, seed[order])
+    return rank
 
 
 def _sorted_distinct(table: pa.Table) -> tuple[pa.Table, Ints]:
@@ -359,7 +354,8 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
     """Pack seeds in columns; shown variants in groups of one word replaced in one seed."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
-    packed = _pack(source, premises, hypotheses)
+    variants = source.read_variants()
+    packed = _pack(source, variants, premises, hypotheses)
     order = [variant for group in packed.groups for variant in group.variants]
     return {
         "name": source.source,
@@ -380,7 +376,7 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
         "vocabulary": list(packed.vocabulary),
         "words": [packed.words[variant] for variant in order],
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
-        "signals": pack_signals(source.variants, order),
+        "signals": pack_signals(variants, order),
         "texts": {
             str(position): packed.texts[variant]
             for position, variant in enumerate(order)
@@ -412,18 +408,19 @@ class _Packed:
     """Variant → what cannot be told from its seed and its replacement: its texts and spans."""
 
 
-def _pack(source: SourceSeeds, premises: list[str], hypotheses: list[str]) -> _Packed:
+def _pack(
+    source: SourceSeeds, variants: pa.Table, premises: list[str], hypotheses: list[str]
+) -> _Packed:
     groups: dict[tuple[int, int, str], _Group] = {}
     vocabulary: dict[str, int] = {}
     words: dict[int, int] = {}
     texts: dict[int, list[Any]] = {}
     classes = {name: code for code, name in enumerate(source.word_classes)}
     seeds = source.seed.tolist()
-    names = ("word_class", "original", "replacement", "premise", "hypothesis")
-    columns = (source.variants[name].to_pylist() for name in names)
-    spans = (source.variants[f"{side}_spans"].to_pylist() for side in ("premise", "hypothesis"))
+    names = ["word_class", "original", "replacement", "premise", "hypothesis"]
+    names += [f"{side}_spans" for side in NLI.fields]
     for variant, (word_class, original, replacement, premise, hypothesis, *marks) in enumerate(
-        zip(*columns, *spans, strict=True)
+        rows_of(variants, names)
     ):
         seed, word = seeds[variant], original or ""
         new = replacement or ""

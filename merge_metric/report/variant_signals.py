@@ -7,16 +7,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from merge_dataset.files import read_table
 from merge_dataset.schema import ProblemFormat
 
 _LIKELIHOOD: Final = "likelihood_change"
@@ -58,38 +55,40 @@ FAULTS: Final = {
 """Column → the value that is a fault, and its name on the page."""
 
 
-def read_signals(folder: Path, files: Sequence[str], problem_format: ProblemFormat) -> pa.Table:
-    """Read the signals of variants, one file after the other: null where a file has none.
+_KINDS: Final = {each.column: pa.float64() for each in FIGURES} | dict.fromkeys(FAULTS, pa.bool_())
+"""Column → its type on the page."""
+
+
+def signal_columns(names: Collection[str], problem_format: ProblemFormat) -> list[str]:
+    """List the columns that `as_signals` looks at among those of a file."""
+    return [name for name in (*_KINDS, *problem_format.pll_changes) if name in names]
+
+
+def as_signals(table: pa.Table, problem_format: ProblemFormat) -> pa.Table:
+    """Bring the signals of variants into one form: null where a file has none.
 
     Args:
-        folder: The dataset folder.
-        files: Relative to it.
-        problem_format: Of these files.
+        table: With the columns of `signal_columns`.
+        problem_format: Of these variants.
     """
-    kinds = {each.column: pa.float64() for each in FIGURES} | dict.fromkeys(FAULTS, pa.bool_())
-    tables = []
-    for file in files:
-        there = set(pq.read_schema(folder / file).names)
-        changes = [name for name in problem_format.pll_changes if name in there]
-        names = [name for name in kinds if name in there]
-        table = read_table(folder / file, [*names, *changes] or ["variant_id"])
-        columns = {
-            name: table[name].cast(kind) if name in names else pa.nulls(len(table), kind)
-            for name, kind in kinds.items()
-        }
-        if changes:
-            columns[_LIKELIHOOD] = pc.min_element_wise(
-                *(table[name].cast(pa.float64()) for name in changes)
-            )
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables)
+    columns = {
+        name: table[name].cast(kind)
+        if name in table.column_names
+        else pa.chunked_array([pa.nulls(len(table), kind)])
+        for name, kind in _KINDS.items()
+    }
+    if changes := [name for name in problem_format.pll_changes if name in table.column_names]:
+        columns[_LIKELIHOOD] = pc.min_element_wise(
+            *(table[name].cast(pa.float64()) for name in changes)
+        )
+    return pa.table(columns)
 
 
 def pack_signals(variants: pa.Table, order: Sequence[int]) -> dict[str, Any]:
     """Pack the signals of variants: two characters for each figure, one for all faults.
 
     Args:
-        variants: With the columns of `read_signals`.
+        variants: With the columns of `as_signals`.
         order: Rows, in the order of the page.
 
     Returns:

@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="100000,1000000",
         help="numbers of rows that are scored; ten million take a quarter of an hour",
     )
+    group.addoption("--rows-folder", help="folder where what is made up for these stays")
     group.addoption("--contexts", type=int, default=300, help="masked sentences of suggestions")
     group.addoption("--device", default="cpu", help="what cost is measured on: cpu, cuda")
     group.addoption(

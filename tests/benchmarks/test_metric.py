@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import os
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,8 +20,8 @@ from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_
 from helpers.bench.results import Goal, Measurement, Row, Side, compare
 
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_row_groups
 from merge_metric import seed_variant_accuracy
-from merge_metric.score import score_file
 from merge_metric.seed_variant_accuracy.scoring import score
 
 pytestmark = pytest.mark.benchmark
@@ -71,7 +74,7 @@ def ten_subsamples() -> dict[str, Any]:
 ROWS_OF_A_SEED: Final = 22
 """A made-up seed itself, and seven variants in each of three classes."""
 MOST_MB: Final = 1000
-"""Largest resident set wanted of `merge-nli score`, up to ten million rows."""
+"""Largest resident set wanted of each command, up to ten million rows."""
 
 COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
 """Configuration → columns."""
@@ -106,18 +109,53 @@ def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], An
     return answer
 
 
-def many_rows(folder: str, rows: int) -> Callable[[], None]:
-    """`merge-nli score` of a made-up file of so many rows beside its dataset."""
+COMMANDS: Final = {
+    "score": ["score", "p.parquet", "--n-bootstrap", "0"],
+    "score of CSV": ["score", "p.csv", "--n-bootstrap", "0"],
+    "score of JSON lines": ["score", "p.jsonl", "--n-bootstrap", "0"],
+    "compare of two models": ["compare", "a=p.parquet", "b=q.parquet", "--n-bootstrap", "100"],
+    "analyse matching": ["analyse", "matching", "p.parquet"],
+    "analyse classes": ["analyse", "classes", "p.parquet", "--n-bootstrap", "0"],
+    "report": ["report", "p.parquet", "--n-bootstrap", "0", "--out", "report.html"],
+    "baseline majority": ["baseline", "majority", "--out", "majority.parquet"],
+}
+"""Name of what is measured → arguments of `merge-nli`, without the dataset."""
+
+
+def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
+    """A command on made-up files beside their dataset, which are made if need be."""
     place = Path(folder)
     seeds = range(rows // ROWS_OF_A_SEED)
     if not (place / "merge-nli").is_dir():
         export_dataset(write_made_up_run(place / "run", seeds), place / "merge-nli")
-        write_made_up_predictions(place / "p.parquet", seeds)
+        for name in ("p.parquet", "q.parquet"):
+            write_made_up_predictions(place / name, seeds)
+    for written in COMMANDS[command]:
+        if written.endswith((".csv", ".jsonl")) and not (place / written).is_file():
+            _write_text(place / written, place / "p.parquet")
 
     def answer() -> None:
-        score_file(place / "p.parquet", place / "merge-nli", n_bootstrap=0)
+        from generation.cli import app
+
+        os.chdir(place)
+        (place / "majority.parquet").unlink(missing_ok=True)
+        app([*COMMANDS[command], "--dataset", "merge-nli"], standalone_mode=False)
 
     return answer
+
+
+def _write_text(path: Path, predictions: Path) -> None:
+    """Write predictions as CSV or JSON lines, some at a time."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        cells = csv.writer(file)
+        for number, table in enumerate(read_row_groups(predictions)):
+            rows = table.to_pylist()
+            if path.suffix == ".jsonl":
+                file.writelines(f"{json.dumps(row)}\n" for row in rows)
+                continue
+            if not number:
+                cells.writerow(table.column_names)
+            cells.writerows(row.values() for row in rows)
 
 
 def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
@@ -163,20 +201,22 @@ def test_score_beside_the_ingestion_of_evaluate(
     assert replies[2][0].answer == replies[0][0].answer
 
 
-def test_score_of_many_rows(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Time of a row, and memory, which is bounded by the rows held at a time and by the seeds."""
-    measurement = Measurement("metric", "many-rows")
+    measurement = Measurement("metric", f"many-rows-{command.replace(' ', '-')}")
     sides: list[Side] = []
     for count in sorted(map(int, request.config.getoption("--rows").split(","))):
-        arguments = {"folder": str(tmp_path / str(count)), "rows": count}
+        place = Path(request.config.getoption("--rows-folder") or tmp_path) / str(count)
+        arguments = {"folder": str(place), "rows": count, "command": command}
         with Contender("made up", many_rows, arguments):
             pass  # else what is made up would count as memory
-        with Contender("merge-nli score", many_rows, arguments) as ours:
+        with Contender(f"merge-nli {command}", many_rows, arguments) as ours:
             sides.append(Side.of(f"{count:,} rows", [ours.ask()], count))
         goal = Goal(f"≤ {MOST_MB:,} MB", (sides[-1].peak_mb or 0) <= MOST_MB)
         smallest = None if len(sides) == 1 else sides[0]
-        rows = [Row("merge-nli score", "row", side, None) for side in sides[:-1]]
-        measurement.write([*rows, Row("merge-nli score", "row", sides[-1], smallest, (goal,))])
+        rows = [Row(f"merge-nli {command}", "row", side, None) for side in sides[:-1]]
+        measurement.write([*rows, Row(f"merge-nli {command}", "row", sides[-1], smallest, (goal,))])
 
 
 def test_ten_thousand_replicates(rounds: int) -> None:

@@ -28,7 +28,7 @@ from merge_metric.models.label_order import (
     read_order,
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
-from merge_metric.report.seeds import as_pairs
+from merge_metric.report.variant_files import as_pairs
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 from merge_metric.runs.row_checks import labelled, labels_of

@@ -21,7 +21,9 @@ from merge_metric.report.sections import tables
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
 from merge_metric.report.write import render_html, write_report
+from merge_metric.runs.coverage import Parts, cover
 from merge_metric.runs.join import join
+from merge_metric.runs.predictions import read_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
 
 FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matching_threshold",
@@ -190,15 +192,16 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
 
 def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
     """Against `score` of the rows of these seeds, and a bootstrap spelt out."""
-    evidence, _folder, files = mixed
+    evidence, folder, files = mixed
     (contrast,) = evidence.classes[0].contrasts
     assert [(row["model"], row["config"]) for row in contrast.rows] == [
         (model, config) for model in files for config in ("snli", "snli_paraphrases")
     ]
     for row in contrast.rows:
-        model = evidence.models[evidence.names.index(row["model"])]
-        configs = ("snli", "snli_paraphrases")
-        both = list(join(model.predictions, model.coverage, configs))
+        predictions = read_predictions(Path(files[row["model"]]))
+        parts = Parts.whole(predictions, cover(predictions, folder))
+        found = join(parts, lambda part: part, ("snli", "snli_paraphrases"))
+        both = [part for _, (part,), _ in found]
         shared = set.intersection(*(set(each.columns["seed_ids"]) for each in both))
         columns = next(each.columns for each in both if each.config == row["config"])
         keep = [i for i, seed in enumerate(columns["seed_ids"]) if seed in shared]
@@ -247,7 +250,7 @@ def test_one_kind_has_no_classes(mixed: Any) -> None:
 def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
     """It has rows of the classes it was asked about, and is in no contrast."""
     evidence, folder, files = mixed
-    predictions = evidence.models[0].predictions
+    predictions = read_predictions(Path(files[evidence.names[0]]))
     rows = [row for row in predictions.to_pylist() if "/paraphrase/" not in row["variant_id"]]
     file = str(write_predictions(tmp_path / "words.parquet", rows))
     (classes,) = gather_evidence([files["strong"], file], folder, n_bootstrap=0).classes
@@ -370,7 +373,7 @@ def test_in_a_browser(opened: Chrome, mixed: Any) -> None:
     source: SourceSeeds = read_seeds(evidence)[1]
     texts = [
         row["hypothesis"]
-        for row in source.variants.to_pylist()
+        for row in source.read_variants().to_pylist()
         if row["seed_id"] == "snli:p001" and row["word_class"] == "paraphrase"
     ]
     marked = [row.find_element(By.CSS_SELECTOR, "mark") for row in rows]

@@ -242,7 +242,7 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
     assert (example.model, example.others) == ("bad", ("good",))
     row = next(
         row
-        for row in sources[0].variants.to_pylist()
+        for row in sources[0].read_variants().to_pylist()
         if _is_flipped(row) and row["seed_id"] == example.seed_id
     )
     assert example.variant == (row["premise"], row["hypothesis"])
