@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, digits
 from typing import Any, Final
@@ -32,7 +32,7 @@ from merge_metric.report.variant_files import (
     tell_missing_texts,
     without_nulls,
 )
-from merge_metric.report.variant_signals import pack_signals
+from merge_metric.report.variant_signals import SIGNALS, pack_signals
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.texts import rows_of
 from merge_metric.tables import Column, Table, initials, legend
@@ -354,8 +354,8 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
     """Pack seeds in columns; shown variants in groups of one word replaced in one seed."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
-    variants = source.read_variants()
-    packed = _pack(source, variants, premises, hypotheses)
+    signals: list[pa.Table] = []
+    packed = _pack(source, _shown(source, signals), premises, hypotheses)
     order = [variant for group in packed.groups for variant in group.variants]
     return {
         "name": source.source,
@@ -376,7 +376,7 @@ def embed_source(source: SourceSeeds) -> dict[str, Any]:
         "vocabulary": list(packed.vocabulary),
         "words": [packed.words[variant] for variant in order],
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
-        "signals": pack_signals(variants, order),
+        "signals": pack_signals(pa.concat_tables(signals), order),
         "texts": {
             str(position): packed.texts[variant]
             for position, variant in enumerate(order)
@@ -408,8 +408,20 @@ class _Packed:
     """Variant → what cannot be told from its seed and its replacement: its texts and spans."""
 
 
+def _shown(source: SourceSeeds, signals: list[pa.Table]) -> Iterator[tuple[Any, ...]]:
+    """Yield class, words, texts and spans of the shown variants; keep their signals."""
+    names = ["word_class", "original", "replacement", *NLI.fields]
+    names += [f"{side}_spans" for side in NLI.fields]
+    for table in source.files.each(source.rows):
+        signals.append(table.select(SIGNALS))
+        yield from rows_of(table, names)
+
+
 def _pack(
-    source: SourceSeeds, variants: pa.Table, premises: list[str], hypotheses: list[str]
+    source: SourceSeeds,
+    variants: Iterable[tuple[Any, ...]],
+    premises: list[str],
+    hypotheses: list[str],
 ) -> _Packed:
     groups: dict[tuple[int, int, str], _Group] = {}
     vocabulary: dict[str, int] = {}
@@ -417,10 +429,8 @@ def _pack(
     texts: dict[int, list[Any]] = {}
     classes = {name: code for code, name in enumerate(source.word_classes)}
     seeds = source.seed.tolist()
-    names = ["word_class", "original", "replacement", "premise", "hypothesis"]
-    names += [f"{side}_spans" for side in NLI.fields]
     for variant, (word_class, original, replacement, premise, hypothesis, *marks) in enumerate(
-        rows_of(variants, names)
+        variants
     ):
         seed, word = seeds[variant], original or ""
         new = replacement or ""

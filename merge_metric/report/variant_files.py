@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 Ints = NDArray[np.signedinteger[Any]]
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
+_ROWS: Final = 65_536
+"""Rows of which texts are held at a time."""
 _WORDS: Final = ("word_class", "original", "replacement")
 
 
@@ -66,6 +68,11 @@ class VariantFiles:
         found = self.read_columns(rows, names, with_signals=True)
         fields = self.problem_format.fields
         return as_pairs(without_nulls(found, fields), fields)
+
+    def each(self, rows: Ints) -> Iterator[pa.Table]:
+        """Read some rows as `read`, a limited number at a time; at least one table."""
+        for start in range(0, max(1, len(rows)), _ROWS):
+            yield self.read(rows[start : start + _ROWS])
 
     def read_columns(
         self, rows: Ints, names: Sequence[str], *, with_signals: bool = False

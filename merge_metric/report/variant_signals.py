@@ -55,6 +55,9 @@ FAULTS: Final = {
 """Column → the value that is a fault, and its name on the page."""
 
 
+SIGNALS: Final = (*(each.column for each in FIGURES), *FAULTS)
+"""Columns of `as_signals`."""
+
 _KINDS: Final = {each.column: pa.float64() for each in FIGURES} | dict.fromkeys(FAULTS, pa.bool_())
 """Column → its type on the page."""
 
