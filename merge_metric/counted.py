@@ -157,6 +157,7 @@ def count_models(
     require_different_files(sources)
     for model in read_models(sources, dataset):
         yield from count_model(model, configs, **options)
+        del model  # before the next is read
 
 
 def count_model(
@@ -259,8 +260,9 @@ def _concatenated(parts: Sequence[Counted]) -> Counted:
     values: dict[str, dict[str, list[SeedCounts]]] = {}
     for part in parts:
         for name, groups in part.groups.items():
+            of_name = values.setdefault(name, {})
             for value, counts in groups.items():
-                values.setdefault(name, {}).setdefault(value, []).append(counts)
+                of_name.setdefault(value, []).append(counts)
     shifts = [part.shift for part in parts if part.shift is not None]
     answers = [part.answers for part in parts if part.answers is not None]
     return replace(

@@ -138,7 +138,8 @@ def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
     """
     for models in _each_model(sources, dataset):
         with models as found:
-            yield from found
+            while found:  # which then holds it no longer
+                yield found.pop(0)
 
 
 @contextmanager

@@ -203,6 +203,7 @@ def read_runs(
         yield from runs_of(
             model, configs, by=by, cluster=cluster, keep=keep, allow_missing=allow_missing
         )
+        del model  # before the next is read
 
 
 # --- Parts of a run put together ---
