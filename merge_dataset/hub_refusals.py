@@ -41,12 +41,12 @@ def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
 
     if isinstance(error, GatedRepoError):
         return (
-            f"the {kind} is gated: ask for access at {_PAGES[kind]}{name}, then log in by hf auth "
-            f"login"
+            f"the {kind} is gated: ask for access at {_PAGES[kind]}{name}, then log in with hf "
+            f"auth login"
         )
     if isinstance(error, RepositoryNotFoundError):
         return (
-            f"there is no such {kind} on the Hub, or it is private: check the id, and log in by "
+            f"there is no such {kind} on the Hub, or it is private: check the id, and log in with "
             f"hf auth login if it is yours"
         )
     if isinstance(error, RevisionNotFoundError):
