@@ -19,7 +19,6 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.paraphrases.answer_store import (
@@ -30,6 +29,7 @@ from generation.paraphrases.answer_store import (
     rewrite_in_parts,
 )
 from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.opening import look_at_models, open_generator, open_judge
 from generation.paraphrases.outcome import (
     PARAPHRASES,
     answer_table,
@@ -43,28 +43,29 @@ from generation.paraphrases.outcome import (
 from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
 from generation.paraphrases.rounds import REASONS, ParaphraseReason, run_rounds
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.sources import Problems, load_problems
+from generation.problems.sources import Problems, load_problems, require_source
 from generation.reasons import KEPT
 from generation.records import Exclusion, Seed, exclusion_table
 from generation.run_folder import RunFolder, versions
 from generation.variants.funnel import unlabelled
 from generation.variants.rows import seed_rows
+from merge_dataset.executors.dispatch import run_units
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
     digest_of,
     digest_of_file,
     digests,
-    draw_rank,
     read_row_groups,
     read_table,
     write_record,
     write_table,
     write_text,
 )
-from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
+from merge_dataset.schema import PARAPHRASE, arrow_schema
 from merge_dataset.settings import parse_toml
-from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
+from merge_metric.models.label_order import SEEDS
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.pair_model import Pair, PairModel, Share
 
@@ -73,20 +74,16 @@ log = logging.getLogger(__name__)
 BLOCK: Final = 1024
 """Hypotheses whose rounds are held in memory together, and done in one task."""
 
-Deal = Callable[[Path, Sequence[str]], None]
-"""Has units of work done by tasks: the run folder and the units in, see `do_unit`."""
-
 _PACKAGES: Final = ("datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
 
 
 def paraphrase(
     config: ParaphraseConfig,
     *,
-    generator: Callable[[], TextGenerator],
-    judge: Callable[[Path], PairModel],
+    distribution: Distribution | None = None,
     overwrite: bool = False,
-    deal: Deal | None = None,
-    tasks: int = 1,
+    generator: Callable[[], TextGenerator] | None = None,
+    judge: Callable[[Path], PairModel] | None = None,
 ) -> RunFolder:
     """Paraphrase the hypotheses of the problems that an NLI model answers right.
 
@@ -95,11 +92,10 @@ def paraphrase(
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
-        generator: Opens what rewrites.
-        judge: Opens the NLI model, given the file of all problems.
+        distribution: Where tasks ask the models; by default this process does.
         overwrite: Replace paraphrases made with other settings. Answers of the models stay.
-        deal: Has the models asked by tasks; by default they are asked here.
-        tasks: How many.
+        generator: Opens what rewrites; by default the model of the settings.
+        judge: Opens the NLI model, given the file of all problems; by default as the settings say.
 
     Returns:
         The run folder, ready for export.
@@ -110,19 +106,38 @@ def paraphrase(
         FileNotFoundError: the source's file does not exist.
         FileExistsError: the folder has paraphrases made with other settings.
         BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks failed; what they finished is kept.
     """
+    require_source(config)
+    if generator is None and judge is None:
+        look_at_models(config, distribution)
     run = RunFolder(Path(config.run))
     with run.locked():
         _require_ours(run)
         if not overwrite:
             run.require_same_build(config.output_settings())
-        if deal is None:
-            return _paraphrase(run, config, generator, judge, [])
+        if distribution is None:
+            return _paraphrase(run, config, *_opening(config, generator, judge), [])
+        shares = [Share(index, distribution.tasks) for index in range(distribution.tasks)]
         dealt = [
-            partial(deal, run.path, [f"{step} {Share(i, tasks)}" for i in range(tasks)])
+            partial(_deal, run.path, [f"{step} {share}" for share in shares], distribution)
             for step in ("problems", "search")
         ]
         return _paraphrase(run, config, _refuse, lambda problems: _refuse(), dealt)
+
+
+def _opening(
+    config: ParaphraseConfig,
+    generator: Callable[[], TextGenerator] | None,
+    judge: Callable[[Path], PairModel] | None,
+) -> tuple[Callable[[], TextGenerator], Callable[[Path], PairModel]]:
+    """Put the models of the settings in place of those that are not given."""
+    return generator or partial(open_generator, config), judge or partial(open_judge, config)
+
+
+def _deal(folder: Path, units: Sequence[str], distribution: Distribution) -> None:
+    """Have units done by tasks."""
+    run_units(f"{__name__}:do_unit", folder, units, distribution)
 
 
 def _refuse() -> NoReturn:
@@ -136,8 +151,8 @@ def do_unit(
     folder: Path,
     unit: str,
     *,
-    generator: Callable[[], TextGenerator],
-    judge: Callable[[Path], PairModel],
+    generator: Callable[[], TextGenerator] | None = None,
+    judge: Callable[[Path], PairModel] | None = None,
 ) -> None:
     """Do a unit of work: ask the models for a share, of which the answers are kept.
 
@@ -151,6 +166,7 @@ def do_unit(
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
     config = ParaphraseConfig.read(run.config)
+    generator, judge = _opening(config, generator, judge)
     work = _Work(run, config, _generator(run, config, generator), _judge(run, config, judge))
     while True:
         try:
@@ -457,23 +473,6 @@ class _Work:
             **made,
             "files": digests({path.name: path for path in files}),
         }
-
-
-def sample_of_problems(problems: Path) -> tuple[list[Pair], NDArray[np.int64]]:
-    """Draw problems by whose gold labels an NLI model's classes may be told.
-
-    Args:
-        problems: The file of a run's problems.
-
-    Returns:
-        Premises and hypotheses, and positions of the gold labels in `LABELS`.
-    """
-    table = read_table(problems, ["seed_id", "premise", "hypothesis", "label"])
-    drawn = sorted(table["seed_id"].to_pylist(), key=partial(draw_rank, 0))[:ASKED_SEEDS]
-    table = table.filter(pc.is_in(table["seed_id"], value_set=pa.array(drawn, pa.string())))
-    gold = pc.index_in(table["label"], value_set=pa.array(LABELS)).to_numpy()
-    pairs = zip(table["premise"].to_pylist(), table["hypothesis"].to_pylist(), strict=True)
-    return list(pairs), gold.astype(np.int64)
 
 
 def _answers_path(run: RunFolder) -> Path:

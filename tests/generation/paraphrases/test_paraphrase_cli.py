@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from generation.commands import paraphrase as cli
+from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.outcome import render_funnel
 from merge_dataset.files import digest_of_file
@@ -132,7 +133,7 @@ def test_user_errors_are_messages(
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the libraries the message says what to install."""
-    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)
+    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     result = invoke("--model", "m", "--source", "demo", "--run", str(tmp_path / "run"))
     assert result.exit_code == 2
@@ -169,9 +170,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
             candidate(f"Look: {request.hypothesis.replace(' ', ' … so ', 1)}"),
         ]
 
-    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)
-    monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
-    monkeypatch.setattr(cli, "_open_judge", lambda config, problems: FakeJudge(verdict))
+    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
+    monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
+    monkeypatch.setattr(paraphrase_run, "open_judge", lambda config, problems: FakeJudge(verdict))
 
 
 @pytest.mark.usefixtures("scripted")
@@ -248,14 +249,14 @@ def test_paraphrases_of_another_model_are_not_replaced(
         str(tmp_path / "out"),
     ]
     assert invoke(*arguments, "--run", str(tmp_path / "one")).exit_code == 0
-    judge = cli._open_judge
+    judge = paraphrase_run.open_judge
 
     def other(config: Any, problems: Path) -> Any:
         opened: Any = judge(config, problems)
         opened.name = "other-nli"
         return opened
 
-    monkeypatch.setattr(cli, "_open_judge", other)
+    monkeypatch.setattr(paraphrase_run, "open_judge", other)
     refused = invoke(*arguments, "--run", str(tmp_path / "two"))
     assert refused.exit_code == 2
     assert "other-nli" in refused.stderr
@@ -402,8 +403,8 @@ def test_real_models_are_not_asked_again(
     def never(*_: object) -> Any:
         raise AssertionError("opened")
 
-    monkeypatch.setattr(cli, "_open_generator", never)
-    monkeypatch.setattr(cli, "_open_judge", never)
+    monkeypatch.setattr(paraphrase_run, "open_generator", never)
+    monkeypatch.setattr(paraphrase_run, "open_judge", never)
     result = invoke(*real_run["arguments"])
     assert result.exit_code == 0, result.output
     assert {path: digest_of_file(path) for path in files} == before

@@ -13,8 +13,8 @@ from helpers.paraphrasing import FakeGenerator, candidate
 from typer.testing import CliRunner
 
 from generation.cli import app
-from generation.commands import paraphrase as cli
 from generation.config import bundled_path
+from generation.paraphrases import paraphrase_run
 from merge_metric.demo import MODEL
 
 README = bundled_path("paraphrases/README.md")
@@ -40,8 +40,10 @@ def write(request: Any) -> list[Any]:
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From problems to fooling rates of two models, each with paraphrases of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_open_generator", lambda config: FakeGenerator(write))
-    monkeypatch.setattr(cli, "_look_at_models", lambda *_: None)  # the generator is not here
+    monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
+    monkeypatch.setattr(
+        paraphrase_run, "look_at_models", lambda *_: None
+    )  # the generator is not here
     shutil.copyfile(bundled_path("demo/problems.jsonl"), "snli_1.0_test.jsonl")
     paraphrase, predict, score, analyse = commands()
     said = []

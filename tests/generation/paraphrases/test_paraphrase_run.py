@@ -32,7 +32,7 @@ from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
 from generation.paraphrases.rounds import REASONS
 from generation.run_folder import RunFolder
-from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import RECORD_DIGEST
 from merge_dataset.schema import arrow_schema
 
@@ -106,7 +106,8 @@ def test_the_number_of_tasks_changes_no_byte(
     asked: list[str] = []
     failing: list[str] = []
 
-    def deal(folder: Path, units: Sequence[str]) -> None:
+    def deal(function: str, folder: Path, units: Sequence[str], _: Distribution) -> None:
+        assert function == "generation.paraphrases.paraphrase_run:do_unit"
         for unit in units:
             asked.append(unit)
             if unit in failing:
@@ -124,23 +125,23 @@ def test_the_number_of_tasks_changes_no_byte(
     for count in (1, 2, 5):
         config = settings(tmp_path / str(count), tmp_path / "one.jsonl")
         asked.clear()
-        options: dict[str, Any] = {"generator": never, "judge": never, "deal": deal}
+        monkeypatch.setattr(paraphrase_run, "run_units", deal)
+        options: dict[str, Any] = {"generator": never, "judge": never}
+        options["distribution"] = Distribution(executor="local", tasks=count)
         if count == 5:
             failing.append("search 2/5")
             with pytest.raises(ExecutorError, match="1 of 5 tasks failed: search 2/5"):
-                paraphrase(config, **options, tasks=count)
+                paraphrase(config, **options)
             assert not (tmp_path / "5" / "manifest.json").exists()
             failing.clear()
             asked.clear()
-        other = paraphrase(config, **options, tasks=count)
+        other = paraphrase(config, **options)
         assert asked == [f"{s} {i}/{count}" for s in ("problems", "search") for i in range(count)]
         assert made(other.path) == made(run.path)
         assert manifest(other) == manifest(run)
+    monkeypatch.setattr(paraphrase_run, "run_units", lambda *_: None)
     with pytest.raises(ValueError, match="expected all answers of the models from the tasks"):
-        paraphrase(
-            settings(tmp_path / "lost", tmp_path / "one.jsonl"),
-            **options | {"deal": lambda folder, units: None},
-        )
+        paraphrase(settings(tmp_path / "lost", tmp_path / "one.jsonl"), **options)
 
 
 def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
