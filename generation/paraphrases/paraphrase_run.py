@@ -29,7 +29,6 @@ from generation.paraphrases.answer_store import (
     rewrite_in_parts,
 )
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.opening import look_at_models, open_generator, open_judge
 from generation.paraphrases.outcome import (
     PARAPHRASES,
     answer_table,
@@ -42,6 +41,7 @@ from generation.paraphrases.outcome import (
 )
 from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
 from generation.paraphrases.rounds import REASONS, ParaphraseReason, run_rounds
+from generation.paraphrases.two_models import look_at_models, open_generator, open_judge
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
 from generation.reasons import KEPT
