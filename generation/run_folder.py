@@ -333,7 +333,7 @@ class RunFolder:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
         if name in taken:
-            raise ValueError(f"into: a run keeps its own files in {name!r}; name another")
+            raise ValueError(f"into: expected a name that no file of a run has, got {name!r}")
         return folder
 
 
