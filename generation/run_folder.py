@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from generation.config import Config
 from generation.reasons import KEPT
@@ -37,6 +37,9 @@ PACKAGES: Final = (
     "transformers",
     "wordfreq",
 )
+
+Dealt = Literal["asking", "build", "signals", "nonce"]
+"""Work that can be dealt to tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,10 @@ class RunFolder:
     def nonce_parts(self) -> Path:
         """Answers of models that were asked with nonce words, unless the settings say where."""
         return self.path / "nonce_parts"
+
+    def tasks(self, work: Dealt) -> Path:
+        """Plans, results and logs of the tasks of a call, until it is over."""
+        return self.path / f"{work}_tasks"
 
     @property
     def sorting(self) -> Path:
@@ -327,9 +334,8 @@ class RunFolder:
             return self
         folder = RunFolder(self.path / name)
         kept = (self.store, self.questions, self.stores, self.likelihoods, self.nonce_parts)
-        taken = {path.name for path in kept} | {"tasks", "slices"}
-        # Calls that are not over.
-        taken |= {"asking_tasks", "build_tasks", "signals_tasks", "nonce_tasks"}
+        taken = {path.name for path in (*kept, *map(self.tasks, get_args(Dealt)))}
+        taken |= {"tasks", "slices"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
         if name in taken:

@@ -92,7 +92,7 @@ def write_nonce_answers(
             answers = _ask_in_tasks(built, config, model, settings, distribution)
         build.nonce_made.unlink(missing_ok=True)
         counts = _write(built, config, answers)
-        shutil.rmtree(_tasks_folder(built), ignore_errors=True)
+        shutil.rmtree(build.tasks("nonce"), ignore_errors=True)
         made = {
             "model": answers.model,
             "nonce_words": NONCE_WORDS,
@@ -334,11 +334,6 @@ def _labelled_seeds(built: Built, problem_format: ProblemFormat) -> LabelledPair
 # --- In tasks ---
 
 
-def _tasks_folder(built: Built) -> Path:
-    """Return the folder with what tasks have to know, what they say, and their logs."""
-    return built.build.path / "nonce_tasks"
-
-
 def _ask_in_tasks(
     built: Built,
     config: Config,
@@ -349,7 +344,7 @@ def _ask_in_tasks(
     """Let tasks fill the store, and return it with a model that is not asked any more."""
     plan = {"model": model, "settings": dict(settings)}
     function = "generation.model_signals.nonce_probe:ask_unit"
-    same = built.in_tasks(function, _tasks_folder(built), plan, distribution)
+    same = built.in_tasks(function, built.build.tasks("nonce"), plan, distribution)
 
     def refuse(pairs: Sequence[Pair]) -> Sequence[str]:
         raise ValueError(
@@ -365,7 +360,7 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: ask a share of the parts that are missing.
 
     Args:
-        folder: From `_tasks_folder`.
+        folder: `RunFolder.tasks`.
         unit: A share of the parts of all blocks.
 
     Returns:

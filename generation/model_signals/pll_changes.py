@@ -116,7 +116,7 @@ def _score(
         scorer = _score_in_tasks(built, kind, model, settings, distribution)
     build.signals_made.unlink(missing_ok=True)
     counts = _write(built, config, scorer)
-    shutil.rmtree(_tasks_folder(built), ignore_errors=True)
+    shutil.rmtree(build.tasks("signals"), ignore_errors=True)
     made = {kind.key: asdict(scorer.store.identity), "scheme": kind.scheme, **counts}
     return built.record(build.signals_made, made, build.signals)
 
@@ -322,11 +322,6 @@ def _texts(
 # --- In tasks ---
 
 
-def _tasks_folder(built: Built) -> Path:
-    """Return the folder with what tasks have to know, what they say, and their logs."""
-    return built.build.path / "signals_tasks"
-
-
 def _score_in_tasks(
     built: Built,
     kind: _Kind,
@@ -337,7 +332,7 @@ def _score_in_tasks(
     """Let tasks fill the store, and return it with a model that is not asked any more."""
     plan = {"kind": kind.key, "model": model, "settings": settings}
     function = "generation.model_signals.pll_changes:score_unit"
-    identity = built.in_tasks(function, _tasks_folder(built), plan, distribution)
+    identity = built.in_tasks(function, built.build.tasks("signals"), plan, distribution)
 
     def refuse(texts: Sequence[str], on_progress: Callable[[int], object]) -> Likelihoods:
         raise ValueError(
@@ -354,7 +349,7 @@ def score_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: add a share of the missing likelihoods to the store.
 
     Args:
-        folder: From `_tasks_folder`.
+        folder: `RunFolder.tasks`.
         unit: A share of the parts of all blocks.
 
     Returns:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
-
-_TASKS: Final = "asking_tasks"
-"""Folder of what tasks choose."""
 
 
 def ask_what_matters(
@@ -75,7 +72,7 @@ def _wanted(run: RunFolder, reach: Reach, distribution: Distribution | None) -> 
     """Return [questions] those to be asked, as `Reach.wanted` does."""
     if distribution is None:
         return reach.wanted()
-    folder = run.path / _TASKS
+    folder = run.tasks("asking")
     candidates = [str(each.folder.absolute()) for each in reach.candidates.values()]
     plan = {
         "run": str(run.path.absolute()),

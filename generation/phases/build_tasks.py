@@ -122,7 +122,7 @@ def block_results(
     Raises:
         ExecutorError: tasks failed.
     """
-    folder = out.path / "build_tasks"
+    folder = out.tasks("build")
     if distribution is None:
         with candidates_of(inputs.stores(), out, inputs.config, inputs.asked()) as candidates:
             yield inputs.builder(candidates).results()
