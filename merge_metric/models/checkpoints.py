@@ -11,7 +11,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from logging import ERROR
+from functools import cache
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,8 +39,15 @@ from merge_metric.models.weight_files import Weights, find_weights
 if TYPE_CHECKING:
     import torch
 
-DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
+log = getLogger(__name__)
 
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
+_INSTRUCTIONS: Final = {
+    "bfloat16": {"avx512_bf16", "amx_bf16"},
+    "float16": {"avx512_fp16", "amx_fp16"},
+}
+"""Type → flags by which Linux says that an x86 processor computes in it."""
+_PROCESSOR: Final = Path("/proc/cpuinfo")
 
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
@@ -86,6 +94,8 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
 
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    if device == "cpu":
+        _warn_of_slow_type(dtype)
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
@@ -111,6 +121,22 @@ def resolve_device(device: str) -> str:
             f"{device!r}"
         ) from error
     return device
+
+
+@cache
+def _warn_of_slow_type(dtype: str) -> None:
+    """Warn once of a type for which this processor has no instructions."""
+    try:
+        lines = _PROCESSOR.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return  # not Linux
+    flags = next((set(line.split()) for line in lines if line.startswith("flags")), None)
+    if flags and dtype in _INSTRUCTIONS and not flags & _INSTRUCTIONS[dtype]:
+        log.warning(
+            "this processor has no instructions for %s, so models may take several times as long "
+            "as in float32: use float32 here, or run on a GPU",
+            dtype,
+        )
 
 
 def max_tokens(model: Any, tokenizer: Any) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.tiny_models import tiny_model
 
+from merge_metric.models import checkpoints
 from merge_metric.models.checkpoints import load
 from merge_metric.models.heads import HEADS, MASKED_LM, Head
 from merge_metric.models.inspection import inspect
@@ -71,3 +72,36 @@ def test_every_head_refuses_alike(head: Head, tmp_path: Path) -> None:
         load(found, device="abacus")
     with pytest.raises(ValueError, match=r"dtype: expected one of auto, float32.* got 'int4'"):
         load(found, device="cpu", dtype="int4")
+
+
+@pytest.mark.parametrize(
+    ("processor", "dtype", "is_warned"),
+    [
+        ("flags\t: fpu avx512f\n", "bfloat16", True),
+        ("flags\t: fpu avx512f avx512_bf16\n", "bfloat16", False),
+        ("flags\t: fpu avx512f avx512_bf16\n", "float16", True),
+        ("flags\t: fpu avx512f\n", "float32", False),
+        ("Features\t: fp asimd\n", "bfloat16", False),
+        (None, "bfloat16", False),
+    ],
+)
+def test_a_type_without_instructions_is_told(
+    processor: str | None,
+    dtype: str,
+    is_warned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is told once, and only where the processor's abilities are known."""
+    file = tmp_path / "cpuinfo"
+    if processor is not None:
+        file.write_text(processor)
+    monkeypatch.setattr(checkpoints, "_PROCESSOR", file)
+    checkpoints._warn_of_slow_type.cache_clear()
+    found = inspect(tiny_model("bert-cased"), MASKED_LM)
+    for _ in range(2):
+        load(found, device="cpu", dtype=dtype)
+    checkpoints._warn_of_slow_type.cache_clear()
+    told = [each for each in caplog.messages if f"has no instructions for {dtype}" in each]
+    assert len(told) == is_warned
