@@ -38,7 +38,7 @@ PACKAGES: Final = (
     "wordfreq",
 )
 
-Dealt = Literal["asking", "build", "signals", "nonce"]
+DealtWork = Literal["asking", "build", "signals", "nonce"]
 """Work that can be dealt to tasks."""
 
 
@@ -162,7 +162,7 @@ class RunFolder:
         """Answers of models that were asked with nonce words, unless the settings say where."""
         return self.path / "nonce_parts"
 
-    def tasks(self, work: Dealt) -> Path:
+    def tasks(self, work: DealtWork) -> Path:
         """Plans, results and logs of the tasks of a call, until it is over."""
         return self.path / f"{work}_tasks"
 
@@ -334,7 +334,7 @@ class RunFolder:
             return self
         folder = RunFolder(self.path / name)
         kept = (self.store, self.questions, self.stores, self.likelihoods, self.nonce_parts)
-        taken = {path.name for path in (*kept, *map(self.tasks, get_args(Dealt)))}
+        taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
         taken |= {"tasks", "slices"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")

@@ -4,8 +4,8 @@ Most columns are in every file. A column with `optional=True` is only in files o
 asked for it, so that all others stay as they are, byte for byte. Which of them a file has, its
 columns say (`schema.format_of`); from there on a `ProblemFormat` carries their names to whatever
 wants a schema, features, summaries or signals. Files of one collection have the same. A new one is
-a `Column` here, before `subsamples`, and a function in `generation` that fills it; card, Croissant
-metadata, checks, exports and analyses have it from here.
+a `DatasetColumn` here, before `subsamples`, and a function in `generation` that fills it; card,
+Croissant metadata, checks, exports and analyses have it from here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class DatasetColumn:
     """A column of the dataset, or a column for each of a problem's texts."""
 
     name: str
@@ -48,58 +48,58 @@ class Column:
 
 
 COLUMNS: Final = (
-    Column(
+    DatasetColumn(
         name="variant_id",
         kind="text",
         summary="Identifier, unique in the configuration; of a seed, its own.",
         meaning="identifier, unique in the configuration; in `seeds` the seed's own",
     ),
-    Column(
+    DatasetColumn(
         name="seed_id",
         kind="text",
         summary="Identifier of the seed that a variant was made from; of a seed, its own.",
         meaning="identifier of the seed: join the splits and group the variants by it",
     ),
-    Column(
+    DatasetColumn(
         name="source",
         kind="text",
         summary="Where the seed is from.",
         meaning="where the seed is from, for example `snli`",
     ),
-    Column(
+    DatasetColumn(
         name="{field}",
         kind="text",
         summary="The {field}, with the replacement in place.",
         meaning="the two sentences, the replacement in place",
     ),
-    Column(
+    DatasetColumn(
         name="label",
         kind="label",
         summary="The gold label; a variant has its seed's.",
         meaning="{labels}; a variant has its seed's",
     ),
-    Column(
+    DatasetColumn(
         name="word_class",
         kind="text",
         summary="Class of the variant: what was replaced. Empty for seeds.",
         meaning="`noun`, `verb`, `adjective` or `adverb`",
         in_paraphrases="`paraphrase`",
     ),
-    Column(
+    DatasetColumn(
         name="original",
         kind="text",
         summary="What was replaced. Empty for seeds.",
         meaning="the seed's word",
         in_paraphrases="the seed's hypothesis",
     ),
-    Column(
+    DatasetColumn(
         name="replacement",
         kind="text",
         summary="What stands in its place. Empty for seeds.",
         meaning="the word that stands in its place",
         in_paraphrases="the variant's hypothesis",
     ),
-    Column(
+    DatasetColumn(
         name="{field}_spans",
         kind="spans",
         summary="Half-open character offsets of the replacement in the {field}.",
@@ -107,7 +107,7 @@ COLUMNS: Final = (
         "character offsets, one pair for each occurrence",
         in_paraphrases="none, and the whole hypothesis",
     ),
-    Column(
+    DatasetColumn(
         name="mlms",
         kind="names",
         summary="The masked language models that validated the replacement in either sentence.",
@@ -115,14 +115,14 @@ COLUMNS: Final = (
         "where several words are replaced at once, at least one of them",
         in_paraphrases="none",
     ),
-    Column(
+    DatasetColumn(
         name="{field}_mlms",
         kind="names",
         summary="Those that did in the {field}.",
         meaning="the same for each sentence",
         in_paraphrases="none",
     ),
-    Column(
+    DatasetColumn(
         name="log_odds",
         kind="number",
         summary="Smallest log P(replacement) - log P(original), in nats.",
@@ -130,14 +130,14 @@ COLUMNS: Final = (
         "models",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="mlm_count",
         kind="count",
         summary="How many masked language models validated the replacement.",
         meaning="how many models that is: the length of `mlms`",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="{field}_pll_change",
         kind="number",
         summary="Change of the pseudo-log-likelihood of the {field}, in nats.",
@@ -146,7 +146,7 @@ COLUMNS: Final = (
         "where it was not computed",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="zipf_frequency",
         kind="number",
         summary="Log10 of the replacement's occurrences in a billion words of English.",
@@ -154,7 +154,7 @@ COLUMNS: Final = (
         "billion words, by wordfreq (whose data is under CC BY-SA 4.0)",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="number_changed",
         kind="flag",
         summary="Whether a noun's number changed. Empty where there is no noun.",
@@ -162,7 +162,7 @@ COLUMNS: Final = (
         "occurrence; null where no noun was replaced, and where tags are not known",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="tense_changed",
         kind="flag",
         summary="Whether a verb's form changed. Empty where there is no verb.",
@@ -170,7 +170,7 @@ COLUMNS: Final = (
         "occurrence; null where no verb was replaced, and where tags are not known",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="article_fits",
         kind="flag",
         summary="Whether a or an before the replacement fits. Empty where there is none.",
@@ -178,7 +178,7 @@ COLUMNS: Final = (
         "there is none",
         in_paraphrases="null",
     ),
-    Column(
+    DatasetColumn(
         name="form_attested",
         kind="flag",
         summary="Whether the replacement has the form that its place asks for, by a dictionary.",
@@ -188,7 +188,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="number_agrees",
         kind="flag",
         summary="Whether a noun agrees in number with its determiner and verb.",
@@ -197,7 +197,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="determiner_fits",
         kind="flag",
         summary="Whether what replaces an adjective goes with the determiner before it.",
@@ -207,7 +207,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="in_compound",
         kind="flag",
         summary="Whether the original is part of a compound or a particle verb.",
@@ -216,7 +216,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="valency",
         kind="number",
         summary="How usual what follows a verb is with its replacement. Empty for other words.",
@@ -227,7 +227,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="quality",
         kind="number",
         summary="Probability that annotators find the replacement good, by its signals.",
@@ -237,7 +237,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="common_mlm_count",
         kind="count",
         summary="How many masked language models validated the replacement in every text.",
@@ -247,7 +247,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="pronoun_clash",
         kind="flag",
         summary="Whether a noun became one of another gender than a pronoun's. Empty for others.",
@@ -257,7 +257,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="beyond_premise",
         kind="flag",
         summary="Whether an entailed hypothesis has content words that the premise has not.",
@@ -267,7 +267,7 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="hangs_on_word",
         kind="flag",
         summary="Whether a model gets the seed right, and not with made-up words for the replaced.",
@@ -277,14 +277,14 @@ COLUMNS: Final = (
         in_paraphrases="null",
         optional=True,
     ),
-    Column(
+    DatasetColumn(
         name="subsamples",
         kind="numbers",
         summary="Numbers of the random subsamples that drew the variant, from 0.",
         meaning="numbers of the random subsamples the variant was drawn into, from 0",
         in_paraphrases="the one subsample 0",
     ),
-    Column(
+    DatasetColumn(
         name="annotator_labels",
         kind="labels",
         summary="The annotators' single votes on the seed, where the source has them.",

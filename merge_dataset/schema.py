@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from .dataset_columns import COLUMNS, OPTIONAL, Column
+from .dataset_columns import COLUMNS, OPTIONAL, DatasetColumn
 
 if TYPE_CHECKING:
     import datasets
@@ -65,7 +65,7 @@ _METADATA: Final = b"merge-nli"
 """Key under which a table's metadata holds its format, unless it is `NLI`."""
 
 
-def _columns_of(optional: Iterable[str]) -> list[Column]:
+def _columns_of(optional: Iterable[str]) -> list[DatasetColumn]:
     """List the columns of files that have some of the optional ones."""
     return [column for column in COLUMNS if not column.optional or column.name in optional]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from merge_metric.runs.run import OutcomeT
+from merge_metric.runs.run import HasCountsT
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
 
@@ -70,7 +70,7 @@ class Watch:
     found: dict[tuple[str, str], str] = field(default_factory=dict)
     """Dataset and configuration → sentence of `mixture`."""
 
-    def over(self, runs: Iterable[OutcomeT]) -> Iterator[OutcomeT]:
+    def over(self, runs: Iterable[HasCountsT]) -> Iterator[HasCountsT]:
         """Yield the runs; note mixtures, and warn of a configuration's few seeds."""
         for run in runs:
             if (run.dataset, run.config) not in self.found:

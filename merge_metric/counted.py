@@ -26,7 +26,7 @@ from merge_metric.runs.join import Joined, label_columns, probability_table
 from merge_metric.runs.label_check import tell_other_order, tell_other_probabilities
 from merge_metric.runs.model import (
     Model,
-    Source,
+    PredictionsSource,
     naming_files,
     read_models,
     require_different_files,
@@ -136,12 +136,14 @@ def count_file(
             "over the dataset's subsamples, which differ from these, and also given per word class."
         )
         return [counted]
-    found = count_models([Source("", path)], dataset, configs, per_seed=per_seed, **options)
+    found = count_models(
+        [PredictionsSource("", path)], dataset, configs, per_seed=per_seed, **options
+    )
     return [_with_texts(each, dataset) if per_seed else each for each in found]
 
 
 def count_models(
-    sources: Sequence[Source], dataset: Path, configs: Sequence[str] = (), **options: Any
+    sources: Sequence[PredictionsSource], dataset: Path, configs: Sequence[str] = (), **options: Any
 ) -> Iterator[Counted]:
     """Count the predictions of several models, one after the other.
 

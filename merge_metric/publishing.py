@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.hub.benchmark import BENCHMARK_THRESHOLD
-from merge_dataset.hub.metric import Example
+from merge_dataset.hub.metric import MetricExample
 from merge_dataset.hub.results import ModelFigure
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.score import score_file
@@ -36,9 +36,9 @@ _FIGURES: Final = {
 """By hand."""
 
 
-def worked_example() -> Example:
+def worked_example() -> MetricExample:
     """Compute the example of the metric's card."""
-    return Example(_ARGUMENTS, _FIGURES, score(**_ARGUMENTS))
+    return MetricExample(_ARGUMENTS, _FIGURES, score(**_ARGUMENTS))
 
 
 def model_figures(

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, TextGenerator
 from generation.part_store import part_paths, read_or_make
 from merge_dataset.files import digest_of, read_record, write_record
 from merge_dataset.schema import LABELS
@@ -45,7 +45,7 @@ _BATCHES = pa.schema([("batch", pa.int32()), ("request", pa.int32())])
 
 log = logging.getLogger(__name__)
 
-Model = TypeVar("Model")
+ModelT = TypeVar("ModelT")
 
 
 # --- Models that are opened when they are needed ---
@@ -55,13 +55,13 @@ class ModelChangedError(Exception):
     """A model is not the one that an earlier run was told of by the same settings."""
 
 
-class LazyModel(Generic[Model]):
+class LazyModel(Generic[ModelT]):
     """A model that is opened at the first question, and described by an earlier run's record."""
 
     def __init__(
         self,
-        open_model: Callable[[], Model],
-        describe: Callable[[Model], dict[str, Any]],
+        open_model: Callable[[], ModelT],
+        describe: Callable[[ModelT], dict[str, Any]],
         *,
         asked: Mapping[str, Any],
         record: Path,
@@ -76,7 +76,7 @@ class LazyModel(Generic[Model]):
         """
         self._open, self._describe = open_model, describe
         self._asked, self._record = json.loads(json.dumps(asked)), record
-        self._model: Model | None = None
+        self._model: ModelT | None = None
         self._description: dict[str, Any] | None = None
 
     @property
@@ -118,7 +118,7 @@ class LazyModel(Generic[Model]):
         weights = there.get("weights")
         return {**description, **({"weights": weights} if weights else {})}
 
-    def __call__(self) -> Model:
+    def __call__(self) -> ModelT:
         """Open the model, unless it is open.
 
         Raises:
@@ -144,7 +144,7 @@ class LazyModel(Generic[Model]):
 
 def rewrite_in_parts(
     generator: Callable[[], TextGenerator],
-    requests: Sequence[Request],
+    requests: Sequence[ParaphraseRequest],
     *,
     batch_size: int,
     identity: Any,
@@ -185,7 +185,7 @@ def rewrite_in_parts(
 
 def _batches(
     generator: Callable[[], TextGenerator],
-    requests: Sequence[Request],
+    requests: Sequence[ParaphraseRequest],
     batch_size: int,
     folder: Path,
 ) -> list[list[int]]:
@@ -202,7 +202,7 @@ def _batches(
 
 
 def _deal(
-    generator: Callable[[], TextGenerator], requests: Sequence[Request], batch_size: int
+    generator: Callable[[], TextGenerator], requests: Sequence[ParaphraseRequest], batch_size: int
 ) -> pa.Table:
     lengths = [generator().length(request.hypothesis) for request in requests]
     order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
@@ -217,7 +217,9 @@ def _deal(
 
 
 def _ask(
-    generator: Callable[[], TextGenerator], requests: Sequence[Request], places: Sequence[int]
+    generator: Callable[[], TextGenerator],
+    requests: Sequence[ParaphraseRequest],
+    places: Sequence[int],
 ) -> pa.Table:
     """Ask for the candidates of the requests at some places, which are a batch."""
     found = generator().candidates([requests[place] for place in places])

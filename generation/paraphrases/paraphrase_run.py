@@ -39,7 +39,7 @@ from generation.paraphrases.outcome import (
     sorted_paraphrases,
     variant_rows,
 )
-from generation.paraphrases.rewriting import Candidate, Request, TextGenerator
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, TextGenerator
 from generation.paraphrases.rounds import REASONS, ParaphraseReason, run_rounds
 from generation.paraphrases.two_models import look_at_models, open_generator, open_judge
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
@@ -389,7 +389,7 @@ class _Work:
         where: str,
         counts: Mapping[int, Counter[str]],
         number: int,
-        requests: list[Request],
+        requests: list[ParaphraseRequest],
     ) -> list[list[Candidate]]:
         """Ask the generator; `where` and `counts` so far are for the progress bar."""
         description = self.generator.description

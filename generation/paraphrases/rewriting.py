@@ -65,7 +65,7 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ParaphraseRequest:
     """A hypothesis to be paraphrased."""
 
     hypothesis: str
@@ -106,7 +106,7 @@ class TextGenerator(Protocol):
     def length(self, hypothesis: str) -> int:
         """Count the tokens of a hypothesis' prompt: similar lengths suit a batch."""
 
-    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+    def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
         """Find the candidates for each request of one batch.
 
         The best of each group first, group by group, then each group's second best, and so

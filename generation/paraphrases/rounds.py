@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, Request, clean
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, clean
 from generation.reasons import KEPT, RejectionReason
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
@@ -163,7 +163,7 @@ def run_rounds(
     hypotheses: Sequence[str],
     config: ParaphraseConfig,
     *,
-    rewrite: Callable[[int, list[Request]], list[list[Candidate]]],
+    rewrite: Callable[[int, list[ParaphraseRequest]], list[list[Candidate]]],
     judge: Callable[[int, list[Pair]], NDArray[np.float64]],
 ) -> Iterator[list[Tried]]:
     """Rewrite hypotheses until k paraphrases of each are kept, or `max_rounds` are over.
@@ -185,7 +185,8 @@ def run_rounds(
         if not short:
             return
         requests = [
-            Request(h, temperature_of(h, number, config), earlier=histories[h].raw) for h in short
+            ParaphraseRequest(h, temperature_of(h, number, config), earlier=histories[h].raw)
+            for h in short
         ]
         tried = [
             each
@@ -197,7 +198,7 @@ def run_rounds(
 
 
 def _screen(
-    request: Request,
+    request: ParaphraseRequest,
     candidates: Sequence[Candidate],
     number: int,
     histories: dict[str, _History],

@@ -23,7 +23,7 @@ from generation.paraphrases.rewriting import (
     INSTRUCTION,
     Candidate,
     Decoding,
-    Request,
+    ParaphraseRequest,
     check_prompt,
     fill_prompt,
 )
@@ -158,7 +158,7 @@ class Generator:
         """Count the tokens of a hypothesis' prompt."""
         return len(self._encode([hypothesis])[0])
 
-    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+    def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
         """Find the candidates for each request of one batch.
 
         Args:

@@ -26,7 +26,7 @@ from merge_dataset.settings import parse_toml
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Column = Callable[[str], pa.Array]
+ColumnReader = Callable[[str], pa.Array]
 """Gives a column of the rows by its name."""
 
 GRAMMAR, LIKELIHOOD = "grammar", "likelihood"
@@ -48,7 +48,7 @@ LEAST_CHANGE: Final = -30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class QualityModel:
     """A logistic regression over standardised features."""
 
     features: tuple[str, ...]
@@ -78,11 +78,11 @@ def shipped() -> dict[str, Any]:
 
 
 @cache
-def model(name: str) -> Model:
+def model(name: str) -> QualityModel:
     """Return one of the two shipped models."""
     found = shipped()[name]
     rows = found["features"]
-    return Model(
+    return QualityModel(
         features=tuple(rows),
         means=np.array([row["mean"] for row in rows.values()]),
         deviations=np.array([row["deviation"] for row in rows.values()]),
@@ -91,7 +91,7 @@ def model(name: str) -> Model:
     )
 
 
-def features(column: Column, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return [n] values of each feature.
 
     Args:
@@ -113,7 +113,7 @@ def features(column: Column, pll_changes: Sequence[str]) -> dict[str, NDArray[np
     return found
 
 
-def quality(column: Column, pll_changes: Sequence[str]) -> pa.Array:
+def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     """Return [n] the probability that a reader finds each replacement good.
 
     Args:

@@ -41,7 +41,7 @@ from generation.variants.funnel import (
     count_words,
     excluded_words,
 )
-from generation.variants.optional_columns import Rows, with_optional_columns
+from generation.variants.optional_columns import BlockRows, with_optional_columns
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.rows import seed_rows, variant_rows
 from generation.variants.sampling import draw, eligible, eligible_pairs, of_pairs
@@ -216,7 +216,7 @@ class Builder:
             return whole
         is_causal = self.pll_changes is not None and self.pll_changes.is_causal
         likelihoods = self.config.problem_format.pll_changes if is_causal else ()
-        return with_optional_columns(Rows(whole, rows, problems, likelihoods), names)
+        return with_optional_columns(BlockRows(whole, rows, problems, likelihoods), names)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         """Sort replacements that are no longer in the order in which they were found."""

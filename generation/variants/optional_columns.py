@@ -1,9 +1,10 @@
 """Optional columns: filled for builds that ask for them, or whose limits want them.
 
 A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and
-a function here that gives its values: of `Rows`, which have the replacements as they are written
-and, where that is wanted, all that each of them edits. `--with-column NAME` asks for it; a limit
-on it is a setting, named in `Config.optional_columns`, and a reason (`signal_columns._LIMITS`).
+a function here that gives its values: of `BlockRows`, which have the replacements as they are
+written and, where that is wanted, all that each of them edits. `--with-column NAME` asks for it; a
+limit on it is a setting, named in `Config.optional_columns`, and a reason
+(`signal_columns._LIMITS`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FLAG: Final = pa.bool_()
 
 
 @dataclass(frozen=True)
-class Rows:
+class BlockRows:
     """Replacements or variants of a block, for the functions that fill columns."""
 
     written: pa.Table
@@ -57,7 +58,7 @@ def _at_words(
     ask: Callable[[Sentence, int, str], _Answer | None],
     together: Callable[[Iterable[_Answer]], _Answer],
     kind: pa.DataType = _FLAG,
-) -> Callable[[Rows], pa.Array]:
+) -> Callable[[BlockRows], pa.Array]:
     """Make a column of answers about the places where words are replaced, other edits aside.
 
     Args:
@@ -66,7 +67,7 @@ def _at_words(
         kind: Type of the column.
     """
 
-    def fill(rows: Rows) -> pa.Array:
+    def fill(rows: BlockRows) -> pa.Array:
         known: dict[tuple[int, int, str], _Answer | None] = {}
 
         def answer(sentence: Sentence, position: int, word: str) -> _Answer | None:
@@ -89,14 +90,14 @@ def _at_words(
     return fill
 
 
-def _fill_quality(rows: Rows) -> pa.Array:
+def _fill_quality(rows: BlockRows) -> pa.Array:
     """Estimate quality of what replaces one word; unknown where several change at once."""
     values = quality(rows.column, rows.likelihoods)
     several = pc.greater(pc.count_substring(rows.edited["word"], " "), 0).combine_chunks()
     return pc.if_else(several, pa.scalar(None, values.type), values)
 
 
-FILLERS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
+FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "form_attested": _at_words(grammar.form_attested, all),
     "number_agrees": _at_words(grammar.number_agrees, all),
     "determiner_fits": _at_words(grammar.determiner_fits, all),
@@ -112,7 +113,7 @@ OF_DICTIONARY: Final = frozenset(FILLERS) - {"in_compound"}
 """Columns that want lemminflect."""
 
 
-def with_optional_columns(rows: Rows, names: Sequence[str]) -> pa.Table:
+def with_optional_columns(rows: BlockRows, names: Sequence[str]) -> pa.Table:
     """Fill the optional columns of rows as they are written.
 
     Args:

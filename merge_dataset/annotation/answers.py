@@ -39,17 +39,17 @@ ENOUGH: Final = 9
 SCORES: Final = "scores"
 EQUIVALENCE: Final = "equivalence"
 
-Kind = Literal["scores", "equivalence"]
+JudgementKind = Literal["scores", "equivalence"]
 """Question: fluency and reasoning of a variant (MERGE paper, A.3), or whether a paraphrase
 says the same as its original (Arakelyan et al. 2024, section 3.1)."""
 
-ASKED: Final[Mapping[Kind, tuple[str, ...]]] = {
+ASKED: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     SCORES: ("fluency", "reasoning"),
     EQUIVALENCE: ("equivalent",),
 }
 """Kind → the values that an answer has."""
 
-COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {
+COLUMNS: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     kind: ("annotator", "variant_id", *names, "comment") for kind, names in ASKED.items()
 }
 """Kind → columns of a table of answers, and of a CSV file of them."""
@@ -96,12 +96,12 @@ Event = Answer | Equivalence | Undo
 """A line of an annotator's file."""
 
 
-def kind_of(judgement: Judgement) -> Kind:
+def kind_of(judgement: Judgement) -> JudgementKind:
     """Tell what was asked."""
     return SCORES if isinstance(judgement, Answer) else EQUIVALENCE
 
 
-def require_kind(judgement: Judgement, kind: Kind) -> None:
+def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
     """Raise ValueError where something else was asked."""
     if kind_of(judgement) != kind:
         asked, got = (" and ".join(ASKED[each]) for each in (kind, kind_of(judgement)))

@@ -14,7 +14,7 @@ from merge_dataset.annotation.answers import (
     EQUIVALENCE,
     SCALE,
     SCORES,
-    Kind,
+    JudgementKind,
     Undo,
     append,
     current,
@@ -161,7 +161,7 @@ def _shown_pair(item: Item) -> dict[str, Any]:
     return {"id": item.variant_id, "label": None, "changes": [], "texts": texts, "shared": shared}
 
 
-_SHOWN: Final[Mapping[Kind, Callable[[Item], dict[str, Any]]]] = {
+_SHOWN: Final[Mapping[JudgementKind, Callable[[Item], dict[str, Any]]]] = {
     SCORES: _shown,
     EQUIVALENCE: _shown_pair,
 }

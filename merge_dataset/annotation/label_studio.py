@@ -17,7 +17,7 @@ from merge_dataset.annotation.answers import (
     SCALE,
     SCORES,
     Judgement,
-    Kind,
+    JudgementKind,
     check_annotator,
     parse_answer,
 )
@@ -44,7 +44,7 @@ def _choices(name: str, question: str, choices: Mapping[str, str]) -> str:
 
 _SCALE: Final = {str(n): f"{n} {word}" for n, word in SCALE.items()}
 
-_QUESTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
+_QUESTIONS: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     SCORES: (
         _choices("fluency", "Fluency: is the variant grammatical, and does it make sense?", _SCALE),
         _choices("reasoning", "Reasoning: does the label of the original still hold?", _SCALE),
@@ -52,7 +52,7 @@ _QUESTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
     EQUIVALENCE: (_choices("equivalent", "Do both mean the same?", {"yes": "yes", "no": "no"}),),
 }
 
-CONFIGS: Final[Mapping[Kind, str]] = {
+CONFIGS: Final[Mapping[JudgementKind, str]] = {
     kind: "\n".join(
         [
             "<View>",
@@ -69,7 +69,9 @@ CONFIGS: Final[Mapping[Kind, str]] = {
 """Kind → the labelling configuration, for any fields of texts."""
 
 
-def render(items: Sequence[Item], annotator: str = "", kind: Kind = SCORES) -> dict[str, str]:
+def render(
+    items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
+) -> dict[str, str]:
     """Render tasks as Label Studio imports them, in JSON, and the labelling configuration.
 
     Args:
@@ -196,7 +198,7 @@ def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
         raise ValueError(
             f"variant_id: expected the id of a variant in the task's data, got {variant!r}"
         )
-    kind: Kind = SCORES if values.get("equivalent") is None else EQUIVALENCE
+    kind: JudgementKind = SCORES if values.get("equivalent") is None else EQUIVALENCE
     said = {name: _score(values.get(name)) for name in ASKED[kind]}
     return {"variant_id": variant, "comment": _comment(values.get("comment")), **said}
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, Kind, answers_path
+from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, JudgementKind, answers_path
 from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
 from merge_dataset.files import (
     digest_of,
@@ -61,9 +61,9 @@ class Session:
     """`session.json`."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> JudgementKind:
         """Question that it asks; scores in sessions drawn before there was another."""
-        kind: Kind = self.description.get("kind", SCORES)
+        kind: JudgementKind = self.description.get("kind", SCORES)
         return kind
 
 
@@ -115,7 +115,7 @@ def open_session(
     return open_session(folder, dataset, configs, per_class=per_class, rng_seed=rng_seed)
 
 
-def _kind_of(configs: Sequence[str]) -> Kind:
+def _kind_of(configs: Sequence[str]) -> JudgementKind:
     """Tell what is asked about the variants of configurations.
 
     Raises:

@@ -14,7 +14,7 @@ from merge_dataset.annotation.answers import (
     EQUIVALENCE,
     SCORES,
     Judgement,
-    Kind,
+    JudgementKind,
     check_annotator,
     parse_answer,
 )
@@ -25,7 +25,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
 
 
-def render(items: Sequence[Item], annotator: str = "", kind: Kind = SCORES) -> dict[str, str]:
+def render(
+    items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
+) -> dict[str, str]:
     """Render a CSV table with a row per item, with room for what is asked and a comment.
 
     With a byte order mark, as Excel takes it for another encoding without.
@@ -90,7 +92,9 @@ def read(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]
     """
     found: dict[tuple[str, str], Judgement] = {}
     own = () if annotator is not None else ("annotator",)
-    kind: Kind = EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
+    kind: JudgementKind = (
+        EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
+    )
     asked = ASKED[kind]
     required = (*own, "variant_id", *asked)
     for line, cells in read_rows(path, required, ("annotator", "comment"), ended=True):

@@ -17,7 +17,7 @@ from merge_dataset.annotation.answers import (
     SCORES,
     Equivalence,
     Judgement,
-    Kind,
+    JudgementKind,
     append,
     as_record,
     check_annotator,
@@ -33,7 +33,7 @@ from merge_dataset.files import write_text
 
 _TYPES: Final = {"fluency": pa.int8(), "reasoning": pa.int8(), "equivalent": pa.bool_()}
 
-SCHEMAS: Final[Mapping[Kind, pa.Schema]] = {
+SCHEMAS: Final[Mapping[JudgementKind, pa.Schema]] = {
     kind: pa.schema([(name, _TYPES.get(name, pa.string())) for name in names])
     for kind, names in COLUMNS.items()
 }
@@ -41,12 +41,12 @@ SCHEMAS: Final[Mapping[Kind, pa.Schema]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class AnswerFormat:
     """A kind of files: how they are read and written."""
 
     read: Callable[[Path, str | None], list[tuple[str, Judgement]]]
     """File, and whose answers it has where it does not say so → annotators and answers."""
-    render: Callable[[Sequence[Item], str, Kind], dict[str, str]] | None = None
+    render: Callable[[Sequence[Item], str, JudgementKind], dict[str, str]] | None = None
     """Items, annotator and what is asked → texts of the files by suffix; None where nobody fills
     such files in."""
 
@@ -59,9 +59,9 @@ def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
 
 
 FORMATS: Final = {
-    ".csv": Format(spreadsheet.read, spreadsheet.render),
-    ".json": Format(label_studio.read, label_studio.render),
-    ".jsonl": Format(_read_own),
+    ".csv": AnswerFormat(spreadsheet.read, spreadsheet.render),
+    ".json": AnswerFormat(label_studio.read, label_studio.render),
+    ".jsonl": AnswerFormat(_read_own),
 }
 """Formats by suffix."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from merge_dataset.dataset_columns import COLUMNS, Column
+from merge_dataset.dataset_columns import COLUMNS, DatasetColumn
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
 
@@ -83,13 +83,13 @@ def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
     }
 
 
-def _names(column: Column, fields: Iterable[Sequence[str]]) -> str:
+def _names(column: DatasetColumn, fields: Iterable[Sequence[str]]) -> str:
     """List the names of a column for the texts of each format, as code."""
     groups = dict.fromkeys(column.names(each) for each in fields)
     return "; ".join(", ".join(f"`{name}`" for name in names) for names in groups)
 
 
-def _meaning(column: Column, kinds: Kinds) -> str:
+def _meaning(column: DatasetColumn, kinds: Kinds) -> str:
     """Say what a column holds, for the kinds of variants that there are."""
     if PARAPHRASES not in kinds or not column.in_paraphrases:
         return column.meaning

@@ -22,7 +22,7 @@ from merge_dataset.hub.errors import PublishError
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
-    from merge_dataset.hub.publication import Plan
+    from merge_dataset.hub.publication import PublishingPlan
 
 Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--yes")]
 Private = Annotated[bool, option("Make it private; an existing one must be private.", "--private")]
@@ -79,7 +79,7 @@ def publish_dataset_command(
     publish(plan_dataset(folder, repo, version=version, private=private), yes, output)
 
 
-def publish(planned: Plan, yes: bool, output: OutputFormat) -> None:
+def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
     """Show a plan, do what it says where the user wants that, and say what was done."""
     from merge_dataset.hub.publication import as_json, carry_out, done_lines, plan_lines
 

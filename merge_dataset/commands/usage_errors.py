@@ -49,7 +49,7 @@ class OneLineErrors(TyperGroup):
             # Typer brings its own copy of click, or takes an installed one: by release.
             if not hasattr(error, "format_message"):
                 raise
-            if message := describe(error, given):
+            if message := describe_error(error, given):
                 typer.echo(f"error: {message}", err=True)
             sys.exit(getattr(error, "exit_code", 2))
 
@@ -74,7 +74,7 @@ def _telling_of_a_stop() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def describe(error: Any, given: Sequence[str]) -> str:
+def describe_error(error: Any, given: Sequence[str]) -> str:
     """Say what is wrong with a command line; nothing where help was shown instead.
 
     Args:

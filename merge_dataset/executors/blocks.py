@@ -10,15 +10,15 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 Block = TypeVar("Block")
-Outcome = TypeVar("Outcome")
+ResultT = TypeVar("ResultT")
 
 _work: Callable[[Any], Any] | None = None
 """The function that a worker process applies to blocks; never set in the main process."""
 
 
 def map_blocks(
-    blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], Outcome]], *, workers: int
-) -> Iterator[Outcome]:
+    blocks: Iterable[Block], open_work: Callable[[], Callable[[Block], ResultT]], *, workers: int
+) -> Iterator[ResultT]:
     """Map over blocks, and yield the results in the order of the blocks.
 
     Blocks do not depend on the number of workers, so the results do not either.
@@ -36,7 +36,7 @@ def map_blocks(
     pool = ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=_start, initargs=(open_work,)
     )
-    waiting: deque[Future[Outcome]] = deque()
+    waiting: deque[Future[ResultT]] = deque()
     try:
         for block in blocks:
             waiting.append(pool.submit(_work_here, block))

@@ -20,10 +20,17 @@ from merge_dataset.checks import check_dataset
 from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
-from merge_dataset.hub.publication import Branch, Loaded, Plan, Tag, look_at, repository_line
+from merge_dataset.hub.publication import (
+    Branch,
+    LoadedBack,
+    PublishingPlan,
+    Tag,
+    look_at,
+    repository_line,
+)
 from merge_dataset.hub.repository import (
     MAIN,
-    Difference,
+    Changes,
     File,
     Hub,
     Repository,
@@ -50,7 +57,7 @@ _LOADING: Final = "## Loading\n"
 
 def plan_dataset(
     folder: Path, repository: str, *, version: str | None = None, private: bool = False
-) -> Plan:
+) -> PublishingPlan:
     """Find out what publishing a folder would do. Nothing is written.
 
     Args:
@@ -79,7 +86,7 @@ def plan_dataset(
     superseded = tagged and any(map(_is_data, main.paths))
     is_done = superseded or (tagged and not main and not script)
     left_out, configs = list(_left_out(folder, files)), all_configurations(folder)
-    return Plan(
+    return PublishingPlan(
         repository=target,
         account=account,
         exists=state is not None,
@@ -110,8 +117,8 @@ def _branches(
     tag: str,
     files: tuple[File, ...],
     script_files: tuple[File, ...],
-    main: Difference,
-    script: Difference,
+    main: Changes,
+    script: Changes,
 ) -> tuple[Branch, ...]:
     message = f"Data {tag}"
     with_script = f"{message} with the loading script, for datasets 3"
@@ -129,10 +136,10 @@ def _settled(tag: str, *, superseded: bool) -> str:
 
 def _load_back(
     folder: Path, target: Repository, tag: str, revision: str, *, needed: bool
-) -> Loaded:
+) -> LoadedBack:
     """Load a commit back as others would, and compare it with the folder, where that is needed."""
     if not needed:
-        return Loaded("rows", {}, "")
+        return LoadedBack("rows", {}, "")
     log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
     try:
         rows = load_back("dataset", target.name, revision, str(folder.resolve()))
@@ -144,7 +151,7 @@ def _load_back(
         ) from error
     count = sum(sum(splits.values()) for splits in rows.values())
     text = f"{len(rows)} configurations, {count:,} rows, as in the folder"
-    return Loaded("rows", rows, text if rows else "")
+    return LoadedBack("rows", rows, text if rows else "")
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
@@ -304,7 +311,7 @@ def _differences(
     state: State | None,
     files: Iterable[File],
     script_files: Iterable[File],
-) -> tuple[Difference, Difference]:
+) -> tuple[Changes, Changes]:
     """Find out what commits to `main` and to `script` would do."""
     if state is None:
         return compare(files, {}), compare(script_files, {})

@@ -85,7 +85,9 @@ def fresh_environment(home: Path) -> dict[str, str]:
 # --- In that process ---
 
 
-def check_dataset(repository: str, revision: str, folder: str) -> dict[str, dict[str, int]]:
+def check_published_dataset(
+    repository: str, revision: str, folder: str
+) -> dict[str, dict[str, int]]:
     """Load every configuration of a revision and compare it with the folder, row by row.
 
     Returns:
@@ -157,7 +159,7 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 
     Args:
         name: OWNER/NAME of the Space.
-        example: JSON of a `metric.Example`.
+        example: JSON of a `metric.MetricExample`.
 
     Returns:
         The example's figures.
@@ -178,7 +180,7 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 
 
 CHECKS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
-    "dataset": check_dataset,
+    "dataset": check_published_dataset,
     "metric": check_metric,
 }
 

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.load_back import load_back
-from merge_dataset.hub.publication import Branch, Loaded, Plan, look_at, repository_line
+from merge_dataset.hub.publication import (
+    Branch,
+    LoadedBack,
+    PublishingPlan,
+    look_at,
+    repository_line,
+)
 from merge_dataset.hub.repository import File, Repository, compare, make_file, parse_repository
 
 log = logging.getLogger(__name__)
@@ -22,7 +28,7 @@ _FILES: Final = ("README.md", "requirements.txt")
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class MetricExample:
     """An example that the metric computes when it is loaded back."""
 
     arguments: Mapping[str, Any]
@@ -33,7 +39,9 @@ class Example:
     """All that this version of the metric computes."""
 
 
-def plan_metric(folder: Path, repository: str, example: Example, *, private: bool = False) -> Plan:
+def plan_metric(
+    folder: Path, repository: str, example: MetricExample, *, private: bool = False
+) -> PublishingPlan:
     """Find out what publishing the metric would do. Nothing is written.
 
     Args:
@@ -55,7 +63,7 @@ def plan_metric(folder: Path, repository: str, example: Example, *, private: boo
     files = tuple(_files(folder))
     hub, account, state = look_at(target, private=private)
     main = compare(files, {} if state is None else hub.files(target, state.head), _is_removable)
-    return Plan(
+    return PublishingPlan(
         repository=target,
         account=account,
         exists=state is not None,
@@ -71,7 +79,7 @@ def plan_metric(folder: Path, repository: str, example: Example, *, private: boo
     )
 
 
-def _load_back(target: Repository, example: Example) -> Loaded:
+def _load_back(target: Repository, example: MetricExample) -> LoadedBack:
     """Compute the example by `evaluate.load(OWNER/NAME)` with empty caches."""
     log.info("Loading %s back with empty caches …", target.name)
     try:
@@ -81,7 +89,7 @@ def _load_back(target: Repository, example: Example) -> Loaded:
             f'evaluate.load("{target.name}") does not give the metric: {error}\n'
             "main of the Space holds it; the same command, run again, checks it again."
         ) from error
-    return Loaded("figures", figures, ", ".join(f"{k} {v}" for k, v in figures.items()))
+    return LoadedBack("figures", figures, ", ".join(f"{k} {v}" for k, v in figures.items()))
 
 
 def _files(folder: Path) -> Iterator[File]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from merge_dataset.hub.errors import PublishError
-from merge_dataset.hub.repository import MAIN, Difference, File, Hub, Repository, State, compare
+from merge_dataset.hub.repository import MAIN, Changes, File, Hub, Repository, State, compare
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Branch:
 
     name: str = MAIN
     files: tuple[File, ...]
-    difference: Difference
+    difference: Changes
     """The changes that a commit would make."""
     message: str
     """Title of the commit."""
@@ -49,7 +49,7 @@ class Tag:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedBack:
     """Something that was loaded back, and is as it should be."""
 
     name: str
@@ -60,7 +60,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PublishingPlan:
     """A plan of publishing."""
 
     repository: Repository
@@ -83,7 +83,7 @@ class Plan:
     sdk: str | None = None
     """SDK of a new Space, such as gradio."""
     tag: Tag | None = None
-    load_back: Callable[[str], Loaded] | None = None
+    load_back: Callable[[str], LoadedBack] | None = None
     """Loads a commit back; None where there is nothing that loads it."""
     proposal: str | None = None
     """Description of the pull request, where there is to be one instead of a commit."""
@@ -119,7 +119,7 @@ class Published:
     """The commit of `main`; None for a pull request."""
     committed: bool = False
     tagged: bool = False
-    loaded: Loaded | None = None
+    loaded: LoadedBack | None = None
 
 
 def look_at(target: Repository, *, private: bool = False) -> tuple[Hub, str | None, State | None]:
@@ -149,7 +149,7 @@ def repository_line(target: Repository, state: State | None, *, private: bool) -
     return f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
 
 
-def carry_out(plan: Plan) -> Published:
+def carry_out(plan: PublishingPlan) -> Published:
     """Carry out a plan.
 
     Raises:
@@ -207,7 +207,7 @@ def _set_tag(hub: Hub, target: Repository, tag: Tag, main: Branch, revision: str
 # --- For readers and programs ---
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: PublishingPlan) -> Iterator[str]:
     """Say what publishing would do."""
     yield plan.heading
     if Hub().is_offline:
@@ -231,7 +231,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield from plan.remark_lines
 
 
-def done_lines(plan: Plan, done: Published | None) -> Iterator[str]:
+def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
     """Say what publishing has done, or that it has done nothing."""
     if done is None:
         yield NOTHING_TO_DO if plan.is_done else NOTHING_WRITTEN
@@ -245,7 +245,7 @@ def done_lines(plan: Plan, done: Published | None) -> Iterator[str]:
         yield plan.usage
 
 
-def as_json(plan: Plan, done: Published | None) -> dict[str, Any]:
+def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     """Render a plan, and what was done of it, as a value for JSON."""
     seen = {"exists": plan.exists, "private": plan.private} if plan.usage else {}
     return {
@@ -263,7 +263,7 @@ def as_json(plan: Plan, done: Published | None) -> dict[str, Any]:
     }
 
 
-def _outcome(plan: Plan, done: Published | None) -> dict[str, Any]:
+def _outcome(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     if not plan.usage:
         return {"published": None if done is None else done.address}
     if done is None:

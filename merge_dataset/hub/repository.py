@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAIN: Final = "main"
 
-Kind = Literal["dataset", "space", "model"]
+RepositoryType = Literal["dataset", "space", "model"]
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -33,7 +33,7 @@ class Repository:
 
     name: str
     """OWNER/NAME."""
-    kind: Kind
+    kind: RepositoryType
 
     @property
     def short_name(self) -> str:
@@ -49,7 +49,7 @@ class Repository:
         return f"{ENDPOINT}/{folder}{self.name}"
 
 
-def parse_repository(text: str, kind: Kind) -> Repository:
+def parse_repository(text: str, kind: RepositoryType) -> Repository:
     """Read OWNER/NAME.
 
     Raises:
@@ -115,7 +115,7 @@ def make_file(path: str, content: Path | bytes) -> File:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Changes:
     """Changes that a commit would make to a revision."""
 
     added: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def compare(
     files: Iterable[File],
     there: Mapping[str, RemoteFile],
     removable: Callable[[str], bool] = lambda path: False,
-) -> Difference:
+) -> Changes:
     """Find the changes that make the files there equal to these.
 
     Args:
@@ -160,9 +160,7 @@ def compare(
     changed = [p for p, file in wanted.items() if p in there and not file.is_same(there[p])]
     removed = [path for path in there if path not in wanted and removable(path)]
     unchanged = len(wanted) - len(added) - len(changed)
-    return Difference(
-        tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)), unchanged
-    )
+    return Changes(tuple(sorted(added)), tuple(sorted(changed)), tuple(sorted(removed)), unchanged)
 
 
 # --- Repositories ---
@@ -361,7 +359,7 @@ class Hub:
             found = self._open_request(repository, message)
             if found is not None:
                 return f"{repository.address}/discussions/{found}"
-            difference = Difference(added=tuple(file.path for file in files))
+            difference = Changes(added=tuple(file.path for file in files))
             made = self._commit(
                 repository,
                 files,
@@ -419,7 +417,7 @@ class Hub:
         self,
         repository: Repository,
         files: Iterable[File],
-        difference: Difference,
+        difference: Changes,
         message: str,
         *,
         description: str | None = None,

@@ -19,7 +19,7 @@ import yaml
 from merge_dataset.hub.benchmark import BENCHMARK_THRESHOLD
 from merge_dataset.hub.dataset import find_revision
 from merge_dataset.hub.errors import PublishError
-from merge_dataset.hub.publication import Branch, Plan, look_at
+from merge_dataset.hub.publication import Branch, PublishingPlan, look_at
 from merge_dataset.hub.repository import Repository, compare, make_file
 
 FOLDER: Final = ".eval_results"
@@ -45,7 +45,7 @@ def plan_results(
     source_url: str | None = None,
     source_name: str | None = None,
     date: str | None = None,
-) -> Plan:
+) -> PublishingPlan:
     """Find out what publishing a model's results would do. Nothing is written.
 
     Results that the model has already for the same dataset and other tasks are kept.
@@ -83,7 +83,7 @@ def plan_results(
     file = make_file(path, _merged(present, path, entries))
     main = compare([file], hub.files(target, state.head) if state is not None else {})
     values = {config: figure.value for config, figure in figures.items()}
-    return Plan(
+    return PublishingPlan(
         repository=target,
         account=account,
         heading=f"{target.name}: results on {dataset} {version}",

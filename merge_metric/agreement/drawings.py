@@ -61,7 +61,7 @@ def write_plots(
 
     Args:
         judgements: Of one annotator or more.
-        scores: `shares.score_table` of them; None where they are about paraphrases.
+        scores: `shares.score_shares_table` of them; None where they are about paraphrases.
         found: What each masked LM provides, where that is known.
         folder: Where; made if need be. Files of the same names are replaced.
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.annotation.answers import is_good
-from merge_dataset.annotation.sample import Item as Sampled
+from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, read_session
 from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups, read_schema, read_table
@@ -51,7 +51,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class JudgedVariant:
     """Facts about a variant that was judged."""
 
     source: str
@@ -81,7 +81,7 @@ class Item:
         """Masked LMs that it needs: in one of its texts no other validated it."""
         return frozenset().union(*(mlms for mlms in self.validated if len(mlms) == 1))
 
-    def without(self, dropped: frozenset[str]) -> Item | None:
+    def without(self, dropped: frozenset[str]) -> JudgedVariant | None:
         """Leave out masked LMs as if they were not asked; None where it would not be there.
 
         >>> both = (frozenset("ab"), frozenset("b"))
@@ -104,11 +104,13 @@ class Judgements:
     codes: Mapping[str, Codes]
     """Answers by `SCORES`, or by `SAME` alone, (A, N): 1–5, of good and same 1 or 2; 0 where there
     is none."""
-    items: tuple[Item, ...] | None = None
+    items: tuple[JudgedVariant, ...] | None = None
     """(N,) or None where nothing is known of the variants."""
 
     @classmethod
-    def from_answers(cls, answers: pa.Table, items: Mapping[str, Item] | None = None) -> Judgements:
+    def from_answers(
+        cls, answers: pa.Table, items: Mapping[str, JudgedVariant] | None = None
+    ) -> Judgements:
         """Make judgements of a table of answers, and what is known of their variants.
 
         Args:
@@ -160,7 +162,7 @@ class Judgements:
             if name in classes:
                 yield name, self.take(classes == name)
 
-    def where(self, holds: Callable[[Item], bool]) -> Judgements:
+    def where(self, holds: Callable[[JudgedVariant], bool]) -> Judgements:
         """Take the variants of which something holds; none where nothing is known of them."""
         return self.take(np.array([holds(item) for item in self.items or ()], dtype=np.bool_))
 
@@ -295,7 +297,7 @@ def read_study(
     )
 
 
-def _session_items(session: Session) -> Iterator[tuple[str, Item]]:
+def _session_items(session: Session) -> Iterator[tuple[str, JudgedVariant]]:
     population = session.description["population"]
     # Sessions of before variants could replace several do not say how many.
     words = {(row["source"], row["class"]): row.get("words_at_once", 1) for row in population}
@@ -303,8 +305,8 @@ def _session_items(session: Session) -> Iterator[tuple[str, Item]]:
         yield name, _sampled_item(item, words.get((item.source, item.word_class), 1))
 
 
-def _sampled_item(item: Sampled, words: int) -> Item:
-    return Item(
+def _sampled_item(item: Item, words: int) -> JudgedVariant:
+    return JudgedVariant(
         source=item.source,
         word_class=item.word_class,
         seed_id=item.seed_id,
@@ -359,7 +361,7 @@ def _require_same_texts(sessions: Iterable[Session], dataset: Path) -> None:
         )
 
 
-def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]]:
+def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, JudgedVariant]]:
     ids = pa.array(sorted(wanted), pa.string())
     for cell, _, variants in _class_files(dataset):
         words = words_at_once(dataset, *cell)
@@ -369,7 +371,7 @@ def _dataset_items(dataset: Path, wanted: set[str]) -> Iterator[tuple[str, Item]
             for row in table.filter(pc.is_in(table["variant_id"], ids)).to_pylist():
                 yield (
                     row["variant_id"],
-                    Item(
+                    JudgedVariant(
                         source=row["source"],
                         word_class=row["word_class"],
                         seed_id=row["seed_id"],

@@ -20,7 +20,7 @@ from merge_metric.agreement.masked_lms import (
     shared_table,
 )
 from merge_metric.agreement.meaning import meaning_table
-from merge_metric.agreement.shares import score_table, share_table
+from merge_metric.agreement.shares import score_shares_table, share_table
 from merge_metric.tables import Table
 
 
@@ -110,7 +110,7 @@ def agreement(
         tables.append(meaning_table(judgements))
     else:
         tables.append(share_table(judgements, study.seeds, **options))
-        tables.append(score_table(judgements, study.seeds))
+        tables.append(score_shares_table(judgements, study.seeds))
     drop: tuple[str, ...] = ()
     if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
         tables.append(drop_table(judgements, found))

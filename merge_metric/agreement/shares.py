@@ -21,7 +21,7 @@ from merge_metric.agreement.judgements import (
     SCORES,
     Bools,
     Cell,
-    Item,
+    JudgedVariant,
     Judgements,
 )
 from merge_metric.seed_variant_accuracy.resampling import interval
@@ -82,7 +82,7 @@ def share_table(
     )
 
 
-def score_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
+def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
     """Tabulate shares of scores: a row for each score and group, of all, classes and masked LMs.
 
     Args:
@@ -146,7 +146,7 @@ def groups(judgements: Judgements) -> Iterator[tuple[str, str, Bools, Judgements
             yield "annotator", annotator, chosen, judgements.by_one(number).take(chosen)
 
 
-def _names(items: Sequence[Item]) -> dict[str, list[str]]:
+def _names(items: Sequence[JudgedVariant]) -> dict[str, list[str]]:
     """List the groups that there are, in order, by what variants are grouped by."""
     classes = {item.word_class for item in items}
     counts = {len(item.mlms) for item in items if item.mlms}
@@ -158,7 +158,7 @@ def _names(items: Sequence[Item]) -> dict[str, list[str]]:
     }
 
 
-def _groups_of(item: Item, by: str) -> frozenset[str]:
+def _groups_of(item: JudgedVariant, by: str) -> frozenset[str]:
     """Name the groups that a variant is in; of MLMs they may be several."""
     if by == "MLM":
         return item.mlms
@@ -219,7 +219,7 @@ def newcombe(count_a: int, n_a: int, count_b: int, n_b: int) -> list[float]:
 # --- Weights ---
 
 
-def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
+def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
     """Compute how much each item counts, (N,).
 
     Items of one source and class together as much as this has seeds; beside each other the
@@ -229,7 +229,7 @@ def item_weights(items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
     return weights
 
 
-def _inverse_chances(items: Sequence[Item]) -> Floats:
+def _inverse_chances(items: Sequence[JudgedVariant]) -> Floats:
     """Invert chances, (N,); 1 where that of another of the same source and class is not known."""
     alike = _without_chances(items)
     return np.array(
@@ -237,13 +237,13 @@ def _inverse_chances(items: Sequence[Item]) -> Floats:
     )
 
 
-def _without_chances(items: Sequence[Item]) -> set[Cell]:
+def _without_chances(items: Sequence[JudgedVariant]) -> set[Cell]:
     """Find sources and classes with variants of which it is not known how they were drawn."""
     return {item.cell for item in items if item.chance is None}
 
 
 def _resampled_weights(
-    items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int, rng_seed: int
+    items: Sequence[JudgedVariant], seeds: Mapping[Cell, int], n_bootstrap: int, rng_seed: int
 ) -> Floats:
     """Compute `item_weights`, (n_bootstrap, N), of resampled seeds of each source and class.
 
@@ -257,7 +257,7 @@ def _resampled_weights(
     return _scaled(drawn * _inverse_chances(items), items, seeds)
 
 
-def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -> Floats:
+def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
     """Scale weights, (…, N), so that those of each source and class sum to its seeds."""
     scaled = np.zeros_like(weights)
     for cell, mine in _by_cell(items).items():
@@ -266,7 +266,7 @@ def _scaled(weights: Floats, items: Sequence[Item], seeds: Mapping[Cell, int]) -
     return scaled
 
 
-def _by_cell(items: Sequence[Item]) -> dict[Cell, list[int]]:
+def _by_cell(items: Sequence[JudgedVariant]) -> dict[Cell, list[int]]:
     """Number the items of each source and class, sorted by these."""
     mine: dict[Cell, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
@@ -284,7 +284,9 @@ def _mean_columns(suffix: str, prefix: str = "") -> list[Column]:
     ]
 
 
-def _notes(items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int) -> Iterator[str]:
+def _notes(
+    items: Sequence[JudgedVariant], seeds: Mapping[Cell, int], n_bootstrap: int
+) -> Iterator[str]:
     resampling = f"; of the rest percentiles over {n_bootstrap:,} resamplings of the seeds"
     yield (
         f"{COMBINED} In brackets 95 % intervals: of shares of the sample Wilson's, which take "

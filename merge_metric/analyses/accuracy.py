@@ -19,7 +19,7 @@ from merge_metric.analyses.measures import RUN_COLUMNS, Row, measures
 from merge_metric.runs.coverage import preview
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.run import Outcome
+from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.tables import Column, Table
@@ -69,7 +69,7 @@ def answered_right(predictions: pa.Table) -> dict[str, bool]:
 
 
 def accuracy(
-    runs: Iterable[Outcome],
+    runs: Iterable[HasCounts],
     tests: Mapping[str, Right] | None = None,
     *,
     n_subsamples: int = 100,
@@ -121,7 +121,7 @@ def accuracy(
     )
 
 
-def _beside_test(run: Outcome, test: Right, n_subsamples: int, rng_seed: int) -> Row:
+def _beside_test(run: HasCounts, test: Right, n_subsamples: int, rng_seed: int) -> Row:
     source, _ = parse_config_name(run.config)
     ids = sorted(name for name in test if name.startswith(f"{source}:"))
     right = np.array([test[name] for name in ids], bool)
@@ -185,7 +185,7 @@ def plot_accuracy(table: Table) -> Figure:
 # --- By the answers to the seeds ---
 
 
-def first_answers(runs: Iterable[Outcome]) -> Table:
+def first_answers(runs: Iterable[HasCounts]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
     Beside shares, rows have numbers of seeds: those answered right or wrong of which at least

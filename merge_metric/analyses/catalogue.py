@@ -182,7 +182,7 @@ def hardest(
         hardest,
         plot_hardest,
         read_corrections,
-        read_seeds,
+        read_seed_texts,
     )
 
     if top is not None and below is not None:
@@ -191,7 +191,7 @@ def hardest(
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
     corrections = read_corrections(map(Path, corrected))
     runs = [count_answers(run) for run in request.runs()]
-    seeds = read_seeds(request.dataset, [run.config for run in runs])
+    seeds = read_seed_texts(request.dataset, [run.config for run in runs])
     share = None if below is None else below / 100
     return hardest(runs, seeds, top=top, below=share, corrections=corrections), plot_hardest
 
@@ -280,15 +280,15 @@ def confidence(request: Request) -> Made:
 def overlap(request: Request, *, encoder: str | None = None) -> Made:
     """Overlap of hypotheses; `encoder` is a directory or Hub id of a sentence encoder."""
     from merge_metric.analyses.overlap import (
+        hypothesis_pairs,
         load_encoder,
         overlap,
-        pairs_of,
         plot_overlap,
         read_pairs,
     )
 
     if request.sources:
-        pairs = (pairs_of(run) for run in request.runs(keep=("variant_ids",)))
+        pairs = (hypothesis_pairs(run) for run in request.runs(keep=("variant_ids",)))
     else:
         pairs = (read_pairs(request.dataset, config) for config in request.chosen_configs())
     return overlap(pairs, encode=load_encoder(encoder) if encoder else None), plot_overlap
@@ -440,10 +440,10 @@ def seeds(request: Request, *, run: Path) -> Made:
     from merge_metric.analyses.potential_seeds import (
         plot_potential_seeds,
         potential_seeds,
-        read_problems,
+        read_run_problems,
     )
 
-    return potential_seeds(read_problems(run)), plot_potential_seeds
+    return potential_seeds(read_run_problems(run)), plot_potential_seeds
 
 
 @analysis(

@@ -17,7 +17,7 @@ from merge_metric.analyses.measures import (
     measure_columns,
     measures,
 )
-from merge_metric.runs.run import Outcome, by_config, on_common_seeds
+from merge_metric.runs.run import HasCounts, by_config, on_common_seeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # --- Curves of models ---
 
 
-def curves(runs: Iterable[Outcome], *, n_bootstrap: int = 0, rng_seed: int = 0) -> Table:
+def curves(runs: Iterable[HasCounts], *, n_bootstrap: int = 0, rng_seed: int = 0) -> Table:
     """Make a row per model and configuration.
 
     Args:
@@ -78,7 +78,7 @@ def plot_curves(table: Table) -> Figure:
 # --- Matching thresholds ---
 
 
-def matching(runs: Iterable[Outcome]) -> Table:
+def matching(runs: Iterable[HasCounts]) -> Table:
     """Make a row per model and a column per configuration, of the metric's matching threshold.
 
     The JSON also has the lowest and highest threshold that match, under `<configuration>_low`
@@ -158,7 +158,7 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 # --- Ablations ---
 
 
-def ablations(runs: Iterable[Outcome]) -> Table:
+def ablations(runs: Iterable[HasCounts]) -> Table:
     """Make a row per data set and configuration: averages over models, on the seeds all have.
 
     Args:
@@ -210,7 +210,7 @@ def _mean(rows: Sequence[Row]) -> Row:
     return {key: value for key, value in mean.items() if "threshold" not in key}
 
 
-def _require_same_models(config: str, runs: Sequence[Outcome], datasets: Sequence[str]) -> None:
+def _require_same_models(config: str, runs: Sequence[HasCounts], datasets: Sequence[str]) -> None:
     models = {name: {run.model for run in runs if run.dataset == name} for name in datasets}
     if len(datasets) < 2:
         raise ValueError(

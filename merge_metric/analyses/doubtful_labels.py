@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.signals import Judgement
+from merge_metric.analyses.signals import MeanJudgement
 from merge_metric.runs.coverage import read_columns
 from merge_metric.runs.flags import FLAGS, NO_FLAG, flag_lists, flags_in
 from merge_metric.runs.run import Run
@@ -81,7 +81,7 @@ def flags_of(run: Run) -> Flagged:
 
 def labels(
     found: Iterable[Flagged],
-    judgements: Mapping[str, Judgement] | None = None,
+    judgements: Mapping[str, MeanJudgement] | None = None,
     *,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
@@ -166,7 +166,7 @@ def _parts(each: Flagged) -> list[tuple[str, NDArray[np.bool_]]]:
 
 
 def _judged(
-    each: Flagged, part: NDArray[np.bool_], judgements: Mapping[str, Judgement]
+    each: Flagged, part: NDArray[np.bool_], judgements: Mapping[str, MeanJudgement]
 ) -> dict[str, int]:
     ids = (each.variant_ids[n] for n in np.flatnonzero(part).tolist())
     reasoning = [judgements[variant].reasoning for variant in ids if variant in judgements]

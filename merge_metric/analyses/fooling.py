@@ -27,9 +27,9 @@ from merge_metric.analyses.measures import (
     over_configs,
     over_models,
 )
-from merge_metric.runs.model import Source
+from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import Outcome, common_labels
+from merge_metric.runs.run import HasCounts, common_labels
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import OPPOSITES
 from merge_metric.tables import Column, Table, initials
@@ -55,7 +55,7 @@ _COLOURS: Final = {RELAXED: "#56B4E9", STRICT: "#0072B2"}
 
 
 def fooling_rates(
-    runs: Iterable[Outcome],
+    runs: Iterable[HasCounts],
     *,
     in_domain: Sequence[str] = (),
     n_bootstrap: int = 1000,
@@ -148,7 +148,7 @@ def _over_domains(
     return [n_right[row["config"], row["model"]] | row for row in found]
 
 
-def _check_domain(in_domain: Sequence[str], runs: Sequence[Outcome]) -> None:
+def _check_domain(in_domain: Sequence[str], runs: Sequence[HasCounts]) -> None:
     sources = {parse_config_name(run.config)[0] for run in runs}
     if unknown := [name for name in in_domain if name not in sources]:
         raise ValueError(
@@ -157,7 +157,7 @@ def _check_domain(in_domain: Sequence[str], runs: Sequence[Outcome]) -> None:
         )
 
 
-def _row(run: Outcome, n_bootstrap: int, rng_seed: int) -> Row:
+def _row(run: HasCounts, n_bootstrap: int, rng_seed: int) -> Row:
     counts = run.counts
     row: Row = {"config": run.config, "model": run.model, "averaged": None}
     row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
@@ -278,7 +278,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def read_sizes(sources: Sequence[Source], given: Mapping[str, int]) -> dict[str, Size]:
+def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -> dict[str, Size]:
     """Find sizes and families of models.
 
     Args:
@@ -332,7 +332,7 @@ def _family(metadata: Sequence[Mapping[str, Any]]) -> str:
 
 
 def fooling_by_size(
-    runs: Iterable[Outcome],
+    runs: Iterable[HasCounts],
     size_of: Mapping[str, Size],
     *,
     n_bootstrap: int = 1000,

@@ -90,7 +90,7 @@ def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answered:
+class SeedScores:
     """A model on a configuration, and how many distinct variants of each seed it gets right."""
 
     model: str
@@ -110,11 +110,11 @@ class Answered:
         return self.n_right[wanted], self.n_variants[wanted]
 
 
-def count_answers(run: Run) -> Answered:
+def count_answers(run: Run) -> SeedScores:
     """Count the variants of a run's seeds; subsamples play no part."""
     rows = run.rows
     right = rows.prediction == rows.gold[rows.seed]
-    return Answered(
+    return SeedScores(
         run.model,
         run.config,
         run.counts,
@@ -125,7 +125,7 @@ def count_answers(run: Run) -> Answered:
     )
 
 
-def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
+def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
     """Read the texts, labels and votes of the seeds of some configurations."""
     return {
         config: read_columns(
@@ -136,7 +136,7 @@ def read_seeds(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
 
 
 def hardest(
-    runs: Iterable[Answered],
+    runs: Iterable[SeedScores],
     seeds: Mapping[str, pa.Table],
     *,
     top: int | None = None,
@@ -147,7 +147,7 @@ def hardest(
 
     Args:
         runs: Models on configurations.
-        seeds: Configuration → its split `seeds`, as `read_seeds` reads it.
+        seeds: Configuration → its split `seeds`, as `read_seed_texts` reads it.
         top: How many seeds of each configuration; by default those that every model
             answers wrong.
         below: Instead those of whose variants less than this share, in 0–1, is answered right.
@@ -285,7 +285,7 @@ def _few_note(config: str, few: Sequence[Row], below: float) -> str:
 
 
 def _seeds(
-    config: str, runs: Sequence[Answered], texts: pa.Table, *, top: int | None, below: float
+    config: str, runs: Sequence[SeedScores], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
     """Make rows of the seeds that a table or a note may be about, the hardest first.
 

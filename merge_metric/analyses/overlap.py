@@ -58,7 +58,7 @@ _JSD: Final = "distance_jsd"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class HypothesisPairs:
     """Hypotheses of a configuration's variants, each beside that of its seed."""
 
     config: str
@@ -75,17 +75,17 @@ class Pairs:
     """(n,) with predictions: whether the seed is answered right."""
 
 
-def read_pairs(folder: Path, config: str) -> Pairs:
+def read_pairs(folder: Path, config: str) -> HypothesisPairs:
     """Read the pairs of a configuration, each distinct variant once."""
     return _pairs(folder, config, None)
 
 
-def pairs_of(run: Run) -> Pairs:
+def hypothesis_pairs(run: Run) -> HypothesisPairs:
     """Read the pairs of a run, which keeps `variant_ids`, and what its model says of them."""
     rows = run.rows
     own = rows.own[rows.seed]
     pairs = _pairs(run.folder, run.config, run.kept["variant_ids"])
-    return Pairs(
+    return HypothesisPairs(
         config=run.config,
         dataset=run.dataset,
         originals=pairs.originals,
@@ -96,7 +96,7 @@ def pairs_of(run: Run) -> Pairs:
     )
 
 
-def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pairs:
+def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> HypothesisPairs:
     """Read the pairs of some variants, in their order; by default of all."""
     if (problem_format := format_in(folder, config)) != NLI:
         raise ValueError(
@@ -110,7 +110,7 @@ def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pair
         ids = pa.array(variant_ids, pa.string())
         variants = variants.take(pc.index_in(ids, variants["variant_id"].combine_chunks()))
     of_seed = pc.index_in(variants["seed_id"], seeds["seed_id"].combine_chunks())
-    return Pairs(
+    return HypothesisPairs(
         config=config,
         dataset=folder.resolve().name,
         originals=seeds["hypothesis"].take(of_seed).to_pylist(),
@@ -118,7 +118,7 @@ def _pairs(folder: Path, config: str, variant_ids: Sequence[str] | None) -> Pair
     )
 
 
-def overlap(pairs: Iterable[Pairs], *, encode: Encode | None = None) -> Table:
+def overlap(pairs: Iterable[HypothesisPairs], *, encode: Encode | None = None) -> Table:
     """Make a row per configuration and, with predictions, model; averages over models.
 
     Args:
@@ -164,7 +164,7 @@ def overlap(pairs: Iterable[Pairs], *, encode: Encode | None = None) -> Table:
     )
 
 
-def _tokens_row(pairs: Pairs) -> Row:
+def _tokens_row(pairs: HypothesisPairs) -> Row:
     """Average over pairs, some thousands of which are taken apart at a time."""
     n_pairs = len(pairs.originals)
     totals = np.zeros(len(_MEASURES))
@@ -183,7 +183,7 @@ def _tokens_row(pairs: Pairs) -> Row:
     return {"n_pairs": n_pairs} | dict(zip(_MEASURES, means, strict=True))
 
 
-def _distances_row(pairs: Pairs, encode: Encode) -> Row:
+def _distances_row(pairs: HypothesisPairs, encode: Encode) -> Row:
     distances = cosine_distances(pairs.originals, pairs.rewritten, encode)
     row: Row = {"distance": float(distances.mean())}
     if pairs.changed is None or pairs.right is None:

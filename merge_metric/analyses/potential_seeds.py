@@ -59,7 +59,7 @@ class SharedWords:
 
 
 @dataclass(frozen=True, slots=True)
-class Problems:
+class RunProblems:
     """The problems of a run, and which of them share words."""
 
     source: str
@@ -70,7 +70,7 @@ class Problems:
     """`SHARING` or `ELIGIBLE` → an entry per problem and class."""
 
 
-def read_problems(run: Path) -> Problems:
+def read_run_problems(run: Path) -> RunProblems:
     """Read a run's problems, its shared words and, where there is a build, its seeds.
 
     Raises:
@@ -90,7 +90,7 @@ def read_problems(run: Path) -> Problems:
             _by_class(w for w in words if (w["seed_id"], w["word_class"], w["word"]) in replaced)
         )
     labels = format_of(read_schema(run / PROBLEMS)).labels
-    return Problems(record["source"], labels, label_of, found)
+    return RunProblems(record["source"], labels, label_of, found)
 
 
 def _replaced(path: Path) -> set[tuple[str, str, str]]:
@@ -120,7 +120,7 @@ def _by_class(words: Iterable[dict[str, Any]]) -> Iterator[SharedWords]:
         )
 
 
-def potential_seeds(problems: Problems) -> Table:
+def potential_seeds(problems: RunProblems) -> Table:
     """Make a row per word class, and of all classes, of problems that share words and of seeds."""
     letters = initials(problems.labels)
     total = len(problems.label_of)
@@ -143,7 +143,7 @@ def potential_seeds(problems: Problems) -> Table:
     )
 
 
-def _notes(problems: Problems, total: int) -> tuple[str, ...]:
+def _notes(problems: RunProblems, total: int) -> tuple[str, ...]:
     notes = [
         f"Of {total:,} labelled problems; a problem that shares words of two classes counts in "
         f"both, and once in all. Gold labels: {legend(problems.labels)}.",
@@ -161,7 +161,7 @@ def _notes(problems: Problems, total: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _rows(problems: Problems, which: str, words: list[SharedWords]) -> Iterator[Row]:
+def _rows(problems: RunProblems, which: str, words: list[SharedWords]) -> Iterator[Row]:
     for word_class in (*WORD_CLASSES, ALL):
         mine = [each for each in words if word_class in (ALL, each.word_class)]
         if not mine:

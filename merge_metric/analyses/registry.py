@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from merge_metric.cautions import Watch
     from merge_metric.counted import Counted
-    from merge_metric.runs.model import Source
-    from merge_metric.runs.run import OutcomeT, Run
+    from merge_metric.runs.model import PredictionsSource
+    from merge_metric.runs.run import HasCountsT, Run
     from merge_metric.tables import Table
 
     Made = tuple[Table, Callable[[Table], Figure]]
@@ -102,7 +102,7 @@ class Request:
     """Everything that an analysis is made from."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[PredictionsSource, ...]
     """Predictions files; none for an analysis of a dataset alone."""
     dataset: Path
     """Dataset folder of the files that name none."""
@@ -162,7 +162,7 @@ class Request:
         )
         return self._watched(found, repeated=repeated)
 
-    def _watched(self, runs: Iterator[OutcomeT], *, repeated: bool) -> Iterator[OutcomeT]:
+    def _watched(self, runs: Iterator[HasCountsT], *, repeated: bool) -> Iterator[HasCountsT]:
         runs = self.watch.over(runs) if self.watch else runs
         return runs if repeated else _once_each(runs)
 
@@ -266,7 +266,7 @@ def _check_run(
     run: Path | None,
     dataset: Path | None,
     configs: Sequence[str],
-    sources: Sequence[Source],
+    sources: Sequence[PredictionsSource],
 ) -> None:
     """Raise ValueError where a run folder is missing, or anything else is given beside it."""
     if run is None:
@@ -278,7 +278,9 @@ def _check_run(
         raise NotADirectoryError(f"{run}: expected a run folder, found none")
 
 
-def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path | None) -> Path:
+def _dataset_folder(
+    chosen: Analysis, sources: Sequence[PredictionsSource], dataset: Path | None
+) -> Path:
     """Find the dataset folder of the files that name none.
 
     Raises:
@@ -302,7 +304,7 @@ def _dataset_folder(chosen: Analysis, sources: Sequence[Source], dataset: Path |
     return dataset or own[0]
 
 
-def _once_each(runs: Iterator[OutcomeT]) -> Iterator[OutcomeT]:
+def _once_each(runs: Iterator[HasCountsT]) -> Iterator[HasCountsT]:
     """Yield the runs; raise where a model has a configuration in two datasets."""
     seen: dict[tuple[str, str], str] = {}
     for run in runs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from merge_dataset.schema import parse_config_name
-from merge_metric.runs.model import Source
+from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.tables import Column, Table
 
@@ -24,7 +24,7 @@ GROUP: Final = "group"
 """Key of a model's training group, in rows and in the metadata of predictions files."""
 
 
-def read_groups(sources: Sequence[Source], given: Sequence[str]) -> dict[str, str]:
+def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
     """Find the training groups of models.
 
     Args:

@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-Weights = Callable[[], Iterator[Floats]]
+BootstrapWeights = Callable[[], Iterator[Floats]]
 """Gives the same resampled seeds for whatever is measured, (b, S) at a time."""
 
 ALL: Final = "all"
@@ -80,7 +80,7 @@ _FOLDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MeanJudgement:
     """Judgements of a variant, averaged over annotators."""
 
     fluency: float
@@ -121,7 +121,7 @@ class Observed:
     """Seeds that are resampled together; None where each is by itself."""
 
 
-def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
+def read_judgements(paths: Sequence[Path | str]) -> dict[str, MeanJudgement]:
     """Read what annotators say, by variant.
 
     Args:
@@ -143,7 +143,7 @@ def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
     if not answers:
         raise ValueError(f"{', '.join(map(str, paths))}: expected annotations, found none")
     return {
-        variant: Judgement(
+        variant: MeanJudgement(
             fluency=float(np.mean([answer.fluency for answer in mine])),
             reasoning=float(np.mean([answer.reasoning for answer in mine])),
             good=float(is_good(sum(each.fluency + each.reasoning for each in mine), len(mine))),
@@ -155,7 +155,7 @@ def read_judgements(paths: Sequence[Path | str]) -> dict[str, Judgement]:
 def observe(
     folder: Path,
     config: str,
-    judgements: Mapping[str, Judgement] | None = None,
+    judgements: Mapping[str, MeanJudgement] | None = None,
     run: Run | None = None,
     cluster: str = "",
 ) -> Observed:
@@ -209,7 +209,7 @@ def _signal(name: str, column: pa.ChunkedArray) -> Signal:
     return Signal(name, values, pa.types.is_boolean(column.type))
 
 
-def _judged(ids: Sequence[str], judgements: Mapping[str, Judgement]) -> dict[str, Floats]:
+def _judged(ids: Sequence[str], judgements: Mapping[str, MeanJudgement]) -> dict[str, Floats]:
     found = [judgements.get(variant) for variant in ids]
     return {
         name: np.array([np.nan if each is None else getattr(each, name) for each in found])
@@ -320,7 +320,7 @@ def _notes(unknown: Sequence[str], *, judged: bool) -> tuple[str, ...]:
 # --- Rows ---
 
 
-def _resampled(observed: Observed, n_bootstrap: int, rng_seed: int) -> Weights | None:
+def _resampled(observed: Observed, n_bootstrap: int, rng_seed: int) -> BootstrapWeights | None:
     """Resample seeds, if at all; they are held in memory unless there are very many."""
     if not n_bootstrap:
         return None
@@ -335,7 +335,7 @@ def _resampled(observed: Observed, n_bootstrap: int, rng_seed: int) -> Weights |
 
 
 def _rows(
-    observed: Observed, signal: Signal, bins: int, weights: Weights | None, rng_seed: int
+    observed: Observed, signal: Signal, bins: int, weights: BootstrapWeights | None, rng_seed: int
 ) -> list[Row]:
     known = ~np.isnan(signal.values)
     parts: list[tuple[str, Mask]] = [(ALL, known), *bins_of(signal, bins)]
@@ -437,7 +437,7 @@ def _mean(
     values: Floats,
     part: Mask,
     observed: Observed,
-    weights: Weights | None = None,
+    weights: BootstrapWeights | None = None,
 ) -> Row:
     """Average over some variants; with weights, with an interval."""
     seed, found = observed.seed[part], values[part]
@@ -452,7 +452,9 @@ def _mean(
     return row | {f"{key}_ci": None if np.isnan(bounds).any() else bounds.tolist()}
 
 
-def _correlations(observed: Observed, signal: Signal, known: Mask, weights: Weights | None) -> Row:
+def _correlations(
+    observed: Observed, signal: Signal, known: Mask, weights: BootstrapWeights | None
+) -> Row:
     """Correlate a signal with whether the model is right, and with F + R."""
     pairs: dict[str, tuple[Floats, Mask]] = {}
     if observed.right is not None:
@@ -477,7 +479,9 @@ def _correlations(observed: Observed, signal: Signal, known: Mask, weights: Weig
     return row
 
 
-def _areas(observed: Observed, signal: Signal, known: Mask, weights: Weights | None) -> Row:
+def _areas(
+    observed: Observed, signal: Signal, known: Mask, weights: BootstrapWeights | None
+) -> Row:
     """Tell how well a signal tells good variants from others."""
     part = known & ~np.isnan(observed.judgements["good"])
     x, is_good = signal.values[part], observed.judgements["good"][part] == 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.measures import Row
 from merge_metric.runs.coverage import read_columns
-from merge_metric.runs.run import Outcome
+from merge_metric.runs.run import HasCounts
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval
@@ -95,7 +95,7 @@ class Seeds:
     counts: SeedCounts | None = None
 
 
-def seeds_of(run: Outcome) -> Seeds:
+def seeds_of(run: HasCounts) -> Seeds:
     """Take the seeds of a run and what its model answers."""
     counts = run.counts
     return Seeds(run.config, counts.seed_ids, counts.gold, counts.labels, run.model, counts)

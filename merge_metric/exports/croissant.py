@@ -104,7 +104,7 @@ def export_croissant(
             f"{path}: expected a file in the dataset folder {folder}, as metadata name files by "
             f"their place beside them; or say with --base-url where the files are to be had"
         )
-    metadata = describe(folder, chosen, base_url=base_url)
+    metadata = build_metadata(folder, chosen, base_url=base_url)
     if version:
         metadata["version"] = version
     if published:
@@ -117,7 +117,7 @@ def export_croissant(
     return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 
-def describe(
+def build_metadata(
     folder: Path, configs: Sequence[str], *, base_url: str | None = None
 ) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""

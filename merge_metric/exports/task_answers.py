@@ -43,7 +43,7 @@ FIGURES: Final = (
 EXPORTED: Final = Path(__file__).resolve().parents[1]
 """The exported folder, in which this file is in the metric's."""
 
-Answer = dict[str, Any]
+TaskAnswer = dict[str, Any]
 """A row of a predictions file with columns of the dataset: see `answer`."""
 
 
@@ -109,7 +109,7 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
     return {s for seeds in by_source.values() for s in sorted(seeds, key=rank)[:count]}
 
 
-def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> Answer:
+def answer(problem: Mapping[str, Any], log_probs: Sequence[float]) -> TaskAnswer:
     """Convert a model's log-probabilities to its answer to a problem.
 
     Args:
@@ -154,7 +154,7 @@ def letter_log_probs(tokens: Mapping[str, float]) -> list[float]:
     return [math.log(value) if value else -math.inf for value in letter_probabilities(tokens)]
 
 
-def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:
+def figures(answers: Sequence[TaskAnswer], thresholds: Sequence[int] = (90,)) -> dict[str, float]:
     """Compute the figures of `merge-nli score` for all answers, without intervals.
 
     Args:
@@ -181,14 +181,14 @@ def figures(answers: Sequence[Answer], thresholds: Sequence[int] = (90,)) -> dic
     return {name: math.nan if value is None else value for name, value in found.items()}
 
 
-def whole_seeds(answers: Sequence[Answer]) -> tuple[list[Answer], int]:
+def whole_seeds(answers: Sequence[TaskAnswer]) -> tuple[list[TaskAnswer], int]:
     """Return the answers of seeds that are answered in full, and the number of other seeds."""
     found = Counter(row["seed_id"] for row in answers)
     whole = [row for row in answers if found[row["seed_id"]] == row["n_problems"]]
     return whole, len(found) - len({row["seed_id"] for row in whole})
 
 
-def _require_whole_seeds(answers: Sequence[Answer]) -> None:
+def _require_whole_seeds(answers: Sequence[TaskAnswer]) -> None:
     """Require all problems of each seed; a harness that limits rows cuts seeds."""
     if not answers:
         raise ValueError("expected answers to all problems, got none")

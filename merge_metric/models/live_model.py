@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.remote import RemoteModel
 
-Asked = Callable[[list[Pair]], Any]
+AskFunction = Callable[[list[Pair]], Any]
 """A function from pairs to labels or to their probabilities."""
 
 _TOLERANCE: Final = 1e-3
@@ -62,7 +62,7 @@ class AskedFunction:
     """
 
     def __init__(
-        self, function: Asked, *, name: str, order: LabelOrder, kind: str, batch_size: int
+        self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
     ) -> None:
         """Wrap a function; see `as_pair_model` for what it may return."""
         self.name, self.has_probabilities, self.gives_names = name, True, False
@@ -206,7 +206,7 @@ def _function(
     """Wrap a `CrossEncoder`, an estimator or a function."""
     called = name or _name_of(model)
     plain = order or otherwise or LabelOrder(tuple(range(len(labels))), "default", labels)
-    ask: Asked
+    ask: AskFunction
     if _is_named(model, "CrossEncoder"):
         called = name or _loaded_from(model) or called
         classes = _classes(model.config.id2label)
@@ -260,7 +260,7 @@ def _classifier(
     return Classifier(model, tokenizer, label_order=order, name=name, revision=_digest(model))
 
 
-def _cross_encoder(model: Any) -> Asked:
+def _cross_encoder(model: Any) -> AskFunction:
     """Ask for the softmax of logits, whatever activation the model has of its own."""
 
     def ask(pairs: list[Pair]) -> Any:
@@ -279,7 +279,7 @@ def _unchanged(logits: Any) -> Any:
     return logits
 
 
-def _estimator(model: Any, labels: tuple[str, ...]) -> Asked:
+def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
     """Ask an estimator for probabilities where it gives some, in the order of the labels."""
     classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
     codes = [labels.index(c) if c in labels else c for c in classes]

@@ -27,11 +27,11 @@ from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
 
-Kind = Literal["classifier", "lm", "remote"]
+ModelKind = Literal["classifier", "lm", "remote"]
 
 log = logging.getLogger(__name__)
 
-_KINDS_OF_ADAPTERS: Final[Mapping[str, Kind]] = {
+_KINDS_OF_ADAPTERS: Final[Mapping[str, ModelKind]] = {
     "SEQ_CLS": "classifier",
     "CAUSAL_LM": "lm",
     "SEQ_2_SEQ_LM": "lm",
@@ -71,7 +71,7 @@ def open_model(
     return _open_language_model(request, sources)
 
 
-def find_kind(request: ModelRequest) -> Kind:
+def find_kind(request: ModelRequest) -> ModelKind:
     """Find the kind of a model from what is asked for and from its configuration.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from merge_metric.models.model_files import ModelFiles
 
-Format = Literal["safetensors", "pickle", "GGUF"]
+WeightsFormat = Literal["safetensors", "pickle", "GGUF"]
 
 _LARGEST_HEADER: Final = 100_000_000
 """Bytes of a safetensors header; the library's own limit."""
@@ -50,7 +50,7 @@ class Tensor:
 class Weights:
     """A model's weights in files."""
 
-    format: Format
+    format: WeightsFormat
     names: tuple[str, ...]
     """The files, in order; the index, where there is one, is not among them."""
     index: str | None = None

@@ -30,7 +30,7 @@ from merge_metric.counted import count_model
 from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
 from merge_metric.runs.coverage import check_configurations, choose
 from merge_metric.runs.flags import FLAGS, NO_FLAG, flags_in
-from merge_metric.runs.model import Model, Source, opened_models, parse_source
+from merge_metric.runs.model import Model, PredictionsSource, opened_models, parse_source
 from merge_metric.runs.run import common_texts, same_labels
 from merge_metric.score import score_counted
 from merge_metric.seed_variant_accuracy.options import check_cluster
@@ -42,7 +42,7 @@ MISSING: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VariantPart:
     """A part of a configuration's variants: all, a word class, or a gold label."""
 
     key: str
@@ -106,28 +106,28 @@ class Configuration:
         parts = (part for signature in self.signatures for part in signature.split("|"))
         return len({part for part in parts if part.startswith("data:")}) < 2
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[VariantPart]:
         """List all variants, then word classes where there are several, then labels."""
         word_classes = [(r or {}).get("by_group", {}).get("word_class", {}) for r in self.results]
         labels = [r["by_label"] if r else {} for r in self.results]
         found = {name for classes in word_classes for name in classes}
         names = [name for name in WORD_CLASSES if name in found]
-        whole = Part("all", "all", "all", self.results)
+        whole = VariantPart("all", "all", "all", self.results)
         return [
             whole,
             *(_parts("word_class", names, word_classes) if len(names) > 1 else ()),
             *_parts("label", self.labels, labels),
         ]
 
-    def flag_parts(self) -> list[Part]:
+    def flag_parts(self) -> list[VariantPart]:
         """List all variants, those without a label flag, those with each; none without flags."""
         found = [(r or {}).get("by_group", {}).get(FLAGS, {}) for r in self.results]
         names = [name for name in (NO_FLAG, *LABEL_FLAGS) if any(name in each for each in found)]
         if not set(names) & set(LABEL_FLAGS):
             return []
-        return [Part("all", "all", FLAGS, self.results), *_parts(FLAGS, names, found)]
+        return [VariantPart("all", "all", FLAGS, self.results), *_parts(FLAGS, names, found)]
 
-    def parts_by(self, kind: str) -> list[Part]:
+    def parts_by(self, kind: str) -> list[VariantPart]:
         """List the parts by `word_class` or by `label`."""
         return [part for part in self.parts() if part.kind == kind]
 
@@ -317,7 +317,7 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     return value
 
 
-def _source(argument: str) -> Source:
+def _source(argument: str) -> PredictionsSource:
     source = parse_source(argument)
     if source.dataset is not None:
         raise ValueError(
@@ -423,11 +423,11 @@ def _classes(
 
 def _parts(
     kind: str, names: Sequence[str], results: Sequence[Mapping[str, Result]]
-) -> Iterator[Part]:
+) -> Iterator[VariantPart]:
     for name in names:
         of_models = tuple(groups.get(name) for groups in results)
         if any(of_models):
-            yield Part(f"{kind}:{name}", name, kind, of_models)
+            yield VariantPart(f"{kind}:{name}", name, kind, of_models)
 
 
 def _title(models: Sequence[Respondent], configurations: Sequence[Configuration]) -> str:

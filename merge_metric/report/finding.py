@@ -37,7 +37,7 @@ _FALL: Final = CATALOGUE["qt_gap"]
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class FooledSeed:
     """A seed that a model answers right, and a variant of it that gets another answer."""
 
     config: str
@@ -265,7 +265,7 @@ def _paraphrases(classes: Sequence[Classes]) -> Iterator[str]:
 
 def flipped_example(
     evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
-) -> Example | None:
+) -> FooledSeed | None:
     """Choose a seed that the least steady model answers right and a variant that it does not.
 
     Among variants that are shown: first those answered with the opposite of the gold label, then
@@ -339,7 +339,7 @@ def _best(
 
 def _example(
     evidence: Evidence, configuration: Configuration, source: SourceSeeds, model: int, variant: int
-) -> Example:
+) -> FooledSeed:
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
     row: dict[str, Any] = source.files.read(source.rows[[variant]]).to_pylist()[0]
@@ -349,7 +349,7 @@ def _example(
     is_word = row["word_class"] in WORD_CLASSES and " " not in (row["replacement"] or " ")
     before = tuple(spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks)
     both_right = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
-    return Example(
+    return FooledSeed(
         config=configuration.name,
         model=evidence.names[model],
         seed_id=own["seed_id"],

@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 from merge_dataset.provenance import PARAPHRASES
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report.classes import Result
-from merge_metric.report.evidence import Configuration, Evidence, Part, joined
-from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
+from merge_metric.report.evidence import Configuration, Evidence, VariantPart, joined
+from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
 from merge_metric.report.sections import FEW, SHIFT, kin, page_tables
 from merge_metric.report.seeds import SourceSeeds, embed_source
 from merge_metric.report.wording import (
@@ -163,7 +163,7 @@ def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
     )
 
 
-def heat_parts(configuration: Configuration) -> list[Part]:
+def heat_parts(configuration: Configuration) -> list[VariantPart]:
     """List all variants of a configuration, and those of each word class."""
     return [part for part in configuration.parts() if part.kind != "label"]
 
@@ -328,7 +328,7 @@ def _finding(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, An
     }
 
 
-def example_texts(example: Example) -> list[tuple[str, Markup, Markup]]:
+def example_texts(example: FooledSeed) -> list[tuple[str, Markup, Markup]]:
     """List name, seed and variant of each text of an example, its replaced words marked."""
     seeds = map(_marked, example.seed, example.seed_marks)
     variants = map(_marked, example.variant, example.variant_marks)
@@ -375,7 +375,7 @@ def _renderings(table: Table) -> dict[str, str]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: VariantPart) -> dict[str, Any]:
     return {
         "key": part.key,
         "title": part.title,

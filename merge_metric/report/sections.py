@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from merge_metric.report.classes import Result
-from merge_metric.report.evidence import Configuration, Evidence, Part
+from merge_metric.report.evidence import Configuration, Evidence, VariantPart
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import (
     BREAKDOWN,
@@ -176,7 +176,7 @@ def heat_map(evidence: Evidence) -> Table:
 
 
 def breakdown(
-    evidence: Evidence, configuration: Configuration, parts: Sequence[Part], title: str
+    evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart], title: str
 ) -> Table:
     """Make a table with a row per part and model."""
     return Table(
@@ -188,7 +188,9 @@ def breakdown(
     )
 
 
-def label_flags(evidence: Evidence, configuration: Configuration, parts: Sequence[Part]) -> Table:
+def label_flags(
+    evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart]
+) -> Table:
     """Make the table of variants with and without label flags, and how many there are."""
     table = breakdown(evidence, configuration, parts, "label flag")
     results = (result or {} for part in parts for result in part.results)
@@ -250,7 +252,7 @@ def _rows(
 
 
 def _part_rows(
-    evidence: Evidence, parts: Sequence[Part], figures: Sequence[Figure]
+    evidence: Evidence, parts: Sequence[VariantPart], figures: Sequence[Figure]
 ) -> Iterator[Mapping[str, Any]]:
     for part in parts:
         for row in _rows(evidence, part.results, figures):

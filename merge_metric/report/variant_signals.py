@@ -25,7 +25,7 @@ _MOST: Final = 36 * 36 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSignal:
     """A figure of a variant on the page.
 
     Attributes:
@@ -40,11 +40,11 @@ class Shown:
 
 
 FIGURES: Final = (
-    Shown("quality", "quality", 2),
-    Shown("zipf_frequency", "frequency", 1),
-    Shown(_LIKELIHOOD, "log-likelihood", 1),
-    Shown("log_odds", "log-odds", 1),
-    Shown("mlm_count", "masked LMs", 0),
+    ShownSignal("quality", "quality", 2),
+    ShownSignal("zipf_frequency", "frequency", 1),
+    ShownSignal(_LIKELIHOOD, "log-likelihood", 1),
+    ShownSignal("log_odds", "log-odds", 1),
+    ShownSignal("mlm_count", "masked LMs", 0),
 )
 
 FAULTS: Final = {

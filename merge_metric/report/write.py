@@ -11,8 +11,8 @@ from typing import Any, Final
 from merge_dataset.files import to_json, write_text
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
-from merge_metric.report.evidence import Configuration, Evidence, Part
-from merge_metric.report.finding import Example, findings, flipped_example, overall_findings
+from merge_metric.report.evidence import Configuration, Evidence, VariantPart
+from merge_metric.report.finding import FooledSeed, findings, flipped_example, overall_findings
 from merge_metric.report.sections import matching, tables
 from merge_metric.report.seeds import (
     SourceSeeds,
@@ -212,7 +212,7 @@ def _markdown_findings(evidence: Evidence, sources: Sequence[SourceSeeds]) -> It
         yield "\n".join(f"- {_plain(text)}" for text in overall)
 
 
-def _markdown_example(example: Example) -> str:
+def _markdown_example(example: FooledSeed) -> str:
     rows = [
         ("", "a seed that it answers right", "a variant that it does not"),
         *zip(example.texts, example.seed, example.variant, strict=True),
@@ -286,7 +286,7 @@ def _figures(evidence: Evidence) -> Iterator[tuple[str, Any]]:
                 yield name, plot_curves(_curves(evidence, panels))
 
 
-def _curves(evidence: Evidence, panels: Sequence[tuple[str, Part]]) -> Table:
+def _curves(evidence: Evidence, panels: Sequence[tuple[str, VariantPart]]) -> Table:
     """Make the rows that `plot_curves` draws: one per panel and model."""
     rows = [
         {

@@ -145,7 +145,7 @@ class Parts:
         return cls(coverage.tally, len(predictions), 1, lambda: iter([only]))
 
 
-def files_of(folder: Path) -> list[str]:
+def dataset_files(folder: Path) -> list[str]:
     """List the files of all configurations of a dataset folder, each once.
 
     Raises:
@@ -169,7 +169,7 @@ def cover(predictions: pa.Table, folder: Path) -> Coverage:
             predictions for problems that it does not hold.
     """
     with _advising_to_check(folder):
-        everything = whole(folder, files_of(folder))
+        everything = whole(folder, dataset_files(folder))
     coverage = cover_seeds(predictions, everything)
     unknown = coverage.unknown(predictions)
     require_known(unknown["variant_id"], len(unknown), len(predictions), folder)
@@ -182,7 +182,7 @@ def ranges_in(folder: Path) -> list[SeedRange]:
     Raises:
         NotADirectoryError, ValueError: `folder` is no dataset folder, or a file is damaged.
     """
-    files = files_of(folder)
+    files = dataset_files(folder)
     with _advising_to_check(folder):
         return seed_ranges(folder, files)
 

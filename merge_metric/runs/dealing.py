@@ -22,7 +22,7 @@ _ROW: Final = "row"
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class PredictionParts:
     """Predictions in parts, each with all rows of some seeds."""
 
     folder: Path
@@ -64,7 +64,7 @@ def dealt(
     *,
     parts: int,
     part_of: Callable[[str], int],
-) -> Iterator[Dealt]:
+) -> Iterator[PredictionParts]:
     """Deal predictions to parts, in temporary files as long as the block runs.
 
     Args:
@@ -97,7 +97,7 @@ def dealt(
                         TEXT_DIGEST in batch.column_names and not batch[TEXT_DIGEST].null_count
                     )
                     done += len(batch)
-        yield Dealt(folder, places, starts, pa.concat_tables(of_seeds), is_verified)
+        yield PredictionParts(folder, places, starts, pa.concat_tables(of_seeds), is_verified)
 
 
 def _file(folder: Path, number: int) -> Path:

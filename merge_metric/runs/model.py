@@ -32,7 +32,7 @@ from merge_metric.runs.coverage import (
     ranges_in,
     require_known,
 )
-from merge_metric.runs.dealing import Dealt, dealt
+from merge_metric.runs.dealing import PredictionParts, dealt
 from merge_metric.runs.label_check import tell_other_order, tell_other_probabilities
 from merge_metric.runs.predictions import (
     model_name,
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PredictionsSource:
     """A predictions file as a user names it: `FILE`, `NAME=FILE`, `FILE@DATASET`."""
 
     model: str
@@ -58,7 +58,7 @@ class Source:
     dataset: Path | None = None
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> PredictionsSource:
     """Read `[NAME=]FILE[@DATASET]`.
 
     Without a name the model is called what the file's metadata say, else like the file.
@@ -80,10 +80,10 @@ def parse_source(text: str) -> Source:
             f"{path}: expected a predictions file, as FILE, NAME=FILE or FILE@DATASET, "
             "found no file there"
         )
-    return Source(name or model_name(path), path, dataset)
+    return PredictionsSource(name or model_name(path), path, dataset)
 
 
-def require_different_files(sources: Sequence[Source]) -> None:
+def require_different_files(sources: Sequence[PredictionsSource]) -> None:
     """Raise ValueError where a predictions file is given twice."""
     paths = [source.path.resolve() for source in sources]
     for number, path in enumerate(paths):
@@ -118,7 +118,7 @@ class Model:
         return self.parts.tally.folder
 
 
-def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
+def read_models(sources: Iterable[PredictionsSource], dataset: Path) -> Iterator[Model]:
     """Read the predictions of one or several models beside their dataset folders.
 
     Files of one name and dataset are parts of one model's answers. Beside a large dataset
@@ -143,7 +143,7 @@ def read_models(sources: Iterable[Source], dataset: Path) -> Iterator[Model]:
 
 
 @contextmanager
-def opened_models(sources: Iterable[Source], dataset: Path) -> Iterator[list[Model]]:
+def opened_models(sources: Iterable[PredictionsSource], dataset: Path) -> Iterator[list[Model]]:
     """Read models as `read_models`, all of which can be used as long as the block runs."""
     with ExitStack() as stack:
         each = map(stack.enter_context, _each_model(sources, dataset))
@@ -151,10 +151,10 @@ def opened_models(sources: Iterable[Source], dataset: Path) -> Iterator[list[Mod
 
 
 def _each_model(
-    sources: Iterable[Source], dataset: Path
+    sources: Iterable[PredictionsSource], dataset: Path
 ) -> Iterator[AbstractContextManager[list[Model]]]:
     """Group files by model and dataset folder, and make what opens each group."""
-    groups: dict[tuple[str, Path], list[Source]] = {}
+    groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
         folder = source.dataset or dataset
         groups.setdefault((source.model, folder.resolve()), []).append(source)
@@ -279,7 +279,7 @@ def _dealt(name: str, paths: Sequence[Path], ranges: Sequence[SeedRange]) -> Ite
 
 
 def _parted_model(
-    name: str, paths: Sequence[Path], parted: Dealt, ranges: Sequence[SeedRange]
+    name: str, paths: Sequence[Path], parted: PredictionParts, ranges: Sequence[SeedRange]
 ) -> Model:
     folder = ranges[0].folder
 

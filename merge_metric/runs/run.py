@@ -23,7 +23,7 @@ from merge_metric.runs.coverage import preview
 from merge_metric.runs.join import Joined, join
 from merge_metric.runs.model import (
     Model,
-    Source,
+    PredictionsSource,
     naming_files,
     read_models,
     require_different_files,
@@ -40,7 +40,7 @@ KEPT: Final = ("probabilities", "seed_probabilities", "variant_ids")
 _IGNORED: Final = ("probabilities", "seed_probabilities", "groups")
 
 
-class Outcome(Protocol):
+class HasCounts(Protocol):
     """A model's answers to one configuration, counted: all that most figures need."""
 
     @property
@@ -55,7 +55,7 @@ class Outcome(Protocol):
     def folder(self) -> Path: ...  # noqa: D102
 
 
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+HasCountsT = TypeVar("HasCountsT", bound=HasCounts)
 """A run, or its counts alone."""
 
 
@@ -174,7 +174,7 @@ def parts_of_runs(
 
 
 def read_runs(
-    sources: Sequence[Source],
+    sources: Sequence[PredictionsSource],
     dataset: Path,
     configs: Sequence[str] = (),
     *,
@@ -285,15 +285,15 @@ def common_texts(texts: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else UNVERIFIED
 
 
-def by_config(runs: Iterable[OutcomeT]) -> dict[str, list[OutcomeT]]:
+def by_config(runs: Iterable[HasCountsT]) -> dict[str, list[HasCountsT]]:
     """Group runs by configuration, in the order given."""
-    found: dict[str, list[OutcomeT]] = {}
+    found: dict[str, list[HasCountsT]] = {}
     for run in runs:
         found.setdefault(run.config, []).append(run)
     return found
 
 
-def common_labels(runs: Sequence[Outcome]) -> tuple[str, ...]:
+def common_labels(runs: Sequence[HasCounts]) -> tuple[str, ...]:
     """Find the labels that all runs share; those of NLI without a run.
 
     Raises:

@@ -53,7 +53,7 @@ from .app_inputs import (  # noqa: E402
     REPLICATES_AT_MOST,
     ROWS_AT_MOST,
     TABLE,
-    Source,
+    PageInput,
     read_file,
     read_table,
     whole,
@@ -112,7 +112,7 @@ subsamples of a dataset come from the metric itself.
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageContents:
     """Contents of the page, one field per output; after an error only the message."""
 
     message: str = ""
@@ -126,11 +126,11 @@ class Answer:
 
 
 def answer(
-    source: Source,
+    source: PageInput,
     correctness_threshold: float | None,
     n_bootstrap: float | None,
     rng_seed: float | None,
-) -> Answer:
+) -> PageContents:
     """Compute and present.
 
     Raises:
@@ -143,7 +143,7 @@ def answer(
         n_bootstrap=whole("Bootstrap replicates", n_bootstrap, most=REPLICATES_AT_MOST),
         rng_seed=whole("Random seed", rng_seed, most=2**53),
     )
-    return Answer(
+    return PageContents(
         summary=summary(source.name, result),
         figures=figures_table(result, threshold),
         curve=curve_points(result, threshold),
@@ -154,9 +154,9 @@ def answer(
     )
 
 
-def failure(error: ValueError) -> Answer:
+def failure(error: ValueError) -> PageContents:
     """Show an error of the input in words."""
-    return Answer(
+    return PageContents(
         message="<div class='sva-note sva-error' role=alert><strong>Nothing was computed.</strong> "
         f"{html.escape(str(error))}</div>"
     )
@@ -175,14 +175,14 @@ def from_file(path: str, *settings: float | None) -> tuple[Any, ...]:
     return _respond(lambda: read_file(Path(path)), settings)
 
 
-def again(source: Source | None, *settings: float | None) -> tuple[Any, ...]:
+def again(source: PageInput | None, *settings: float | None) -> tuple[Any, ...]:
     """Compute from what was read before, with new settings."""
     if source is None:
-        return (None, *[gr.skip()] * (1 + len(astuple(Answer()))))
+        return (None, *[gr.skip()] * (1 + len(astuple(PageContents()))))
     return _respond(lambda: source, settings)
 
 
-def edited(source: Source | None) -> tuple[Any, ...]:
+def edited(source: PageInput | None) -> tuple[Any, ...]:
     """Hide the figures of what an edited table held before."""
     if source is None or source.name != TABLE:
         return source, gr.skip(), gr.skip()
@@ -190,7 +190,7 @@ def edited(source: Source | None) -> tuple[Any, ...]:
     return None, note, gr.Column(visible=False)
 
 
-def _respond(read: Callable[[], Source], settings: tuple[float | None, ...]) -> tuple[Any, ...]:
+def _respond(read: Callable[[], PageInput], settings: tuple[float | None, ...]) -> tuple[Any, ...]:
     """Return the source for `again`, message, visibility of results, and the results."""
     source = None
     try:
@@ -286,7 +286,7 @@ def _settings() -> list[gr.Slider | gr.Number]:
 
 
 def _outputs() -> list[gr.components.Component]:
-    """Make a component per field of `Answer` after the message, in its order."""
+    """Make a component per field of `PageContents` after the message, in its order."""
     line = gr.HTML(elem_id="sva-summary")
     with gr.Row():
         with gr.Column(scale=3, min_width=320):

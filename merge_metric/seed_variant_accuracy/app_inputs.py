@@ -33,14 +33,14 @@ REPLICATES_AT_MOST: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PageInput:
     """Predictions as arguments of `score`, and the name of their origin."""
 
     name: str
     arguments: dict[str, Any]
 
 
-def read_table(rows: Sequence[Sequence[Any]]) -> Source:
+def read_table(rows: Sequence[Sequence[Any]]) -> PageInput:
     """Read the table of the page; rows without any entry do not count.
 
     Raises:
@@ -65,7 +65,7 @@ def read_table(rows: Sequence[Sequence[Any]]) -> Source:
                     f"row {number}: expected a {header}, got an empty cell: "
                     "fill it in, or empty the whole row"
                 )
-    return Source(
+    return PageInput(
         name=TABLE,
         arguments={
             "seed_ids": [cells[0] for _, cells in filled],
@@ -89,7 +89,7 @@ def _label(number: int, column: int, cells: Sequence[str]) -> str:
     )
 
 
-def read_file(path: Path) -> Source:
+def read_file(path: Path) -> PageInput:
     """Read a predictions file, Parquet or JSON Lines.
 
     Raises:
@@ -108,7 +108,7 @@ def read_file(path: Path) -> Source:
         raise ValueError(
             f"expected {PROBABILITIES} in every row or in none, got {without:,} rows without"
         )
-    return Source(name=path.name, arguments=split_predictions(**columns))
+    return PageInput(name=path.name, arguments=split_predictions(**columns))
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Column = Ints | list[str]
+ColumnValues = Ints | list[str]
 """A checked column: an array of ints or a list of strings."""
 
 _EXAMPLES: Final = 3
@@ -35,7 +35,7 @@ def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def check_column(name: str, values: Any) -> Column:
+def check_column(name: str, values: Any) -> ColumnValues:
     """Check one column: an array of ints or a list of strings.
 
     Args:
@@ -71,7 +71,7 @@ def check_column(name: str, values: Any) -> Column:
     raise ValueError(f"{name}: {_what_is_wrong(values)}")
 
 
-def factorize(column: Column) -> tuple[list[Any], Ints]:
+def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:
     """Find the distinct values, sorted, and the position in them of each entry.
 
     >>> ids, codes = factorize(["b", "a", "b"])
@@ -86,7 +86,7 @@ def factorize(column: Column) -> tuple[list[Any], Ints]:
     return ids, np.fromiter(map(position.__getitem__, column), np.int64, count=len(column))
 
 
-def check_ids(columns: Mapping[str, Any]) -> dict[str, Column]:
+def check_ids(columns: Mapping[str, Any]) -> dict[str, ColumnValues]:
     """Check columns of ids: equally long, all ints or all strings.
 
     Raises:
@@ -98,7 +98,9 @@ def check_ids(columns: Mapping[str, Any]) -> dict[str, Column]:
     return checked
 
 
-def factorize_together(first: Column, second: Column) -> tuple[list[Any], tuple[Ints, Ints]]:
+def factorize_together(
+    first: ColumnValues, second: ColumnValues
+) -> tuple[list[Any], tuple[Ints, Ints]]:
     """`factorize` of two columns of one kind over the values of both."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         values, codes = factorize(np.concatenate([first, second]))
@@ -149,7 +151,7 @@ def _require_same_length(columns: Mapping[str, Any]) -> None:
         raise ValueError(f"expected columns of the same length, one entry per variant, got {shown}")
 
 
-def _require_one_kind(columns: Mapping[str, Column], what: str) -> None:
+def _require_one_kind(columns: Mapping[str, ColumnValues], what: str) -> None:
     kinds = {
         name: "ints" if isinstance(values, np.ndarray) else "strings"
         for name, values in columns.items()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .columns import (
-    Column,
+    ColumnValues,
     Ints,
     check_column,
     check_columns,
@@ -176,7 +176,7 @@ def split_predictions(
     } | ({} if table is None else {"probabilities": table[rows], "seed_probabilities": table[own]})
 
 
-def _label_codes(name: str, column: Column, labels: tuple[str, ...]) -> Ints:
+def _label_codes(name: str, column: ColumnValues, labels: tuple[str, ...]) -> Ints:
     if isinstance(column, np.ndarray):
         codes, outside = column, (column < 0) | (column >= len(labels))
         known = f"the ints 0 to {len(labels) - 1} ({', '.join(labels)})"
@@ -388,7 +388,7 @@ def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
     return table
 
 
-def _pick(column: Column, rows: Ints) -> Column:
+def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
     return (
         column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows.tolist()]
     )

@@ -15,8 +15,8 @@ bert   87.5
 """
 
 from merge_metric.tables.cells import (
+    CellKind,
     Column,
-    Kind,
     Row,
     figure_column,
     figure_values,
@@ -29,8 +29,8 @@ from merge_metric.tables.table import Table
 
 __all__ = [
     "PACKAGES",
+    "CellKind",
     "Column",
-    "Kind",
     "Row",
     "Table",
     "figure_column",

@@ -20,7 +20,7 @@ Value = Any
 
 Row = Mapping[str, Value]
 
-Kind = Literal[
+CellKind = Literal[
     "text",
     "passage",
     "count",
@@ -38,7 +38,7 @@ a threshold is in percent already, gain a signed difference of thresholds; a fra
 are shown as they are, with three and two decimals, a correlation with two and its sign. A passage
 is a longer text, which in plain text goes below its row."""
 
-_UNSIGNED: Final[Mapping[Kind, Kind]] = {"points": "share", "gain": "threshold"}
+_UNSIGNED: Final[Mapping[CellKind, CellKind]] = {"points": "share", "gain": "threshold"}
 """How the bounds of signed differences are shown: shorter."""
 
 _NONE: Final = "–"
@@ -60,7 +60,7 @@ class Column:
 
     key: str
     heading: str
-    kind: Kind = "text"
+    kind: CellKind = "text"
     interval: str | None = None
     """Key of the [low, high] that belongs to the value, or of a text that goes below a text; None
     or absent where there is none."""
@@ -101,7 +101,7 @@ class Column:
         return span(low, high) if is_undetermined(low, high) else ""
 
 
-_DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
+_DIFFERENCES: Final[Mapping[str, CellKind]] = {"share": "points", "threshold": "gain"}
 
 
 def figure_column(
@@ -131,7 +131,7 @@ def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[
     return values
 
 
-def _shown(value: Value, kind: Kind) -> str:
+def _shown(value: Value, kind: CellKind) -> str:
     if value is None:
         return _NONE
     if kind == "p_value":

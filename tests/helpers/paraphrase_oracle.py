@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
-from generation.paraphrases.rewriting import Candidate, Request, clean
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, clean
 from generation.paraphrases.rounds import REASONS, temperature_of
 from generation.run_folder import RunFolder
 from helpers.paraphrasing import (
@@ -32,7 +32,7 @@ from helpers.paraphrasing import (
 )
 from merge_dataset.schema import LABELS
 
-Writer = Callable[[Request], list[Candidate]]
+Writer = Callable[[ParaphraseRequest], list[Candidate]]
 Verdict = Callable[[str, str], Sequence[float]]
 
 TABLES = ("answers", "paraphrases", "exclusions", "seeds", "variants")
@@ -120,7 +120,9 @@ def expected_of(
             counts.setdefault(number, Counter())
             temperature = temperature_of(hypothesis, number, config)
             before = [form_of(clean(text, hypothesis)) for text in raw]
-            for rank, each in enumerate(write(Request(hypothesis, temperature, tuple(raw)))):
+            for rank, each in enumerate(
+                write(ParaphraseRequest(hypothesis, temperature, tuple(raw)))
+            ):
                 text = clean(each.text, hypothesis)
                 entailed = entailing = None
                 if form_of(text) == "":

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, Request
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest
 
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 
@@ -40,12 +40,12 @@ class Budget:
 class FakeGenerator:
     """Candidates from a function of the request."""
 
-    write: Callable[[Request], list[Candidate]]
+    write: Callable[[ParaphraseRequest], list[Candidate]]
     batch_size: int = 4
     name: str = "fake-t5"
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)
-    batches: list[list[Request]] = field(default_factory=list)
+    batches: list[list[ParaphraseRequest]] = field(default_factory=list)
     weights: dict[str, str] | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class FakeGenerator:
     def length(self, hypothesis: str) -> int:
         return len(hypothesis.split())
 
-    def candidates(self, requests: Sequence[Request]) -> list[list[Candidate]]:
+    def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
         self.budget.spend()
         self.batches.append(list(requests))
         return [self.write(request) for request in requests]
@@ -128,10 +128,12 @@ def random_problems(seed: int, count: int) -> list[Problem]:
     ]  # fmt: skip
 
 
-def random_writer(seed: int, others: Sequence[str]) -> Callable[[Request], list[Candidate]]:
+def random_writer(
+    seed: int, others: Sequence[str]
+) -> Callable[[ParaphraseRequest], list[Candidate]]:
     """Candidates of every good and bad kind, the same for the same request."""
 
-    def write(request: Request) -> list[Candidate]:
+    def write(request: ParaphraseRequest) -> list[Candidate]:
         hypothesis = request.hypothesis
         rng = rng_of("candidates", seed, hypothesis, request.earlier)
         kinds: list[Callable[[], str]] = [

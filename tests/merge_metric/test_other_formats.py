@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from generation.cli import app
 from merge_dataset.export import export_dataset
 from merge_metric.counted import ALL_ROWS
-from merge_metric.exports.croissant import describe
+from merge_metric.exports.croissant import build_metadata
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
     LabelOrder,
@@ -273,7 +273,7 @@ def test_flat_files(folder: Path, tmp_path: Path) -> None:
 
 def test_croissant(folder: Path) -> None:
     """A record set of labels per source, which fields refer to."""
-    metadata = describe(folder, ["pairs", "reading"])
+    metadata = build_metadata(folder, ["pairs", "reading"])
     by_id = {each["@id"]: each for each in metadata["recordSet"]}
     assert [entry["labels-pairs/name"] for entry in by_id["labels-pairs"]["data"]] == [
         *PAIRS.labels

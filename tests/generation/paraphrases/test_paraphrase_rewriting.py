@@ -9,7 +9,7 @@ import pytest
 from generation.paraphrases.rewriting import (
     INSTRUCTION,
     Decoding,
-    Request,
+    ParaphraseRequest,
     check_prompt,
     clean,
     fill_prompt,
@@ -102,4 +102,4 @@ def test_the_defaults() -> None:
 def test_temperatures_that_are_refused(temperature: float) -> None:
     """Logits are divided by it."""
     with pytest.raises(ValueError, match=f"temperature: expected .* above 0, got {temperature}"):
-        Request(H, temperature)
+        ParaphraseRequest(H, temperature)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from generation.paraphrases import rounds
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.rewriting import Candidate, Request
+from generation.paraphrases.rewriting import Candidate, ParaphraseRequest
 from generation.paraphrases.rounds import (
     REASONS,
     ParaphraseReason,
@@ -43,10 +43,10 @@ class Scripted:
     def __init__(self, *rounds: dict[str, list[Candidate]]) -> None:
         """Nothing asked yet."""
         self.script = rounds
-        self.requests: list[list[Request]] = []
+        self.requests: list[list[ParaphraseRequest]] = []
         self.pairs: list[list[tuple[str, str]]] = []
 
-    def rewrite(self, number: int, requests: list[Request]) -> list[list[Candidate]]:
+    def rewrite(self, number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
         assert number == len(self.requests) + 1
         self.requests.append(requests)
         return [self.script[number - 1].get(request.hypothesis, []) for request in requests]

@@ -33,7 +33,13 @@ from transformers import (
     T5Tokenizer,
 )
 
-from generation.paraphrases.rewriting import INSTRUCTION, Candidate, Decoding, Request, clean
+from generation.paraphrases.rewriting import (
+    INSTRUCTION,
+    Candidate,
+    Decoding,
+    ParaphraseRequest,
+    clean,
+)
 from generation.paraphrases.text_generator import Generator
 
 HYPOTHESES = [
@@ -87,7 +93,7 @@ def ends_and_never(kind: str) -> tuple[frozenset[int], frozenset[int]]:
     return frozenset(ends), frozenset(ends)
 
 
-def slow(kind: str, request: Request, decoding: Decoding, model: Any) -> list[Candidate]:
+def slow(kind: str, request: ParaphraseRequest, decoding: Decoding, model: Any) -> list[Candidate]:
     tokenizer = tiny_tokenizer(kind)
     prompt = prompt_ids(kind, request.hypothesis)
     ends, never = ends_and_never(kind)
@@ -135,10 +141,10 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: De
     """One batch of prompts of unequal lengths, temperatures and rounds."""
     earlier = ("The cat runs.", "The dog runs in the park.", "", "The cat")
     requests = [
-        Request(HYPOTHESES[seed], 0.3),
-        Request(HYPOTHESES[-1], 1.0, earlier),
-        Request(HYPOTHESES[seed + 2], 0.6, earlier[:1]),
-        Request(HYPOTHESES[seed], 0.5),
+        ParaphraseRequest(HYPOTHESES[seed], 0.3),
+        ParaphraseRequest(HYPOTHESES[-1], 1.0, earlier),
+        ParaphraseRequest(HYPOTHESES[seed + 2], 0.6, earlier[:1]),
+        ParaphraseRequest(HYPOTHESES[seed], 0.5),
     ]
     assert len({len(prompt_ids(kind, r.hypothesis)) for r in requests}) == 3
     model = tiny_generator(kind, seed)
@@ -152,7 +158,7 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: De
 def test_batches_change_nothing(kind: str) -> None:
     """Alone or with others, in whatever order: padding is seen by nobody."""
     generate = generator(kind)
-    requests = [Request(h, 0.3 + 0.1 * (i % 4)) for i, h in enumerate(HYPOTHESES)]
+    requests = [ParaphraseRequest(h, 0.3 + 0.1 * (i % 4)) for i, h in enumerate(HYPOTHESES)]
     together = generate.candidates(requests)
     assert len({tuple(texts(candidates)) for candidates in together}) > 4
     for request, candidates in zip(requests, together, strict=True):
@@ -166,7 +172,7 @@ def test_batches_change_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["t5", "llama"])
 def test_single_precision(kind: str) -> None:
     """Texts are the same in float32, in which models run on a CPU."""
-    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     single = copy.deepcopy(tiny_generator(kind)).float()
     found = generator(kind, model=single).candidates(requests)
     for candidates, other in zip(found, generator(kind).candidates(requests), strict=True):
@@ -209,7 +215,7 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
         sibling_penalty=0,
         max_new_tokens=40,
     )
-    found = generator(kind, decoding).candidates([Request(h, 1.0) for h in HYPOTHESES])
+    found = generator(kind, decoding).candidates([ParaphraseRequest(h, 1.0) for h in HYPOTHESES])
     all_ended = 0
     for hypothesis, candidates in zip(HYPOTHESES, found, strict=True):
         if not all(candidate.finished for candidate in candidates):
@@ -234,7 +240,7 @@ def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: i
 def test_one_beam_is_greedy(kind: str) -> None:
     """The most probable token every time, whatever the temperature."""
     decoding = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=12)
-    found = generator(kind, decoding).candidates([Request(h, 0.4) for h in HYPOTHESES])
+    found = generator(kind, decoding).candidates([ParaphraseRequest(h, 0.4) for h in HYPOTHESES])
     for hypothesis, (candidate,) in zip(HYPOTHESES, found, strict=True):
         output = theirs(kind, hypothesis, num_beams=1, max_new_tokens=12)
         assert [candidate.text] == new_texts(kind, output.sequences, hypothesis)
@@ -261,7 +267,7 @@ def with_bias(kind: str, **biases: float) -> Any:
 @pytest.mark.parametrize(("kind", "end"), [("t5", "</s>"), ("llama-chat", "<|end|>")])
 def test_ends(kind: str, end: str) -> None:
     """A text that ends at once is empty, one that never does is cut."""
-    requests = [Request(h, 0.5) for h in HYPOTHESES[:2]]
+    requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES[:2]]
     greedy = Decoding(num_beams=1, num_beam_groups=1, max_new_tokens=5)
     at_once = generator(kind, greedy, model=with_bias(kind, **{end: 1e4}))
     assert at_once.candidates(requests) == [[Candidate("", True, 0.0)]] * 2
@@ -274,7 +280,7 @@ def test_ends(kind: str, end: str) -> None:
 
 def test_special_tokens_are_no_text() -> None:
     """A decoder's are never chosen; a causal model's each end a text."""
-    request = Request("A girl runs.", 0.5)
+    request = ParaphraseRequest("A girl runs.", 0.5)
     for token in ("<extra_id_0>", "<s>", "<unk>"):
         model = with_bias("t5", **{token: 4.0})
         (found,) = generator("t5", model=model).candidates([request])
@@ -287,7 +293,7 @@ def test_special_tokens_are_no_text() -> None:
 
 def test_without_a_chat_template_a_line_is_an_answer() -> None:
     """A token with a newline ends it, and what stands before that in the token stays."""
-    requests = [Request(h, 0.5) for h in HYPOTHESES]
+    requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES]
     base, chat = (
         [c for cs in generator(kind, model=likes).candidates(requests) for c in cs]
         for kind, likes in ((k, with_bias(k, Ċ=1.5)) for k in ("llama", "llama-chat"))
@@ -342,7 +348,9 @@ def test_prompts_without_a_place_or_too_long() -> None:
     with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where"):
         generator("t5", prompt="Say it")
     with pytest.raises(ValueError, match=f"fit the model's {CONTEXT} tokens .* 'dog dog"):
-        generator("llama").candidates([Request("A dog.", 0.5), Request("dog " * CONTEXT, 0.5)])
+        generator("llama").candidates(
+            [ParaphraseRequest("A dog.", 0.5), ParaphraseRequest("dog " * CONTEXT, 0.5)]
+        )
     assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no end
 
 
@@ -361,7 +369,7 @@ def test_prompts_are_read_once(kind: str) -> None:
         model.get_encoder().register_forward_pre_hook(
             lambda module, args, kwargs: encoded.append(len(kwargs["input_ids"])), with_kwargs=True
         )
-    requests = [Request(h, 0.5) for h in HYPOTHESES[:3]]
+    requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES[:3]]
     generate = generator(kind, model=model)
     generate.candidates(requests)
     longest = max(generate.length(request.hypothesis) for request in requests)
@@ -405,7 +413,7 @@ def load(folder: Path | str, **options: Any) -> Generator:
 )
 def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
     """Loaded again, the same candidates; what they are is told."""
-    requests = [Request(h, 0.45, ("The cat",)) for h in HYPOTHESES]
+    requests = [ParaphraseRequest(h, 0.45, ("The cat",)) for h in HYPOTHESES]
     loaded = load(folders / kind, dtype="float64")
     for found, other in zip(
         loaded.candidates(requests), generator(kind).candidates(requests), strict=True
@@ -431,7 +439,7 @@ def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -
     settings = json.loads(path.read_text())
     settings |= {"do_sample": True, "temperature": 9.0, "top_k": 3, "repetition_penalty": 5.0}
     path.write_text(json.dumps({**settings, "max_length": 3, "num_beams": 7}))
-    requests = [Request(h, 0.45) for h in HYPOTHESES[:3]]
+    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES[:3]]
     found = load(tmp_path / "model", dtype="float64").candidates(requests)
     assert [texts(c) for c in found] == [
         texts(c) for c in generator("llama-chat").candidates(requests)
@@ -456,7 +464,7 @@ def test_gguf_files(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     path = tmp_path / "tiny.gguf"
     write_llama(tiny_generator("llama-chat"), tiny_tokenizer("llama-chat"), path)
-    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     expected = generator("llama-chat").candidates(requests)
     for loaded in (load(path), load(tmp_path, gguf_file="tiny.gguf")):
         assert (loaded.name, loaded.describe()["kind"]) == ("tiny", "causal")
@@ -480,7 +488,7 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     write_t5(model, tokenizer, tmp_path / "tiny.gguf")
     loaded = load(tmp_path / "tiny.gguf")
     assert loaded.describe()["kind"] == "seq2seq"
-    requests = [Request(h, 0.45) for h in HYPOTHESES]
+    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
     for found, other in zip(loaded.candidates(requests), expected, strict=True):
         assert_same(found, other, rel=SINGLE)
@@ -536,7 +544,7 @@ def test_what_decoders_are_made_to_begin_with() -> None:
     expected = slow_search(
         lambda tokens: next_log_probs(model, prompt, (40, *tokens), 0.5), ends, never, SMALL
     )
-    (found,) = forced.candidates([Request("A dog.", 0.5)])
+    (found,) = forced.candidates([ParaphraseRequest("A dog.", 0.5)])
     assert texts(found) == [
         tiny_tokenizer("t5").decode(beam.tokens, skip_special_tokens=True) for beam in expected
     ]
@@ -565,7 +573,7 @@ def test_a_real_model() -> None:
     hypotheses = ["A girl jumps high.", "The woman is cooking dinner for her family."]
     decoding = Decoding(num_beams=10, num_beam_groups=5, max_new_tokens=24)
     model = Generator.load(smollm2(), device="cpu", decoding=decoding)
-    found = model.candidates([Request(h, 0.45) for h in hypotheses])
+    found = model.candidates([ParaphraseRequest(h, 0.45) for h in hypotheses])
     for hypothesis, candidates in zip(hypotheses, found, strict=True):
         ended = {clean(c.text, hypothesis) for c in candidates if c.finished}
         assert len(ended - {hypothesis, ""}) >= 5

@@ -22,7 +22,7 @@ from huggingface_hub import constants
 from merge_dataset.export import export_dataset
 from merge_dataset.hub.dataset import choose_version, parse_version
 from merge_dataset.hub.errors import PublishError
-from merge_dataset.hub.load_back import check_dataset, fresh_environment
+from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
 from merge_dataset.hub.repository import Hub, RemoteFile, make_file, parse_repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import features
@@ -665,10 +665,13 @@ def test_rows_are_compared(
 ) -> None:
     """The Hub has the rows as they were before the folder was changed."""
     monkeypatch.setattr(datasets, "load_dataset", loaded_from(dataset))
-    assert check_dataset(NAME, "main", str(dataset))["snli_nouns"] == {"seeds": 2, "variants": 6}
+    assert check_published_dataset(NAME, "main", str(dataset))["snli_nouns"] == {
+        "seeds": 2,
+        "variants": 6,
+    }
     edit(dataset / file, change)
     with pytest.raises(ValueError, match=re.escape(told)):
-        check_dataset(NAME, "main", str(dataset))
+        check_published_dataset(NAME, "main", str(dataset))
 
 
 def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, dataset: Path) -> None:
@@ -676,14 +679,14 @@ def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, datas
     only = {"seeds": load("", "snli")["seeds"]}
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: only)
     with pytest.raises(ValueError, match=r"snli: expected the splits \['seeds', 'variants'\], got"):
-        check_dataset(NAME, "main", str(dataset))
+        check_published_dataset(NAME, "main", str(dataset))
     plain = {
         split: data.cast_column("label", datasets.Value("int64"))
         for split, data in load("", "snli").items()
     }
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
     with pytest.raises(ValueError, match="snli, split seeds: expected the features"):
-        check_dataset(NAME, "main", str(dataset))
+        check_published_dataset(NAME, "main", str(dataset))
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -10,7 +10,7 @@ import pytest
 from helpers.judged import answers_table
 
 from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
-from merge_metric.agreement.judgements import Item, Judgements
+from merge_metric.agreement.judgements import JudgedVariant, Judgements
 from merge_metric.tables import Table
 
 NONE = {"n_bootstrap": 0, "rng_seed": 0}
@@ -18,7 +18,7 @@ NONE = {"n_bootstrap": 0, "rng_seed": 0}
 
 def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
     items = {
-        variant: Item(source="snli", word_class=word_class, seed_id=variant, validated=())
+        variant: JudgedVariant(source="snli", word_class=word_class, seed_id=variant, validated=())
         for variant, word_class in classes.items()
     }
     return Judgements.from_answers(answers_table(rows), items or None)

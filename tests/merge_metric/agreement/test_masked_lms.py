@@ -13,7 +13,7 @@ import pytest
 from helpers.judged import BAD, MLMS, answers_table, run_with, write_dataset, write_session
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from merge_metric.agreement.judgements import Item, Judgements, read_study, variant_files
+from merge_metric.agreement.judgements import JudgedVariant, Judgements, read_study, variant_files
 from merge_metric.agreement.masked_lms import (
     DROP,
     KEEP,
@@ -36,13 +36,13 @@ def study(dataset: Path) -> Path:
     return write_session(dataset.parent / "study", dataset).folder
 
 
-def item(*validated: str) -> Item:
+def item(*validated: str) -> JudgedVariant:
     """Masked LMs of one letter each, by text."""
     texts = tuple(map(frozenset, validated))
-    return Item(source="snli", word_class="noun", seed_id="snli:1", validated=texts)
+    return JudgedVariant(source="snli", word_class="noun", seed_id="snli:1", validated=texts)
 
 
-def judged(*variants: tuple[Item, bool]) -> Judgements:
+def judged(*variants: tuple[JudgedVariant, bool]) -> Judgements:
     rows = [("ann", str(i), 5, 5 if good else 1) for i, (_, good) in enumerate(variants)]
     items = {str(i): each for i, (each, _) in enumerate(variants)}
     return Judgements.from_answers(answers_table(rows), items)

@@ -11,8 +11,8 @@ import pytest
 from helpers.judged import answers_table
 from statsmodels.stats.proportion import proportion_confint
 
-from merge_metric.agreement.judgements import Cell, Item, Judgements
-from merge_metric.agreement.shares import item_weights, score_table, share_table, wilson
+from merge_metric.agreement.judgements import Cell, JudgedVariant, Judgements
+from merge_metric.agreement.shares import item_weights, score_shares_table, share_table, wilson
 
 Z = 1.959963984540054
 """Normal quantile of 95 %."""
@@ -23,9 +23,9 @@ NUMBERS = count()
 
 def item(
     word_class: str, *mlms: str, chance: float | None = 1.0, seed_id: str | None = None
-) -> Item:
+) -> JudgedVariant:
     """An item of a seed of its own, unless one is named."""
-    return Item(
+    return JudgedVariant(
         source="snli",
         word_class=word_class,
         seed_id=seed_id or f"snli:{next(NUMBERS)}",
@@ -34,7 +34,7 @@ def item(
     )
 
 
-def judged(scores: dict[str, tuple[int, int]], items: dict[str, Item]) -> Judgements:
+def judged(scores: dict[str, tuple[int, int]], items: dict[str, JudgedVariant]) -> Judgements:
     """By one annotator."""
     rows = [("ann", variant, f, r) for variant, (f, r) in scores.items()]
     return Judgements.from_answers(answers_table(rows), items)
@@ -249,7 +249,7 @@ def test_scores_are_shared_among_the_annotators_of_a_variant() -> None:
     found = Judgements.from_answers(
         answers_table(rows), {"a": item("noun"), "b": item("verb", "x/one")}
     )
-    table = score_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
+    table = score_shares_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
     rows_of = {(r["score"], r["by"], r["group"]): r for r in table.rows}
 
     def f(by: str, group: str) -> list[float]:

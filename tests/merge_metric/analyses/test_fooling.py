@@ -23,7 +23,8 @@ from merge_metric.analyses.fooling import (
     read_sizes,
 )
 from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
-from merge_metric.runs.run import Run, Source
+from merge_metric.runs.model import PredictionsSource
+from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
 STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
@@ -328,7 +329,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         "mine": None,
     }
     sources = [
-        Source(
+        PredictionsSource(
             name, write_predictions(tmp_path / f"{name}.parquet", [{"variant_id": "x"}], metadata)
         )
         for name, metadata in described.items()
@@ -345,7 +346,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         read_sizes(sources, {})
     with pytest.raises(ValueError, match="with predictions, bert, xl, gpt, mine, got me"):
         read_sizes(sources, {"me": 7})
-    twice = [Source("bert", sources[0].path), Source("bert", sources[1].path)]
+    twice = [PredictionsSource("bert", sources[0].path), PredictionsSource("bert", sources[1].path)]
     with pytest.raises(ValueError, match="models with 110 and 900 parameters; name them apart"):
         read_sizes(twice, {})
 

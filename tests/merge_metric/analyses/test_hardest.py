@@ -12,7 +12,7 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, run, seeds_table, text_of
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.hardest import Answered, count_answers, hardest, read_corrections
+from merge_metric.analyses.hardest import SeedScores, count_answers, hardest, read_corrections
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def models() -> dict[str, list[Row]]:
     }
 
 
-def of(rows: list[Row], model: str = "a") -> Answered:
+def of(rows: list[Row], model: str = "a") -> SeedScores:
     """A model's answers as the analysis takes them."""
     return count_answers(run(rows, model))
 

@@ -18,13 +18,13 @@ from merge_metric.analyses.overlap import (
     cosine_distances,
     fuzzy_match,
     histogram_divergence,
+    hypothesis_pairs,
     n_common,
     overlap,
-    pairs_of,
     read_pairs,
     tokens,
 )
-from merge_metric.runs.model import Source
+from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.run import read_runs
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
@@ -197,10 +197,10 @@ def test_histograms_are_compared_bin_by_bin() -> None:
     assert histogram_divergence(one, np.array([])) is None
 
 
-def answers_of(folder: Path, name: str, lines: Sequence[str]) -> Source:
+def answers_of(folder: Path, name: str, lines: Sequence[str]) -> PredictionsSource:
     """A model's predictions for the paraphrases."""
     path = write_predictions(folder.parent / f"{name}.parquet", answer_rows("snli", lines))
-    return Source(name, path)
+    return PredictionsSource(name, path)
 
 
 def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
@@ -208,7 +208,7 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     other = [line.replace("EEC", "EEE") for line in LINES]
     sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
     runs = read_runs(sources, folder, keep=("variant_ids",))
-    a, b, mean = overlap(map(pairs_of, runs), encode=encode).rows
+    a, b, mean = overlap(map(hypothesis_pairs, runs), encode=encode).rows
     pairs = pairs_by_hand()
     distances = [distance(*pair) for pair in pairs]
     assert a["distance"] == pytest.approx(np.mean(distances), abs=1e-12)
@@ -229,6 +229,6 @@ def test_without_changed_predictions_there_is_no_distance_of_them(folder: Path) 
     """A dash."""
     lines = ("E E EEE", "N N NN", "C C CC", "C C C")
     runs = read_runs([answers_of(folder, "a", lines)], folder, keep=("variant_ids",))
-    table = overlap(map(pairs_of, runs), encode=encode)
+    table = overlap(map(hypothesis_pairs, runs), encode=encode)
     assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
     assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]

@@ -23,7 +23,7 @@ from merge_metric.analyses.fooling import (
     plot_sizes,
     short,
 )
-from merge_metric.analyses.overlap import Pairs, overlap, plot_overlap
+from merge_metric.analyses.overlap import HypothesisPairs, overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.analyses.variant_groups import kinds
 from merge_metric.counted import count_run
@@ -158,13 +158,13 @@ def test_confidence_is_drawn_over_sources(runs: list[Run]) -> None:
     assert heights(axes) == [[table.rows[0][key]] for key in keys]
 
 
-def some_pairs(with_predictions: bool) -> list[Pairs]:
+def some_pairs(with_predictions: bool) -> list[HypothesisPairs]:
     """Tables of two configurations."""
     flags: dict[str, Any] = {}
     if with_predictions:
         flags = {"changed": np.array([True, False]), "right": np.array([True, True])}
     return [
-        Pairs(config, "d", ["A dog.", "A cat."], ["A dog!", "It is a cat."],
+        HypothesisPairs(config, "d", ["A dog.", "A cat."], ["A dog!", "It is a cat."],
               model="m" if with_predictions else None, **flags)
         for config in CONFIGS[1:]
     ]  # fmt: skip

@@ -34,14 +34,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_folder(tmp_path / "merge-nli")
 
 
-def write_answers(path: Path, rows: list[answers.Answer]) -> Path:
+def write_answers(path: Path, rows: list[answers.TaskAnswer]) -> Path:
     """Make a predictions file of what a harness keeps."""
     kept = ("variant_id", "seed_id", "label", "prediction", "probabilities", "text_digest")
     path.write_text("".join(json.dumps({k: row[k] for k in kept}) + "\n" for row in rows))
     return path
 
 
-def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.Answer]:
+def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskAnswer]:
     """Random answers, right more often than not."""
     rng = random.Random(rng_seed)
     found = []

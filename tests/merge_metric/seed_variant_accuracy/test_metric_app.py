@@ -489,7 +489,7 @@ def test_editing_the_table_hides_only_its_figures(app: Any) -> None:
     assert source is None
     assert "press Compute" in message
     assert results.visible is False
-    other = app_inputs.Source("a.jsonl", table.arguments)
+    other = app_inputs.PageInput("a.jsonl", table.arguments)
     assert app.edited(other)[0] is other
 
 
