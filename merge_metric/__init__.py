@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from merge_metric.analyses import analyse
     from merge_metric.compare import Comparison, compare_files, compare_models
     from merge_metric.evaluation import Evaluation, evaluate_model
-    from merge_metric.per_seed import seed_results
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
     from merge_metric.runs.model import parse_source
+    from merge_metric.runs.per_seed import seed_results
     from merge_metric.runs.predictions import read_predictions, write_predictions
     from merge_metric.runs.run import Run, read_runs
     from merge_metric.score import score_file, score_run
@@ -80,7 +80,7 @@ _HOMES = {
     "register_metric": "merge_metric.register",
     "score_file": "merge_metric.score",
     "score_run": "merge_metric.score",
-    "seed_results": "merge_metric.per_seed",
+    "seed_results": "merge_metric.runs.per_seed",
     "write_predictions": "merge_metric.runs.predictions",
     "write_report": "merge_metric.report.write",
 }

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_metric.cautions import mixture, tell_few
-from merge_metric.counted import Counted, count_models
+from merge_metric.runs.counted import Counted, count_models
+from merge_metric.runs.join import JoinOptions
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.run import by_config, common_texts, on_common_seeds
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -145,8 +146,8 @@ def compare_files(
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing}
-    found = by_config(count_models(sources, Path(dataset), configs, **options))
+    options = JoinOptions(configs=configs, cluster=cluster, allow_missing=allow_missing)
+    found = by_config(count_models(sources, Path(dataset), options))
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = _shared(found, names)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.counted import SCORED
 from merge_metric.models.live_model import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
@@ -25,6 +24,8 @@ from merge_metric.predict.problems import (
     sources_of,
 )
 from merge_metric.report.wording import HEADLINE
+from merge_metric.runs.counted import SCORED
+from merge_metric.runs.join import JoinOptions
 from merge_metric.runs.model import make_model
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import Run, by_config, common_texts, runs_of
@@ -86,7 +87,7 @@ class Evaluation:
 
     def per_seed(self) -> pa.Table:
         """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
-        from merge_metric.per_seed import seed_results
+        from merge_metric.runs.per_seed import seed_results
 
         return seed_results(self.runs)
 
@@ -267,7 +268,8 @@ def evaluate_model(
         called = name or str(asked.describe()["name"])
         answers = make_model(called, [path], read_predictions(path, folder), folder)
         allow_missing = limit_seeds is not None
-        runs = tuple(runs_of(answers, configs, keep=SCORED, allow_missing=allow_missing))
+        options = JoinOptions(configs=configs, allow_missing=allow_missing)
+        runs = tuple(runs_of(answers, options, keep=SCORED))
         results = {run.config: score_run(run, None, **settings) for run in runs}
         found = Evaluation(called, folder, results, runs, path, allow_missing)
     if is_temporary:

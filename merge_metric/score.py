@@ -8,7 +8,8 @@ from textwrap import wrap
 from typing import Any, Final
 
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few, tell_mixture
-from merge_metric.counted import Counted, Groups, count_file, count_run
+from merge_metric.runs.counted import Counted, Groups, count_file, count_run
+from merge_metric.runs.join import JoinOptions
 from merge_metric.runs.run import Run
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -76,9 +77,9 @@ def score_file(
     """
     settings = check_settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
-    options: dict[str, Any] = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
+    options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
     folder = None if dataset is None else Path(dataset)
-    counted = count_file(Path(path), folder, configs, **options)
+    counted = count_file(Path(path), folder, options)
     return score_all(counted, shown=False, **settings)
 
 

@@ -19,7 +19,7 @@ from merge_metric.analyses.measures import (
     per_config,
     weighted_mean,
 )
-from merge_metric.counted import Counted
+from merge_metric.runs.counted import Counted
 from merge_metric.runs.run import common_labels
 from merge_metric.seed_variant_accuracy.divergence import sigma
 from merge_metric.seed_variant_accuracy.scoring import shift_figures

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from merge_metric.cautions import Watch
-    from merge_metric.counted import Counted
+    from merge_metric.runs.counted import Counted
     from merge_metric.runs.model import PredictionsSource
     from merge_metric.runs.run import HasCountsT, Run
     from merge_metric.tables import Table
@@ -150,16 +150,13 @@ class Request:
         Raises:
             ValueError: as in `runs`.
         """
-        from merge_metric.counted import count_models
+        from merge_metric.runs.counted import count_models
+        from merge_metric.runs.join import JoinOptions
 
-        found = count_models(
-            self.sources,
-            self.dataset,
-            self.configs,
-            cluster=self.cluster,
-            allow_missing=self.allow_missing,
-            per_seed=per_seed,
+        options = JoinOptions(
+            configs=self.configs, cluster=self.cluster, allow_missing=self.allow_missing
         )
+        found = count_models(self.sources, self.dataset, options, per_seed=per_seed)
         return self._watched(found, repeated=repeated)
 
     def _watched(self, runs: Iterator[HasCountsT], *, repeated: bool) -> Iterator[HasCountsT]:

@@ -134,9 +134,10 @@ def score_command(
       WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.counted import count_file
     from merge_metric.gates import failures, named_figure, read_gates
-    from merge_metric.per_seed import check_seed_file, concatenated, write_seed_results
+    from merge_metric.runs.counted import count_file
+    from merge_metric.runs.join import JoinOptions
+    from merge_metric.runs.per_seed import check_seed_file, concatenated, write_seed_results
     from merge_metric.runs.predictions import model_name
     from merge_metric.score import score_all, scores_text
     from merge_metric.seed_variant_accuracy.options import check_cluster
@@ -158,15 +159,10 @@ def score_command(
         check_seed_file(per_seed, overwrite=overwrite)
     trackers = [_read_tracker(name) for name in log_to or ()]
     check_cluster(cluster, n_bootstrap)
-    counted = count_file(
-        predictions,
-        dataset,
-        config or (),
-        by=by or (),
-        cluster=cluster,
-        allow_missing=allow_missing,
-        per_seed=per_seed is not None,
+    options = JoinOptions(
+        configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
     )
+    counted = count_file(predictions, dataset, options, per_seed=per_seed is not None)
     results = score_all(
         counted,
         shown=output == "text",

@@ -26,10 +26,11 @@ from merge_dataset.schema import (
 )
 from merge_metric.cautions import mixture, seeds_of_parts, tell_few
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.counted import count_model
 from merge_metric.report.classes import Classes, Result, Scored, classes_of, variants_per_seed
+from merge_metric.runs.counted import count_model
 from merge_metric.runs.coverage import check_configurations, choose
 from merge_metric.runs.flags import FLAGS, NO_FLAG, flags_in
+from merge_metric.runs.join import JoinOptions
 from merge_metric.runs.model import Model, PredictionsSource, opened_models, parse_source
 from merge_metric.runs.run import common_texts, same_labels
 from merge_metric.score import score_counted
@@ -361,10 +362,12 @@ def _score_all(
             configs = [config for config, i in pairs if i == position]
             if not configs:
                 continue
-            options: dict[str, Any] = {"allow_missing": allow_missing, "cluster": cluster}
             formats = (format_in(model.folder, config) for config in configs)
             by = (FLAGS,) if any(map(flags_in, formats)) else ()
-            for counted in count_model(model, configs, by=by, **options):
+            options = JoinOptions(
+                configs=configs, by=by, cluster=cluster, allow_missing=allow_missing
+            )
+            for counted in count_model(model, options):
                 result = score_counted(counted, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
                 config, counts = counted.config, counted.counts
                 per_seed = variants_per_seed(counts, counted.groups)

@@ -46,6 +46,22 @@ def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
     return "word_class", "mlms", *problem_format.mlms, "original", "replacement", *flags
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOptions:
+    """What of a model's predictions is joined to the dataset, and what with it."""
+
+    configs: Sequence[str] = ()
+    """Configurations; by default what the predictions are for (see `coverage.choose`)."""
+    by: Sequence[str] = ()
+    """Columns out of `groupings` to group variants by; word classes always are where a
+    configuration has all."""
+    cluster: str = ""
+    """Text of the problems, such as `premise`, by which the bootstrap clusters seeds; see
+    `require_text`."""
+    allow_missing: bool = False
+    """Leave out seeds of which a prediction, their own or that of a variant, is missing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
     """One configuration's columns for `scoring.score`."""
@@ -71,23 +87,14 @@ Taken = TypeVar("Taken")
 def join(
     parts: Parts,
     take: Callable[[Joined], Taken],
-    configs: Sequence[str] = (),
-    *,
-    by: Sequence[str] = (),
-    cluster: str = "",
-    allow_missing: bool = False,
+    options: JoinOptions,
 ) -> Iterator[tuple[str, list[Taken], int]]:
     """Put predictions beside what the dataset knows of their problems.
 
     Args:
         parts: The predictions.
         take: Takes what is needed of each part, with variants in the order of the dataset.
-        configs: Configurations to score; by default those of `choose`.
-        by: Columns out of `groupings` to group variants by; word classes always are where
-            a configuration has all.
-        cluster: Text by which seeds are clustered, such as `premise`; see `require_text`.
-        allow_missing: Leave out seeds of which a prediction, their own or that of a
-            variant, is missing.
+        options: Configurations, columns, and whether predictions may be missing.
 
     Yields:
         Per configuration its name, what was taken of each part that has seeds, and how many
@@ -97,7 +104,7 @@ def join(
         ValueError: unknown configurations or columns, predictions for other texts or with other
             gold labels than the dataset's, or predictions missing.
     """
-    chosen = choose_configurations(parts.tally, configs, by=by, cluster=cluster)
+    chosen = _chosen_configurations(parts.tally, options)
     # What is in memory is joined to one configuration after the other; what is not is read once.
     rounds = [[config] for config in chosen] if parts.count == 1 else [chosen]
     unscored = 0
@@ -107,10 +114,10 @@ def join(
             if not number:
                 unscored += count_unscored(predictions, coverage, chosen)
             for config, each in gathered.items():
-                each.add(join_one(predictions, coverage, config, by, cluster), take)
+                each.add(join_one(predictions, coverage, config, options), take)
         for config in some:
             each = gathered.pop(config)
-            each.judge(parts.tally, allow_missing=allow_missing)
+            each.judge(parts.tally, allow_missing=options.allow_missing)
             yield config, each.taken, each.left_out
     tell_unscored(unscored, parts.rows)
 
@@ -164,10 +171,8 @@ class _Gathered(Generic[Taken]):
             tell_many_groups(name, values)
 
 
-def choose_configurations(
-    tally: Tally, configs: Sequence[str], *, by: Sequence[str], cluster: str
-) -> list[str]:
-    """Choose the configurations to score, and check what is asked for; arguments as in `join`.
+def _chosen_configurations(tally: Tally, options: JoinOptions) -> list[str]:
+    """Choose the configurations to score, and check what is asked for.
 
     Raises:
         ValueError: unknown configurations or columns.
@@ -176,20 +181,20 @@ def choose_configurations(
     # Of each collection: formats are equal whatever optional columns they have.
     formats = [format_in(folder, name) for name in collections(folder)]
     known = dict.fromkeys(name for each in formats for name in groupings(each))
-    if unknown := [name for name in by if name not in known]:
+    if unknown := [name for name in options.by if name not in known]:
         raise ValueError(
             f"expected columns to group by out of {', '.join(known)}, "
             f"got {', '.join(map(repr, unknown))}"
         )
-    chosen = check_configurations(folder, configs) or choose(tally)
+    chosen = check_configurations(folder, options.configs) or choose(tally)
     for config in chosen:
-        if cluster:
-            require_text(folder, config, cluster)
+        if options.cluster:
+            require_text(folder, config, options.cluster)
     return chosen
 
 
 def join_one(
-    predictions: pa.Table, coverage: Coverage, config: str, by: Sequence[str], cluster: str
+    predictions: pa.Table, coverage: Coverage, config: str, options: JoinOptions
 ) -> Joined:
     """Join predictions to one configuration, without judging what is missing; see `join`."""
     problem_format = format_in(coverage.folder, config)
@@ -199,9 +204,10 @@ def join_one(
             f"got {', '.join(got)}"
         )
     classes = () if parse_config_name(config)[1] else ("word_class",)
-    chosen = [name for name in by if name in groupings(problem_format)]
+    chosen = [name for name in options.by if name in groupings(problem_format)]
     grouped = tuple(dict.fromkeys((*classes, *chosen)))
     files = split_files(coverage.folder, config)
+    cluster = options.cluster
     texts_of_seeds = (*_IDENTITY, cluster) if cluster else _IDENTITY
     seeds = coverage.read(files["seeds"], texts_of_seeds)
     flags = flags_in(problem_format) if FLAGS in grouped else ()
@@ -409,7 +415,7 @@ def judge_missing(
         n_seeds: Its complete seeds.
         n_left_out: Its other seeds.
         examples: As `Joined.missing`.
-        allow_missing: As in `join`.
+        allow_missing: As in `JoinOptions`.
 
     Raises:
         ValueError: predictions are missing, and may not, or no seed has all of them.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
 from merge_metric.runs.coverage import preview
-from merge_metric.runs.join import Joined, join
+from merge_metric.runs.join import Joined, JoinOptions, join
 from merge_metric.runs.model import (
     Model,
     PredictionsSource,
@@ -105,35 +105,23 @@ def make_run(
     return Run(model, config, rows, count(rows), groups=groups, kept=kept, **origin)
 
 
-def runs_of(
-    model: Model,
-    configs: Sequence[str] = (),
-    *,
-    by: Sequence[str] = (),
-    cluster: str = "",
-    keep: Sequence[str] = (),
-    allow_missing: bool = False,
-) -> Iterator[Run]:
+def runs_of(model: Model, options: JoinOptions, *, keep: Sequence[str] = ()) -> Iterator[Run]:
     """Join and count a model's answers to one configuration after the other.
 
     Args:
         model: From `model.read_models`.
-        configs: Configurations; by default what the predictions are for (see `join.choose`).
-        by: Columns to group variants by (see `join.groupings`).
-        cluster: Text by which seeds are clustered for the bootstrap, such as `premise`.
+        options: What is joined.
         keep: Columns out of `KEPT` that runs keep.
-        allow_missing: Leave out seeds of which a prediction is missing.
 
     Raises:
         ValueError: the predictions cannot be used (see `join.join`).
     """
-    options: dict[str, Any] = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
     shared: dict[Any, Any] = {}
 
     def take(run: Run, joined: Joined) -> tuple[Run, NDArray[np.int64]]:
         return _with_shared(run, shared), joined.places
 
-    for parts, left_out in parts_of_runs(model, take, configs, keep=keep, **options):
+    for parts, left_out in parts_of_runs(model, take, options, keep=keep):
         yield replace(_together(parts), n_seeds_left_out=left_out)
 
 
@@ -143,19 +131,17 @@ Taken = TypeVar("Taken")
 def parts_of_runs(
     model: Model,
     take: Callable[[Run, Joined], Taken],
-    configs: Sequence[str] = (),
+    options: JoinOptions,
     *,
     keep: Sequence[str] = (),
-    **options: Any,
 ) -> Iterator[tuple[list[Taken], int]]:
     """Join and count a model's answers some seeds at a time, and take what is needed of these.
 
     Args:
-        model: As in `runs_of`, like all but the next.
+        model: As in `runs_of`.
         take: Takes what is needed of the run on some seeds.
-        configs: Configurations.
+        options: What is joined.
         keep: Columns that these runs keep.
-        options: As `join.join` takes them.
 
     Yields:
         Per configuration what was taken, and how many seeds were left out.
@@ -169,7 +155,7 @@ def parts_of_runs(
         return take(run, joined)
 
     with naming_files(model.paths, beside=model.folder):
-        for _, taken, left_out in join(model.parts, take_run, configs, **options):
+        for _, taken, left_out in join(model.parts, take_run, options):
             yield taken, left_out
 
 
@@ -188,21 +174,20 @@ def read_runs(
     Args:
         sources: The files; those of one name and dataset are parts of one model's answers.
         dataset: The dataset folder of those that name none.
-        configs: Configurations; by default what each model's predictions are for.
-        by: As `runs_of` takes it.
-        cluster: As `runs_of` takes it.
-        keep: As `runs_of` takes it.
+        configs: As in `join.JoinOptions`, like `by`, `cluster` and `allow_missing`.
+        by: Columns to group variants by.
+        cluster: Text by which seeds are clustered.
+        keep: Columns out of `KEPT` that runs keep.
         allow_missing: Leave out seeds of which a prediction is missing.
 
     Raises:
         ValueError: a file cannot be used (see `join.join`), is given twice, or two of one
             model answer the same problems.
     """
+    options = JoinOptions(configs=configs, by=by, cluster=cluster, allow_missing=allow_missing)
     require_different_files(sources)
     for model in read_models(sources, dataset):
-        yield from runs_of(
-            model, configs, by=by, cluster=cluster, keep=keep, allow_missing=allow_missing
-        )
+        yield from runs_of(model, options, keep=keep)
         del model  # before the next is read
 
 

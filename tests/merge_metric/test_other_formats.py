@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.export import export_dataset
-from merge_metric.counted import ALL_ROWS
 from merge_metric.exports.croissant import build_metadata
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets
 from merge_metric.models.label_order import (
@@ -29,6 +28,7 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
 from merge_metric.report.variant_files import as_pairs
+from merge_metric.runs.counted import ALL_ROWS
 from merge_metric.runs.model import parse_source
 from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 from merge_metric.runs.row_checks import labelled, labels_of

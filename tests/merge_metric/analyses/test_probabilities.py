@@ -12,7 +12,7 @@ from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
 from merge_metric.analyses.probabilities import confidence, shift
-from merge_metric.counted import Counted, count_run
+from merge_metric.runs.counted import Counted, count_run
 from merge_metric.runs.run import make_run
 
 Exact = dict[str, float | None]

@@ -26,7 +26,7 @@ from merge_metric.analyses.fooling import (
 from merge_metric.analyses.overlap import HypothesisPairs, overlap, plot_overlap
 from merge_metric.analyses.probabilities import confidence, plot_confidence, plot_shift, shift
 from merge_metric.analyses.variant_groups import kinds
-from merge_metric.counted import count_run
+from merge_metric.runs.counted import count_run
 from merge_metric.runs.run import Run
 from merge_metric.tables.plots import percent_axis
 

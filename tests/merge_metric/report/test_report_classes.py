@@ -22,7 +22,7 @@ from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.wording import dataset_facts, definitions
 from merge_metric.report.write import render_html, write_report
 from merge_metric.runs.coverage import Parts, cover
-from merge_metric.runs.join import join
+from merge_metric.runs.join import JoinOptions, join
 from merge_metric.runs.predictions import read_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -200,7 +200,7 @@ def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
     for row in contrast.rows:
         predictions = read_predictions(Path(files[row["model"]]))
         parts = Parts.whole(predictions, cover(predictions, folder))
-        found = join(parts, lambda part: part, ("snli", "snli_paraphrases"))
+        found = join(parts, lambda part: part, JoinOptions(configs=("snli", "snli_paraphrases")))
         both = [part for _, (part,), _ in found]
         shared = set.intersection(*(set(each.columns["seed_ids"]) for each in both))
         columns = next(each.columns for each in both if each.config == row["config"])

@@ -13,7 +13,7 @@ from helpers.dataset_files import write_rows
 from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without, write_folder
 
 from merge_metric.runs.coverage import Parts, cover
-from merge_metric.runs.join import Joined, join
+from merge_metric.runs.join import Joined, JoinOptions, join
 from merge_metric.runs.row_checks import validate
 
 
@@ -30,7 +30,7 @@ def table(rows: Rows) -> pa.Table:
 def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Joined]:
     predictions = table(rows)
     parts = Parts.whole(predictions, cover(predictions, folder))
-    found = join(parts, lambda part: part, configs, **options)
+    found = join(parts, lambda part: part, JoinOptions(configs=configs, **options))
     return [part for _, (part,), _ in found]
 
 

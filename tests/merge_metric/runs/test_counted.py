@@ -14,11 +14,12 @@ import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
 from merge_dataset import seed_ranges
-from merge_metric import counted
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files
-from merge_metric.counted import count_file
-from merge_metric.per_seed import concatenated
+from merge_metric.runs import counted
+from merge_metric.runs.counted import count_file
+from merge_metric.runs.join import JoinOptions
+from merge_metric.runs.per_seed import concatenated
 from merge_metric.runs.predictions import write_predictions
 from merge_metric.runs.texts import text_digests, to_hex
 from merge_metric.score import score_file
@@ -120,11 +121,14 @@ def test_figures_are_those_of_the_whole(
     wanted = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
     alone = score_file(path, n_bootstrap=8)
     answers = concatenated(
-        [each.answers for each in count_file(path, place / "merge-nli", **options, per_seed=True)]
+        [
+            each.answers
+            for each in count_file(path, place / "merge-nli", JoinOptions(**options), per_seed=True)
+        ]
     )
     for module in (seed_ranges, counted):
         monkeypatch.setattr(module, "RANGE_ROWS", 70)
-    found = count_file(path, place / "merge-nli", **options, per_seed=True)
+    found = count_file(path, place / "merge-nli", JoinOptions(**options), per_seed=True)
     assert plain(score_file(path, place / "merge-nli", **options, n_bootstrap=8)) == plain(wanted)
     assert plain(score_file(path, n_bootstrap=8)) == plain(alone)
     assert concatenated([each.answers for each in found]).equals(answers)

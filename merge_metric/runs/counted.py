@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import pyarrow as pa
@@ -19,10 +19,9 @@ from tqdm import tqdm
 
 from merge_dataset.repeats import Digests, Repeats, digests_of, is_among, repeats
 from merge_dataset.seed_ranges import RANGE_ROWS
-from merge_metric.per_seed import answers_of, with_texts
 from merge_metric.runs.coverage import preview
 from merge_metric.runs.dealing import dealt
-from merge_metric.runs.join import Joined, label_columns, probability_table
+from merge_metric.runs.join import Joined, JoinOptions, label_columns, probability_table
 from merge_metric.runs.label_check import tell_other_order, tell_other_probabilities
 from merge_metric.runs.model import (
     Model,
@@ -31,6 +30,7 @@ from merge_metric.runs.model import (
     read_models,
     require_different_files,
 )
+from merge_metric.runs.per_seed import answers_of, with_texts
 from merge_metric.runs.predictions import count_rows, place_in, read_batches, read_predictions
 from merge_metric.runs.row_checks import PROBABILITIES
 from merge_metric.runs.run import Run, make_run, parts_of_runs
@@ -105,84 +105,76 @@ def count_run_groups(run: Run) -> dict[str, dict[str, SeedCounts]]:
 
 def count_file(
     path: Path,
-    dataset: Path | None = None,
-    configs: Sequence[str] = (),
+    dataset: Path | None,
+    options: JoinOptions,
     *,
-    by: Sequence[str] = (),
-    cluster: str = "",
-    allow_missing: bool = False,
     per_seed: bool = False,
 ) -> list[Counted]:
     """Count a predictions file, configuration by configuration.
 
     Args:
         path: The predictions file.
-        dataset: As `score.score_file` takes it, like the next four.
-        configs: Configurations.
-        by: Columns to group variants by.
-        cluster: Text that seeds drawn together share.
-        allow_missing: Leave out seeds of which a prediction is missing.
+        dataset: As `score.score_file` takes it.
+        options: What is joined; nothing can be asked for without a dataset.
         per_seed: Whether results seed by seed are wanted.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError: as in `score.score_file`.
     """
-    options: dict[str, Any] = {"by": by, "cluster": cluster, "allow_missing": allow_missing}
     if dataset is None:
-        _refuse_without_dataset(configs=configs, **options)
+        _refuse_without_dataset(options)
         counted = _count_alone(path, per_seed=per_seed)
         log.warning(
             "Every variant in the file counts once. With --dataset FOLDER figures are averages "
             "over the dataset's subsamples, which differ from these, and also given per word class."
         )
         return [counted]
-    found = count_models(
-        [PredictionsSource("", path)], dataset, configs, per_seed=per_seed, **options
-    )
+    found = count_models([PredictionsSource("", path)], dataset, options, per_seed=per_seed)
     return [_with_texts(each, dataset) if per_seed else each for each in found]
 
 
 def count_models(
-    sources: Sequence[PredictionsSource], dataset: Path, configs: Sequence[str] = (), **options: Any
+    sources: Sequence[PredictionsSource],
+    dataset: Path,
+    options: JoinOptions,
+    *,
+    per_seed: bool = False,
 ) -> Iterator[Counted]:
     """Count the predictions of several models, one after the other.
 
     Args:
         sources: The files; those of one name and dataset are parts of one model's answers.
         dataset: The dataset folder of those that name none.
-        configs: Configurations; by default what each model's predictions are for.
-        options: As `count_model` takes them.
+        options: What is joined.
+        per_seed: Whether results seed by seed are wanted.
 
     Raises:
         ValueError: as `runs.run.read_runs`.
     """
     require_different_files(sources)
     for model in read_models(sources, dataset):
-        yield from count_model(model, configs, **options)
+        yield from count_model(model, options, per_seed=per_seed)
         del model  # before the next is read
 
 
-def count_model(
-    model: Model, configs: Sequence[str] = (), *, per_seed: bool = False, **options: Any
-) -> Iterator[Counted]:
+def count_model(model: Model, options: JoinOptions, *, per_seed: bool = False) -> Iterator[Counted]:
     """Count a model's answers, configuration by configuration.
 
     Args:
         model: From `runs.model.read_models`.
-        configs: Configurations; by default what the predictions are for.
+        options: What is joined.
         per_seed: Whether results seed by seed are wanted.
-        options: `by`, `cluster` and `allow_missing` of `count_file`.
     """
 
     def take(run: Run, _: Joined) -> Counted:
         return count_run(run, per_seed=per_seed)
 
-    for parts, left_out in parts_of_runs(model, take, configs, keep=SCORED, **options):
+    for parts, left_out in parts_of_runs(model, take, options, keep=SCORED):
         yield replace(_concatenated(parts), n_seeds_left_out=left_out)
 
 
-def _refuse_without_dataset(**options: object) -> None:
-    for name, value in options.items():
+def _refuse_without_dataset(options: JoinOptions) -> None:
+    for name, value in asdict(options).items():
         if value:
             flag = {"configs": "config"}.get(name, name).replace("_", "-")
             raise ValueError(
