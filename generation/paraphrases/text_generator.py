@@ -15,7 +15,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 import torch
-import transformers
 from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.beam_search import Following, Ints, search
@@ -27,7 +26,7 @@ from generation.paraphrases.rewriting import (
     check_prompt,
     fill_prompt,
 )
-from merge_metric.models.checkpoints import load
+from merge_metric.models.checkpoints import describe_loaded, load
 from merge_metric.models.heads import TEXT_GENERATOR
 from merge_metric.models.inspection import inspect as inspect_model
 
@@ -146,12 +145,9 @@ class Generator:
         return {
             "name": self.name,
             "revision": self.revision,
-            "architecture": type(self._model).__name__,
+            **describe_loaded(self._model),
             "kind": "seq2seq" if self._encodes else "causal",
             "chat_template": self._chat,
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-            "device": str(self._model.device.type),
-            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
     def length(self, hypothesis: str) -> int:

@@ -101,6 +101,19 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
 
 
+def describe_loaded(model: Any) -> dict[str, Any]:
+    """Describe what, beside weights and settings, determines what a model on its device says."""
+    import torch
+    import transformers
+
+    return {
+        "architecture": type(model).__name__,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device.type),
+        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
+
+
 def resolve_device(device: str) -> str:
     """`auto` → the best device there is; anything else must be a torch device.
 

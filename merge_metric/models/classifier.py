@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import load, max_tokens
+from merge_metric.models.checkpoints import describe_loaded, load, max_tokens
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
-from merge_metric.models.pair_model import WHOLE, Pair, Share
+from merge_metric.models.pair_model import WHOLE, Pair, Share, unknown_batches
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
+
+if TYPE_CHECKING:
+    from merge_metric.models.pair_model import Prepared
 
 _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
@@ -123,20 +126,14 @@ class Classifier:
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities."""
-        import torch
-        import transformers
-
         return {
             "kind": "classifier",
             "name": self.name,
             "revision": self.revision,
-            "architecture": type(self._model).__name__,
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-            "device": str(self._model.device.type),
+            **describe_loaded(self._model),
             "label_order": self.label_order.names,
             "label_order_source": self.label_order.source,
             "max_tokens": self.max_tokens,
-            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -214,17 +211,12 @@ class Classifier:
             unknown = self._unknown_tokens(pairs)
             unknown.warn(self.name)
             self._warned = unknown.many
-        starts = range(0, len(pairs), _WINDOW)
-        for number, start in enumerate(starts):
-            window = range(start, min(start + _WINDOW, len(pairs)))
-            if known.issuperset(window) or not share.looks_at(number, len(starts)):
-                continue
-            encoded = self._encode(pairs[window.start : window.stop])
-            for place, batch in enumerate(self._batches(encoded)):
-                positions = [start + i for i in batch]
-                mine = share.takes(place, number, len(starts))
-                if mine and not known.issuperset(positions):
-                    yield positions, self._run([encoded[i] for i in batch])
+
+        def prepare(some: Sequence[Pair]) -> Prepared:
+            encoded = self._encode(some)
+            return self._batches(encoded), lambda batch: self._run([encoded[i] for i in batch])
+
+        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
 
     def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
         if not pairs:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.models.checkpoints import load
+from merge_metric.models.checkpoints import describe_loaded, load
 from merge_metric.models.heads import CAUSAL_LM
 from merge_metric.models.inspection import inspect as inspect_model
-from merge_metric.models.pair_model import WHOLE, Pair, Share
+from merge_metric.models.pair_model import WHOLE, Pair, Share, unknown_batches
 from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
 
 if TYPE_CHECKING:
+    from merge_metric.models.pair_model import Prepared
     from merge_metric.models.prefix_cache import PrefixCache
 
 TOLERANCE: Final = 1e-4
@@ -141,21 +142,15 @@ class LanguageModel:
 
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities."""
-        import torch
-        import transformers
-
         return {
             "kind": "language-model",
             "name": self.name,
             "revision": self.revision,
-            "architecture": type(self._model).__name__,
-            "dtype": str(self._model.dtype).removeprefix("torch."),
-            "device": str(self._model.device.type),
+            **describe_loaded(self._model),
             "attention": getattr(self._model.config, "_attn_implementation", None),
             "chat_template": self._chat,
             "prefix_cache": self._asked_for_cache,
             **self.prompt.describe(),
-            "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
     def notes(self, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -204,23 +199,18 @@ class LanguageModel:
         if not pairs:
             return
         self._prepare(pairs)
-        starts = range(0, len(pairs), _WINDOW)
-        for number, start in enumerate(starts):
-            window = range(start, min(start + _WINDOW, len(pairs)))
-            if known.issuperset(window) or not share.looks_at(number, len(starts)):
-                continue
-            prompts = self._encode(pairs[window.start : window.stop])
+
+        def prepare(some: Sequence[Pair]) -> Prepared:
+            prompts = self._encode(some)
             shared = 0
             if self._cache is not None:
                 # One token at least is left to run; all prompts begin alike, as a rule.
                 shortest = min(len(ids) for ids in prompts) - 1
                 shared = min(len(common_prefix([self._tokens.shared, *prompts])), shortest)
             batches = self._batches([len(ids) - shared for ids in prompts], shared)
-            for place, batch in enumerate(batches):
-                positions = [start + i for i in batch]
-                mine = share.takes(place, number, len(starts))
-                if mine and not known.issuperset(positions):
-                    yield positions, self._run([prompts[i] for i in batch], shared)
+            return batches, lambda batch: self._run([prompts[i] for i in batch], shared)
+
+        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
 
     def _prepare(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Find prompts that are too long before any work, and decide on the prefix cache."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -11,6 +11,9 @@ from merge_dataset.settings import Value, setting
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Prepared = tuple[list[list[int]], Callable[[list[int]], NDArray[np.float64]]]
+    """Batches of pairs, each as positions, and a function that asks a model about one."""
 
 Pair = tuple[str, str]
 """Premise and hypothesis; of other formats than NLI, the first text and the others."""
@@ -62,6 +65,35 @@ class Share:
 
 WHOLE: Final = Share()
 """All batches."""
+
+
+def unknown_batches(
+    pairs: Sequence[Pair],
+    known: frozenset[int],
+    share: Share,
+    *,
+    window: int,
+    prepare: Callable[[Sequence[Pair]], Prepared],
+) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    """Yield as `PairModel.resume` does, from batches that are cut out of one window at a time.
+
+    Args:
+        pairs: All pairs.
+        known: Positions whose probabilities are known.
+        share: Batches wanted.
+        window: Number of pairs that batches are made of together.
+        prepare: Encodes and groups the pairs of a window.
+    """
+    starts = range(0, len(pairs), window)
+    for number, start in enumerate(starts):
+        end = min(start + window, len(pairs))
+        if known.issuperset(range(start, end)) or not share.looks_at(number, len(starts)):
+            continue
+        batches, ask = prepare(pairs[start:end])
+        for place, batch in enumerate(batches):
+            positions = [start + i for i in batch]
+            if share.takes(place, number, len(starts)) and not known.issuperset(positions):
+                yield positions, ask(batch)
 
 
 class PairModel(Protocol):

@@ -48,7 +48,7 @@ def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """What of a model's predictions is joined to the dataset, and what with it."""
+    """Choices of how predictions are joined to a dataset; by default all that they are for."""
 
     configs: Sequence[str] = ()
     """Configurations; by default what the predictions are for (see `coverage.choose`)."""
