@@ -61,7 +61,8 @@ class Place:
         out = self.path / "ours.parquet"
         command = ["predict", "--dataset", str(self.dataset), "--config", config]
         command += ["--model", str(self.model), "--shots", str(self.shots), "--device", "cpu"]
-        done = CliRunner().invoke(app, [*command, "--out", str(out), *options])
+        command += ["--out", str(out), "--overwrite"]
+        done = CliRunner().invoke(app, [*command, *options])
         assert done.exit_code == 0, done.output
         return {row["variant_id"]: row for row in pq.read_table(out).to_pylist()}
 
