@@ -6,7 +6,6 @@ Recipes and ablations are small TOML files whose keys are the field names below.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from merge_dataset.settings import (
     check_members,
     check_ranges,
     check_types,
+    did_you_mean,
     from_mapping,
     parse_names,
     parse_pairs,
@@ -583,13 +583,11 @@ def _read_bundled(folder: str, name: str) -> dict[str, Any]:
     kind = "ablation" if folder.endswith("ablations") else "recipe"
     names = _bundled_names(folder)
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         wanted = (
             f"one of {', '.join(names)}"
             if kind == "ablation"
             else f"one of {', '.join(names)} or a .toml file"
         )
-        raise ValueError(f"{kind}: expected {wanted}, got {name!r}{hint}")
+        raise ValueError(f"{kind}: expected {wanted}, got {name!r}{did_you_mean(name, names)}")
     path = bundled_path(f"{folder}/{name}.toml")
     return parse_toml(path.read_text(encoding="utf-8"), name)

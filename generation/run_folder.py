@@ -339,7 +339,10 @@ class RunFolder:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
         if name in taken:
-            raise ValueError(f"into: expected a name that no file of a run has, got {name!r}")
+            raise ValueError(
+                f"into: expected a name of your own for the build, got {name!r}, which is that of "
+                "a file or folder of the run; take another"
+            )
         return folder
 
 

@@ -6,7 +6,6 @@ A collection is a top folder with what one run made: the replacements of a sourc
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from merge_dataset.schema import (
     is_source,
     parse_config_name,
 )
+from merge_dataset.settings import did_you_mean
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
@@ -76,11 +76,9 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
         wanted: Those asked for.
     """
     if unknown := [name for name in wanted if name not in known]:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(
             f"{where}: expected configurations out of {', '.join(known)}, got "
-            f"{', '.join(map(repr, unknown))}{hint}"
+            f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], known)}"
         )
 
 

@@ -146,11 +146,16 @@ def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) ->
     """Raise ValueError where one of a field's values is not allowed; the nearest is named."""
     for value in values:
         if value not in allowed:
-            hint = _did_you_mean(value, allowed)
+            hint = did_you_mean(value, allowed)
             raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}{hint}")
 
 
-def _did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Name what is spelt most like a value, for the end of a message.
+
+    >>> did_you_mean("noums", ["nouns", "verbs"]), did_you_mean("x", ["nouns"])
+    ("; did you mean 'nouns'?", '')
+    """
     near = difflib.get_close_matches(value, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
 
@@ -174,7 +179,7 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
     members = get_args(hint) if _is_optional(hint) else (hint,)
     if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
         if value not in choices and (value is not None or not _is_optional(hint)):
-            near = _did_you_mean(str(value), choices)
+            near = did_you_mean(str(value), choices)
             raise ValueError(
                 f"{name}: expected one of {', '.join(map(str, choices))}, got {value!r}{near}"
             )
@@ -205,7 +210,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
-            hint = _did_you_mean(key, known, f"; there are {', '.join(sorted(known))}")
+            hint = did_you_mean(key, known, f"; there are {', '.join(sorted(known))}")
             raise ValueError(f"unknown setting {key!r}{hint}")
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 

@@ -120,7 +120,7 @@ def _look_at_model(
     """Raise ValueError where the model cannot be used, or has no room where it will run."""
     request = ModelRequest(model=model, **{"device": config.device, **settings})
     labels = config.problem_format.labels
-    is_classifier = (request.kind or find_kind(request)) == "classifier"
+    is_classifier = find_kind(request, can_be_told=False) == "classifier"
     wanted = Wanted(
         model=model,
         head=CLASSIFIER if is_classifier else CAUSAL_LM,

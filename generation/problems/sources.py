@@ -260,9 +260,9 @@ def _open_known(config: ProblemSettings, *, streaming: bool = False) -> Opened:
     if hub is None:
         known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
-            f"`source`: expected one of {', '.join(known)}, or problems with it, got "
-            f"{config.source!r} alone; name them with `data` (a file or folder) or `dataset` (on "
-            f"the Hub)"
+            f"`source`: expected problems for {config.source!r}, got none; name them with `data` "
+            f"(a file or folder) or `dataset` (on the Hub), or take a source that needs no more: "
+            f"{', '.join(known)}"
         )
     return _open_hub(config, hub, streaming=streaming)
 

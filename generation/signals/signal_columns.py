@@ -297,8 +297,8 @@ def cure(build: RunFolder, base: RunFolder) -> str:
     """
     of = "" if build.path == base.path else f" --of {build.path.name}"
     return (
-        f"build without `min_pll_change`, then run `merge-nli signals --run {base.path}{of} --mlm "
-        f"…`, and this command once more, with --overwrite"
+        f"build once without `min_pll_change`, run `merge-nli signals --run {base.path}{of} --mlm "
+        f"MODEL`, then this command with --overwrite"
     )
 
 

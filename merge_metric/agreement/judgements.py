@@ -183,10 +183,9 @@ class Judgements:
             return self
         if self.several_words:
             raise ValueError(
-                "expected variants in which one word is replaced, to tell which would not be "
-                "there without a masked LM, got some with several; leave out --without-mlm, or "
-                "build without it and see what changes: merge-nli build --without-mlm, merge-nli "
-                "diff"
+                "--without-mlm: expected variants with one replaced word, got some with several, "
+                "of which the judgements do not tell whether they need a masked LM; build without "
+                "it and compare: `merge-nli build --without-mlm …`, then `merge-nli diff`"
             )
         items = self.items or ()
         known = {mlm for item in items for mlm in item.mlms}

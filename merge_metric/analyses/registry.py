@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from merge_dataset.settings import did_you_mean
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
     Made = tuple[Table, Callable[[Table], Figure]]
     """A table, and the function that draws it."""
+
+_SHOWN: Final = 4
+"""Analyses that a message names."""
 
 Extra = Literal["plots", "overlap", "signals"]
 
@@ -176,6 +181,20 @@ class Request:
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))
 
 
+def find_analysis(name: str) -> Analysis:
+    """Find a registered analysis.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in ANALYSES:
+        some = ", ".join(list(ANALYSES)[:_SHOWN])
+        listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
+        hint = did_you_mean(name, ANALYSES, listed)
+        raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
+    return ANALYSES[name]
+
+
 def analyse(
     name: str,
     predictions: Sequence[str],
@@ -209,9 +228,7 @@ def analyse(
     from merge_metric.cautions import Watch
     from merge_metric.runs.model import parse_source
 
-    if name not in ANALYSES:
-        raise ValueError(f"expected an analysis out of {', '.join(ANALYSES)}, got {name!r}")
-    chosen = ANALYSES[name]
+    chosen = find_analysis(name)
     _check_options(chosen, options)
     _check_cluster(chosen, cluster, options)
     sources = tuple(map(parse_source, predictions))

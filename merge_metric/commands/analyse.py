@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -24,15 +24,10 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.settings import setting
 from merge_metric.analyses import ANALYSES
-from merge_metric.analyses.registry import takers
+from merge_metric.analyses.registry import find_analysis, takers
 from merge_metric.commands.score import read_threshold
 
 log = logging.getLogger(__name__)
-
-if TYPE_CHECKING:
-    AnalysisName = str
-else:
-    AnalysisName = Literal[tuple(ANALYSES)]
 
 _HELP: Final = 76
 """Width of text that the help shows as it is."""
@@ -142,11 +137,8 @@ class AnalysisOptions:
 @with_settings
 def analyse_command(
     name: Annotated[
-        AnalysisName,
-        typer.Argument(
-            metavar="NAME",
-            help="What to find out; see the list above.",
-        ),
+        str,
+        typer.Argument(metavar="NAME", help="What to find out: a name of the list above."),
     ],
     predictions: Annotated[
         list[str] | None,
@@ -213,7 +205,7 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
-    extra = "embeddings" if "encoder" in given else ANALYSES[name].extra
+    extra = "embeddings" if "encoder" in given else find_analysis(name).extra
     with needing(extra):
         from merge_metric.analyses import analyse
         from merge_metric.tables.plots import check_output, paper_style, save

@@ -216,10 +216,7 @@ def _require_loadable(folder: Path, configs: Sequence[str]) -> None:
 
 def _prompt(config: str, shots: str, start: str) -> Prompt:
     source, _ = parse_config_name(config)
-    try:
-        return read_prompt(shots, sources=[source], start=start)
-    except ValueError as error:
-        raise ValueError(f"{config}: {error}") from error
+    return read_prompt(shots, sources=[source], start=start)
 
 
 def _copy_metric(folder: Path) -> None:

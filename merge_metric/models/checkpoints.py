@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -70,6 +71,17 @@ class Loaded(NamedTuple):
     """Commit on the Hub, or digest of the files; of an adapter, a plus sign and the base's."""
     weights: dict[str, Any]
     """Provenance of the weights: their format and digest, and the base of an adapter."""
+
+
+def require_libraries() -> None:
+    """Raise, before a model is looked for, where none could be loaded.
+
+    Raises:
+        ModuleNotFoundError: torch or transformers is not installed.
+    """
+    for name in ("torch", "transformers"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"loading a model needs {name}", name=name)
 
 
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:

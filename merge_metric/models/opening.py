@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.adapters import is_adapter, read_adapter
+from merge_metric.models.checkpoints import require_libraries
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.label_order import (
     SEEDS,
@@ -59,9 +60,12 @@ def open_model(
             else says what a classifier's classes mean.
 
     Raises:
+        ModuleNotFoundError: what models are loaded with is not installed.
         ValueError: it cannot be used; the message says why.
     """
     kind = request.kind or find_kind(request)
+    if kind != "remote":
+        require_libraries()
     if kind == "classifier":
         return _open_classifier(request, problem_format.labels, seeds)
     require_nli(problem_format, f"{request.model}: the prompts of a model of the kind {kind}")
@@ -71,16 +75,22 @@ def open_model(
     return _open_language_model(request, sources)
 
 
-def find_kind(request: ModelRequest) -> ModelKind:
+def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     """Find the kind of a model from what is asked for and from its configuration.
 
+    Args:
+        request: The model.
+        can_be_told: Whether users can name the kind where the configuration does not.
+
     Raises:
+        ModuleNotFoundError: what models are loaded with is not installed.
         ValueError: there is no such model, or it is of neither kind.
     """
     if request.base_url:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
         return "lm"
+    require_libraries()
     files = list_files(find_checkpoint(request.model, revision=request.revision))
     if is_adapter(files):
         adapter = read_adapter(files)
@@ -98,8 +108,8 @@ def find_kind(request: ModelRequest) -> ModelKind:
             return "lm"
     raise ValueError(
         f"{request.model}: expected a sequence classifier or a causal language model, got a "
-        f"configuration that says {', '.join(architectures) or 'nothing'}; `kind` classifier or lm "
-        f"has it loaded as one"
+        f"configuration that says {', '.join(architectures) or 'nothing'}"
+        + ("; `kind` classifier or lm has it loaded as one" if can_be_told else "")
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
+from merge_dataset.settings import did_you_mean
+
 log = logging.getLogger(__name__)
 
 
@@ -53,10 +55,11 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     known = {each.casefold() for preset in presets for each in (preset.name, preset.group)}
     if unknown := [each for each in only if each.casefold() not in known]:
         groups = list(dict.fromkeys(preset.group for preset in presets))
+        names = [preset.name for preset in presets]
         raise ValueError(
-            f"preset {name}: expected groups out of {', '.join(groups)} or models out of "
-            f"{', '.join(preset.name for preset in presets)}, got "
+            f"only: expected models of the preset {name} or its groups {', '.join(groups)}, got "
             f"{', '.join(map(repr, unknown))}"
+            + did_you_mean(unknown[0], names, f"; `merge-nli models --preset {name}` lists them")
         )
     return [
         preset

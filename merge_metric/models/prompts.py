@@ -154,15 +154,16 @@ def _own_examples(sources: Sequence[str]) -> str:
     if len(files) == 1 and (name := files.pop()):
         if substituted := [source for source in sources if source in _SUBSTITUTES]:
             log.warning(
-                "shots 'exc': there are no examples of %s; those of %s are shown",
+                "`shots` exc: there are no examples of %s; those of %s are shown",
                 ", ".join(substituted),
                 name,
             )
         return name
+    apart = "run sources one by one, or " if len(sources) > 1 else ""
     raise ValueError(
-        f"shots 'exc': expected problems of one of the sources {', '.join(own)} (MultiNLI's may "
-        f"go together), got {', '.join(sources) or 'none'}: run sources one by one, or choose "
-        f"mix, snli, mnli, none or a file of your own"
+        f"shots: expected with exc problems of one of the sources {', '.join(own)} (MultiNLI's may "
+        f"go together), got {', '.join(sources) or 'none'}; {apart}choose mix, snli, mnli, none or "
+        f"a file of your own"
     )
 
 
@@ -202,7 +203,9 @@ def _from_toml(text: str, where: str) -> tuple[Example, ...]:
 
 def _require_examples(examples: list[Example], where: str) -> tuple[Example, ...]:
     if not examples:
-        raise ValueError(f"{where}: expected at least one example, got none; or use shots 'none'")
+        raise ValueError(
+            f"{where}: expected at least one example, got none; `shots` none is a prompt without"
+        )
     return tuple(examples)
 
 
@@ -229,7 +232,7 @@ def _warn_if_unbalanced(examples: Sequence[Example], name: str) -> None:
     if len({counts[label] for label in range(len(LABELS))}) > 1:
         shown = ", ".join(f"{counts[i]} {label}" for i, label in enumerate(LABELS))
         log.warning(
-            "shots %s: expected as many examples of each label, got %s: models tend to "
+            "`shots` %s: expected as many examples of each label, got %s: models tend to "
             "answer with the label they saw most",
             name,
             shown,

@@ -17,6 +17,7 @@ from typing import Any, Final
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.schema import LABELS
 from merge_metric.models.adapters import read_adapter
+from merge_metric.models.checkpoints import require_libraries
 from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER, HEADS, Head
 from merge_metric.models.inspection import Inspection, inspect
 from merge_metric.models.label_order import (
@@ -170,7 +171,11 @@ def look_at(wanted: Sequence[Wanted], machine: Machine | None = None) -> list[Lo
     Args:
         wanted: The models, in any order.
         machine: The machine that will run them one after another; None where it is another one.
+
+    Raises:
+        ModuleNotFoundError: what models are loaded with is not installed.
     """
+    require_libraries()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda each: _look(each, machine), wanted))
 

@@ -339,12 +339,10 @@ def _require_same_identity(
         asked = "is this the dataset that the model was run on"
         if name == "label":
             theirs, ours = labels[theirs], labels[ours]
-            asked += f", and are the labels {', '.join(labels)} in this order"
+            asked += f", and are its labels in the order {', '.join(labels)}"
         raise ValueError(
-            f"{config}: expected the {what} that the dataset has in the column {name}, got "
-            f"another for {len(given):,} of {there.sum():,} problems: "
-            f"{preview(given['variant_id'])}; "
-            f"for {first!r} expected {ours!r}, got {theirs!r}: {asked}?"
+            f"{config}: expected for {first!r} the {what} {ours!r}, as in the dataset, got "
+            f"{theirs!r}; it differs in {len(given):,} of {there.sum():,} problems: {asked}?"
         )
 
 

@@ -28,7 +28,6 @@ from merge_metric.runs.coverage import (
     Tally,
     cover,
     cover_seeds,
-    preview,
     ranges_in,
     require_known,
 )
@@ -234,9 +233,9 @@ def _concatenate(name: str, paths: Sequence[Path], tables: Sequence[pa.Table]) -
     if wrong.any():
         twice = ids.filter(pa.array(wrong)).unique()
         raise ValueError(
-            f"{name}: expected every problem once in {', '.join(map(str, paths))}, got "
-            f"{len(twice):,} several times: {preview(twice)}; if these are "
-            f"different models, give each a name: NAME=FILE"
+            f"expected {', '.join(map(str, paths))} to answer different problems, as all are of "
+            f"the model {name}, got several answers to {len(twice):,} problems, such as "
+            f"{twice[0].as_py()!r}; if they are of different models, give each a name: NAME=FILE"
         )
     return whole.filter(pa.array(~again))
 
@@ -329,9 +328,9 @@ def _require_own_seeds(predictions: pa.Table, ranges: Sequence[SeedRange]) -> No
                 if place is not None:
                     name, got = (predictions[key][row].as_py() for key in ("variant_id", "seed_id"))
                     raise ValueError(
-                        f"expected the seed that the dataset has in the column seed_id, for "
-                        f"{name!r} {known['seed_id'][place].as_py()!r}, got {got!r}: is this the "
-                        f"dataset that the model was run on?"
+                        f"expected for {name!r} the seed {known['seed_id'][place].as_py()!r}, as "
+                        f"in the dataset, got {got!r}; is this the dataset that the model was run "
+                        f"on?"
                     )
 
 

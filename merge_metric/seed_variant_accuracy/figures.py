@@ -255,8 +255,9 @@ def figure_named(key: str, correctness_threshold: int = 90) -> Figure:
     if threshold != key and threshold in map(str, THRESHOLDS):
         return sv_at(int(threshold))
     near = get_close_matches(key, CATALOGUE, n=1, cutoff=0.5)
-    known = f"expected one of {', '.join(CATALOGUE)}, sv_at_1 to sv_at_100"
-    raise ValueError(f"unknown figure {key!r}: {f'did you mean {near[0]!r}?' if near else known}")
+    hint = f"; did you mean {near[0]!r}?" if near else ", as the JSON output names them all"
+    some = "seed_accuracy, core_index or sv_at_95 (1 to 100)"
+    raise ValueError(f"expected the name of a figure, such as {some}, got {key!r}{hint}")
 
 
 class Estimate(NamedTuple):

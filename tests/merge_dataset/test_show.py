@@ -76,7 +76,7 @@ def test_configurations_by_default(dataset: Path) -> None:
     ("arguments", "message"),
     [
         (["--seed-id", "snli:1", "--n", "2"], "--n: expected it or --seed-id, got both"),
-        (["--config", "snli_noun"], "did you mean snli_nouns?"),
+        (["--config", "snli_noun"], "did you mean 'snli_nouns'?"),
         (
             ["--seed-id", "3"],
             "expected the seed_id of one of 3 problems of snli, such as 'snli:1', got '3'; did you "

@@ -245,7 +245,7 @@ def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_pa
     with pytest.raises(ValueError, match=r"expected different predictions files, got .* twice"):
         compare_files([weak, f"other={weak}"], folder)
     copy = write_answers(tmp_path / "weak.parquet", models["weak"])
-    with pytest.raises(ValueError, match=r"weak: expected every problem once .* NAME=FILE"):
+    with pytest.raises(ValueError, match=r"as all are of the model weak, got .* NAME=FILE"):
         compare_files([weak, str(copy)], folder)
     with pytest.raises(FileNotFoundError, match="expected a predictions file, as FILE, NAME=FILE"):
         compare_files([weak, "none.parquet"], folder)

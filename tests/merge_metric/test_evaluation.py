@@ -151,7 +151,7 @@ def test_options_are_checked_before_the_model_is_asked(folder: Path) -> None:
 
     with pytest.raises(ValueError, match=r"expected an integer percent .*, got 0\.9"):
         run(never, folder, correctness_threshold=0.9)
-    with pytest.raises(ValueError, match="did you mean snli_nouns"):
+    with pytest.raises(ValueError, match="did you mean 'snli_nouns'"):
         evaluate_model(never, folder, "snli_noun")
 
 

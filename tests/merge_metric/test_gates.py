@@ -83,9 +83,9 @@ def test_undefined_figures_are_refused(tmp_path: Path) -> None:
     [
         (
             "--fail-under=seed_acuracy=0.7",
-            "--fail-under: unknown figure 'seed_acuracy': did you mean 'seed_accuracy'?",
+            "95 (1 to 100), got 'seed_acuracy'; did you mean 'seed_accuracy'?",
         ),
-        ("--fail-under=sv_at_101=0.7", "--fail-under: unknown figure 'sv_at_101'"),
+        ("--fail-under=sv_at_101=0.7", "--fail-under: expected the name of a figure, such as"),
         ("--fail-under=seed_accuracy", "--fail-under: expected FIGURE=VALUE, such as"),
         (
             "--fail-under=seed_accuracy=70",
@@ -102,7 +102,7 @@ def test_undefined_figures_are_refused(tmp_path: Path) -> None:
             "--fail-over=agreement=0.1",
             "agreement is the better the higher it is; use --fail-under agreement",
         ),
-        ("--figure=agreemnt", "--figure: unknown figure 'agreemnt': did you mean 'agreement'?"),
+        ("--figure=agreemnt", "got 'agreemnt'; did you mean 'agreement'?"),
     ],
 )
 def test_unusable_gates(gate: str, message: str) -> None:

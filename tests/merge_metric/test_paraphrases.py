@@ -223,14 +223,14 @@ def test_anli_is_shown_examples_of_multinli(
     assert prompt.describe()["shots"] == "mnli"
     substituted = ", ".join(sorted(s for s in sources if s.startswith("anli")))
     assert caplog.messages == [
-        f"shots 'exc': there are no examples of {substituted}; those of mnli are shown"
+        f"`shots` exc: there are no examples of {substituted}; those of mnli are shown"
     ]
 
 
 def test_other_sources_have_no_examples() -> None:
     """The message says which have, and what else may be chosen."""
     message = (
-        r"sources snli, mnli-m, mnli-mm \(MultiNLI's may go together\), got anli-r1, snli: run "
+        r"sources snli, mnli-m, mnli-mm \(MultiNLI's may go together\), got anli-r1, snli; run "
         "sources one by one, or choose mix, snli, mnli, none or a file of your own"
     )
     with pytest.raises(ValueError, match=message):

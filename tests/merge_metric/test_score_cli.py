@@ -385,4 +385,4 @@ def test_the_nearest_configuration_is_named(predictions: Path, folder: Path) -> 
     arguments = ["score", str(predictions), "--dataset", str(folder), "--config", "snli_noun"]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
-    assert "got 'snli_noun'; did you mean snli_nouns?" in result.stderr
+    assert "got 'snli_noun'; did you mean 'snli_nouns'?" in result.stderr

@@ -164,8 +164,8 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
         known = tuple(row[name] for name in KEY) in own
         assert all((row[name] is not None) == known for name in CHANGES)
     cure = (
-        f"build without `min_pll_change`, then run `merge-nli signals --run {run.path} --of union "
-        f"--mlm …`, and this command once more"
+        f"build once without `min_pll_change`, run `merge-nli signals --run {run.path} --of union "
+        f"--mlm MODEL`, then this command with --overwrite"
     )
     with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
         build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)

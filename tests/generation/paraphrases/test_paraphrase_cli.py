@@ -107,7 +107,10 @@ def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> 
         (["--model", "m", "--temperature", "0.6", "0.3"], "temperature: expected two numbers"),
         (["--model", "m", "--beams", "7"], "--beams: expected a multiple of num_beam_groups"),
         (["--model", "m", "--label-map", "x"], "--label-map: expected theirs=ours,…, got 'x'"),
-        (["--model", "m", "--source", "rte"], "--source: expected one of snli, mnli-m"),
+        (
+            ["--model", "m", "--source", "rte"],
+            "--source: expected problems for 'rte', got none; name",
+        ),
         (
             ["--model", "m", "--source", "mine", "--data", "no.jsonl"],
             "--data: expected a file, found none at no.jsonl",

@@ -612,7 +612,7 @@ def test_an_unknown_format(tmp_path: Path) -> None:
 def test_an_unknown_source_without_data() -> None:
     """A source of one's own has to say where its problems are."""
     with pytest.raises(
-        ValueError, match=r"expected one of snli, .*got 'rte' alone; .*data.*dataset"
+        ValueError, match=r"expected problems for 'rte', got none; .*data.*dataset.*: snli, "
     ):
         loaded(Config(source="rte"))
 

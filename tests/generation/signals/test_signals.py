@@ -467,8 +467,8 @@ def test_words_without_a_replacement_left(run: RunFolder, rows: list[Row]) -> No
         (
             {"min_pll_change": -1.0},
             "min_pll_change: expected pseudo-log-likelihoods in {}/signals.parquet, found none; "
-            "build without `min_pll_change`, then run `merge-nli signals --run {} --of wrong --mlm "
-            "…`, and this command once more, with --overwrite",
+            "build once without `min_pll_change`, run `merge-nli signals --run {} --of wrong --mlm "
+            "MODEL`, then this command with --overwrite",
         ),
         ({"min_zipf_frequency": 9.0}, "no word of its problems has a replacement"),
     ],

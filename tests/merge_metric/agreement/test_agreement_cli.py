@@ -247,7 +247,7 @@ def test_of_several_words_nobody_knows_who_validated_which(
     assert "have in common" not in text
     refused = CliRunner().invoke(app, [*arguments, "--without-mlm", BAD])
     assert refused.exit_code == 2
-    assert "expected variants in which one word is replaced" in refused.stderr
+    assert "--without-mlm: expected variants with one replaced word" in refused.stderr
 
 
 def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:

@@ -210,7 +210,11 @@ def test_the_help_lists_the_analyses() -> None:
             ["{}/a-union.parquet@{}/merge-nli-union"],
             "FILE@DATASET only for accuracy, ablations, fooling",
         ),
-        ("curves", ["{}/a-union.parquet"], "a: expected every problem once in"),
+        (
+            "curves",
+            ["{}/a-union.parquet"],
+            "to answer different problems, as all are of the model a, got",
+        ),
         ("ablations", [], "expected predictions for two data sets or more"),
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
         ("mlms", [], "got none of a, b among BERT-B-S"),

@@ -97,9 +97,10 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
 
 
 def test_an_unknown_analysis_is_refused(folder: Path) -> None:
-    """With the names of all."""
-    with pytest.raises(ValueError, match=r"out of accuracy, curves, .*, stability, got 'other'"):
-        analyse("other", [str(folder / "a.parquet")], folder / "merge-nli")
+    """With the one that is spelt most like it, or some and where the others are."""
+    for name, hint in [("mathing", "; did you mean 'matching'?"), ("x", ": accuracy, curves, ")]:
+        with pytest.raises(ValueError, match=f"the name of an analysis, got '{name}'{hint[:-1]}"):
+            analyse(name, [str(folder / "a.parquet")], folder / "merge-nli")
 
 
 def test_every_analysis_says_what_papers_or_we_show() -> None:

@@ -217,12 +217,14 @@ def test_unusable_options(folder: Path, tmp_path: Path) -> None:
     """Each message says of what."""
     with pytest.raises(ValueError, match=r"--revision: expected --hub with it, got 'v1'"):
         prepare(folder, OUT, revision="v1")
-    with pytest.raises(ValueError, match=r"snli: shots: expected exc, mix"):
+    with pytest.raises(ValueError, match=r"^shots: expected exc, mix"):
         prepare(folder, OUT, shots="many")
     with pytest.raises(ValueError, match=r"CT|threshold"):
         prepare(folder, OUT, ct=[101])
     own = write_folder(tmp_path / "own", source="rte")
-    with pytest.raises(ValueError, match=r"rte: shots 'exc': expected problems of one of the"):
+    with pytest.raises(
+        ValueError, match=r"^shots: expected with exc problems of one of the sources .*, got rte;"
+    ):
         prepare(own, OUT)
 
 

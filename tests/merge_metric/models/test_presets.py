@@ -46,7 +46,7 @@ def test_unknown_names() -> None:
     """The messages say what there is."""
     with pytest.raises(ValueError, match="preset: expected one of paper, got 'papers'"):
         read_presets("papers")
-    message = "expected groups out of S, SMFA, M, LLM or models out of BART-B-S, .*, got 'BERT'"
+    message = "^only: expected models of the preset paper or its groups S, SMFA, M, LLM, got 'BERT'"
     with pytest.raises(ValueError, match=message):
         read_presets("paper", ["SMFA", "BERT"])
 

@@ -135,7 +135,7 @@ def test_exc_takes_the_sources_own_examples(sources: list[str], expected: str) -
 @pytest.mark.parametrize("sources", [[], ["demo"], ["snli", "mnli-m"]])
 def test_exc_refuses_where_there_are_no_own_examples(sources: list[str]) -> None:
     """Unknown sources, and several that have none in common."""
-    with pytest.raises(ValueError, match=r"shots 'exc': expected problems of one of the sources "):
+    with pytest.raises(ValueError, match=r"^shots: expected with exc problems of one of the "):
         read_prompt("exc", sources=sources)
 
 
@@ -198,7 +198,7 @@ def test_unbalanced_examples_are_reported(tmp_path: Path, caplog: pytest.LogCapt
         ),
         ("a.jsonl", "\n[1]", r"line 2: expected premise, hypothesis, label, got \[1\]"),
         ("a.jsonl", "{", r"line 1: expected JSON"),
-        ("a.jsonl", "\n", r"expected at least one example, got none; or use shots 'none'"),
+        ("a.jsonl", "\n", r"expected at least one example, got none; `shots` none is a"),
         ("a.toml", "x = ", r"expected TOML, got an error"),
         ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
         ("a.toml", "", r"expected at least one example"),

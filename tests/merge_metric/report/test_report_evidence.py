@@ -35,7 +35,7 @@ def test_files_of_one_name_are_one_model(evidence: Evidence, case: Any) -> None:
 def test_two_answers_to_a_problem_are_refused(case: Any) -> None:
     """Two models under one name would be mixed."""
     files = [f"a={file}" for file in case.files[:2]]
-    with pytest.raises(ValueError, match=r"a: expected every problem once .* NAME=FILE"):
+    with pytest.raises(ValueError, match=r"as all are of the model a, got .* NAME=FILE"):
         gather_evidence(files, case.folder)
 
 
@@ -53,7 +53,10 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
     assert all((both.answers[file] == alone.answers[file]).all() for file in alone.answers)
     changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
     other = write_predictions(tmp_path / "other.parquet", [changed])
-    with pytest.raises(ValueError, match=r"m: expected every problem once in .*, got 1 several"):
+    with pytest.raises(
+        ValueError,
+        match=r"to answer different problems, .*of the model m, got several answers to 1 prob",
+    ):
         gather_evidence([f"m={whole}", f"m={other}"], case.folder, n_bootstrap=0)
 
 

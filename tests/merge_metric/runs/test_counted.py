@@ -214,10 +214,10 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
     folder, one = place / "merge-nli", pq.ParquetFile(place / "p.parquet").read().to_pylist()[-1]
     cases = {
         "got 1 of .* for ids that none of its configurations holds: 'x:1'": {"variant_id": "x:1"},
-        "expected the seed that the dataset has .*'snli:059', got 'snli:000'": {
+        "expected for .* the seed 'snli:059', as in the dataset, got 'snli:000'": {
             "seed_id": "snli:000"
         },
-        "expected the gold label that the dataset has": {"label": (one["label"] + 1) % 3},
+        "expected for .* the gold label .*, as in the dataset": {"label": (one["label"] + 1) % 3},
         "predictions for other texts": {"text_digest": "0" * 16},
     }
     for message, change in cases.items():

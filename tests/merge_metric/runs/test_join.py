@@ -266,17 +266,16 @@ def test_predictions_for_other_problems(folder: Path) -> None:
             "snli:a/noun/2",
             "label",
             2,
-            "snli: expected the gold label that the dataset has in the column label, got another "
-            "for 1 of 10 problems: 'snli:a/noun/2'; for 'snli:a/noun/2' expected 'entailment', "
-            "got 'contradiction': is this the dataset",
+            "snli: expected for 'snli:a/noun/2' the gold label 'entailment', as in the dataset, "
+            "got 'contradiction'; it differs in 1 of 10 problems: is this the dataset",
         ),
-        ("snli:b", "label", 0, "for 1 of 3 problems: 'snli:b'; for 'snli:b' expected 'neutral'"),
+        ("snli:b", "label", 0, "expected for 'snli:b' the gold label 'neutral', as in"),
         (
             "snli:a/noun/2",
             "seed_id",
             "snli:b",
-            "snli: expected the seed that the dataset has in the column seed_id, got another for "
-            "1 of 10 problems: 'snli:a/noun/2'; for 'snli:a/noun/2' expected 'snli:a', got 'snli:b",
+            "snli: expected for 'snli:a/noun/2' the seed 'snli:a', as in the dataset, got "
+            "'snli:b'; it differs in 1 of 10 problems: is this the dataset that the model was run",
         ),
     ],
 )
@@ -296,7 +295,7 @@ def test_labels_and_seeds_are_the_datasets(
             ["snli_adverbs", "x"],
             [],
             "expected configurations out of demo, demo_nouns, snli, snli_nouns, snli_verbs, "
-            "got 'snli_adverbs', 'x'; did you mean snli_verbs?",
+            "got 'snli_adverbs', 'x'; did you mean 'snli_verbs'?",
         ),
         (
             [],
