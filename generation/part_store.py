@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merge_dataset.executors.calls import forget
 from merge_dataset.files import digest_of_file, partial_file, read_json, sync, write_json
 
 Item = TypeVar("Item")
@@ -24,6 +25,8 @@ Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 _DIGEST_LENGTH = 16
+_OF_UNITS = "parts"
+"""Where parts lie in the folder of a call."""
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
@@ -102,6 +105,33 @@ def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
         path.unlink()
         log.warning("%s: damaged, made again: %s", store, path.name)
     return [path.name for path in corrupt]
+
+
+def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
+    """Write a part that a unit of a call made; return its file's name, which the unit says.
+
+    Args:
+        folder: That of the call.
+        name: Of the part.
+        table: Its rows.
+    """
+    return write_part(folder / _OF_UNITS, name, table).name
+
+
+def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
+    """Read the parts that a unit of a call said it wrote.
+
+    Raises:
+        ValueError: one is damaged or gone; the unit is forgotten, so that it is done again.
+    """
+    paths = [folder / _OF_UNITS / name for name in names]
+    if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
+        forget(folder, [unit])
+        raise ValueError(
+            f"{damaged[0]}: expected it as its task wrote it, got other contents or none; give "
+            "the same command again, and it is made again"
+        )
+    return [pq.ParquetFile(path).read() for path in paths]
 
 
 def read_or_make(folder: Path, name: str, make: Callable[[], pa.Table]) -> pa.Table:

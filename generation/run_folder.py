@@ -38,7 +38,7 @@ PACKAGES: Final = (
     "wordfreq",
 )
 
-DealtWork = Literal["asking", "build", "signals", "nonce"]
+DealtWork = Literal["tagging", "asking", "build", "signals", "nonce"]
 """Work that can be dealt to tasks."""
 
 
@@ -434,3 +434,9 @@ def change_rows(changes: Mapping[tuple[str, str, str], int]) -> list[dict[str, A
 def versions(*packages: str) -> dict[str, str]:
     """Return the installed versions of packages by name."""
     return {name: version(name) for name in packages}
+
+
+def require_versions(wanted: Mapping[str, str]) -> None:
+    """Raise ValueError where a task's machine has other versions of packages than the command's."""
+    if (here := versions(*wanted)) != wanted:
+        raise ValueError(f"expected the command's versions {wanted}, a task's machine has {here}")

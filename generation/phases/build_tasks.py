@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from generation.config import Config
-from generation.part_store import is_sound, write_part
+from generation.part_store import read_unit_parts, write_unit_part
 from generation.phases.asking import candidates_of
 from generation.problems.on_disk import block_sizes
 from generation.records import Exclusion, exclusion_table
-from generation.run_folder import RunFolder, versions
+from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.nonce_answers import NonceAnswers
 from generation.signals.signal_columns import PllChanges
 from generation.suggestions.ask import stores_of
@@ -40,7 +39,6 @@ from merge_dataset.executors.plan import Distribution
 from merge_dataset.settings import parse_toml
 
 _TABLES: Final = ("replacements", "exclusions", "seeds", "variants")
-_PARTS: Final = "parts"
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
 """Packages on which it depends what a block comes to."""
 
@@ -154,14 +152,7 @@ def _results_of_tasks(
             "same versions on all machines"
         )
     for unit, record in zip(units, said, strict=True):
-        paths = [folder / _PARTS / name for name in record["parts"]]
-        if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
-            forget(folder, [unit])
-            raise ValueError(
-                f"{damaged[0]}: expected it as its task wrote it, got other contents or none; give "
-                "the same command again, and it is made again"
-            )
-        yield _result_of([pq.ParquetFile(path).read() for path in paths], record["counts"])
+        yield _result_of(read_unit_parts(folder, unit, record["parts"]), record["counts"])
 
 
 # --- In a task ---
@@ -202,8 +193,8 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
     result = _builder(folder, json.dumps(plan_of(folder))).result(number)
     tables = (result.replacements, exclusion_table(result.exclusions), result.seeds,
               result.variants)  # fmt: skip
-    paths = [
-        write_part(folder / _PARTS, f"{number:06}.{name}", table)
+    parts = [
+        write_unit_part(folder, f"{number:06}.{name}", table)
         for name, table in zip(_TABLES, tables, strict=True)
     ]
     counts = {
@@ -215,15 +206,14 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
         "eligible": result.eligible,
         "tagger": result.tagger,
     }
-    return {"parts": [path.name for path in paths], "counts": counts}
+    return {"parts": parts, "counts": counts}
 
 
 @lru_cache(maxsize=1)
 def _builder(folder: Path, text: str) -> Builder:
     """Return what works on blocks; a task has it once, with its tagger."""
     plan = json.loads(text)
-    if (here := versions(*_PACKAGES)) != (wanted := plan["packages"]):
-        raise ValueError(f"expected the command's versions {wanted}, a task's machine has {here}")
+    require_versions(plan["packages"])
     inputs = Inputs.of_plan(plan)
     questions = inputs.asked().questions
     return inputs.builder(

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from tqdm import tqdm
-
 from generation.config import Config
 from generation.phases.asking import ask_all, ask_what_matters, asked_record
-from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.shared_words import tag_problems
+from generation.phases.finding import find_questions
+from generation.problems.on_disk import sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
-from generation.problems.tagging import Tagger
-from generation.records import MaskedQuery
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import collect, mlm_names, wanted_mlms
 from generation.suggestions.asked import Asked
-from generation.suggestions.questions import Questions, questions_about
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
-    digest_of,
-    digest_of_file,
     digests,
     read_record,
     write_record,
@@ -119,7 +112,7 @@ def _suggest(
 ) -> None:
     """Fill the stores and write `suggested.json`; `earlier` is what has to stay."""
     write_text(run.config, config.to_toml())
-    questions = _questions(run, config)
+    questions = find_questions(run, config, distribution)
     if not len(questions):
         raise ValueError(
             f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
@@ -198,27 +191,3 @@ def _require_ours(run: RunFolder) -> None:
             f"{run.path}: expected a run folder of replacements or none, got one of paraphrases; "
             "name another with --run"
         )
-
-
-def _questions(run: RunFolder, config: Config) -> Questions:
-    """The questions about the run's problems; those of an earlier run where they fit."""
-    tagger = Tagger.load(config.tagger)
-    made_from = digest_of(
-        [digest_of_file(run.problems), config.word_classes, config.masking, tagger.name,
-         *(config.sharing or ())]
-    )  # fmt: skip
-    if run.questions.is_dir():
-        there = Questions(run.questions)
-        if there.made_from == made_from and not there.changed():
-            return there
-    sizes = block_sizes(run.problems)
-
-    def queries() -> Iterator[MaskedQuery]:
-        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
-            for number, size in enumerate(sizes):
-                seeds = read_block(run.problems, number)
-                problems = tag_problems(seeds, tagger, config.word_classes, config.sharing)
-                yield from questions_about(problems, masking=config.masking)
-                bar.update(size)
-
-    return Questions.write(run.questions, queries(), problems=sum(sizes), made_from=made_from)

@@ -8,17 +8,19 @@ contents depend on nothing but the problems. `suggest` can do shards side by sid
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain, groupby, islice, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from generation.problems.shared_words import TaggedProblems
@@ -43,8 +45,8 @@ PROBLEMS_PER_SHARD: Final = 1024
 _QUESTIONS_PER_SHARD: Final = 32_768
 """Where a shard has more than this, as long texts give, there are more shards."""
 _MOST_BITS: Final = 24
-_BUFFERED: Final = 200_000
-"""Number of questions held before they are spilled to the files of their shards."""
+_BUFFERED: Final = 2**25
+"""Bytes of questions held before they are spilled to the files of their shards."""
 _SENTENCE_BYTES, _SPAN_BYTES = 10, 6
 KEY: Final = np.dtype(f"S{_SENTENCE_BYTES + _SPAN_BYTES}")
 
@@ -135,13 +137,13 @@ class Questions:
 
     @classmethod
     def write(
-        cls, folder: Path, queries: Iterable[MaskedQuery], *, problems: int, made_from: str
+        cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
     ) -> Self:
         """Deal questions to shards, each question once.
 
         Args:
             folder: Replaced as a whole, or left as it was.
-            queries: Questions in any order, repeated or not.
+            tables: Questions as `question_table` has them, in any order, repeated or not.
             problems: Number of problems they come from; it sets the number of shards.
             made_from: Digest of what the questions depend on, to tell whether they still fit.
         """
@@ -149,7 +151,7 @@ class Questions:
         (partial / "shards").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
         try:
-            cls._write(partial, queries, bits, made_from)
+            cls._write(partial, tables, bits, made_from)
         except BaseException:
             remove(partial)
             raise
@@ -157,20 +159,19 @@ class Questions:
         return cls(folder)
 
     @staticmethod
-    def _write(partial: Path, queries: Iterable[MaskedQuery], bits: int, made_from: str) -> None:
-        largest = _deal(partial / "shards", queries, bits)
+    def _write(partial: Path, tables: Iterable[pa.Table], bits: int, made_from: str) -> None:
+        largest = _deal(partial / "shards", tables, bits)
         if largest > _QUESTIONS_PER_SHARD:
             _deal_anew(partial / "shards", bits + (largest // _QUESTIONS_PER_SHARD).bit_length())
         sizes = {}
         with (partial / "keys.bin").open("wb") as keys:
-            for spilled in sorted(partial.glob("shards/*.jsonl")):
-                ordered = sorted(
-                    (key_of(query), query) for query in dict.fromkeys(_spilled(spilled))
-                )
-                keys.write(np.array([key for key, _ in ordered], KEY).tobytes())
-                write_table(spilled.with_suffix(".parquet"), _by_sentence(ordered))
+            for spilled in sorted(partial.glob("shards/*.arrows")):
+                table = _merged(_spilled(spilled))
+                found = _keys(table)
+                keys.write(found.tobytes())
+                write_table(spilled.with_suffix(".parquet"), table)
                 spilled.unlink()
-                sizes[spilled.stem] = len(ordered)
+                sizes[spilled.stem] = len(found)
         paths = [partial / "keys.bin", *(partial / _shard_file(name) for name in sizes)]
         files = digests({path.relative_to(partial).as_posix(): path for path in paths})
         header = {"made_from": made_from, "shards": sizes, "files": files}
@@ -256,20 +257,42 @@ def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
     return {name: pa.array(values[name], kind) for name, kind in QUESTION_FIELDS}
 
 
-def _by_sentence(ordered: Sequence[tuple[bytes, MaskedQuery]]) -> pa.Table:
-    """Return rows of `_SHARD_SCHEMA` of keys and questions, sorted by key."""
-    rows = []
-    for sentence, pairs in groupby(ordered, key=lambda pair: pair[1].sentence):
-        mine = list(pairs)
-        rows.append(
-            {
-                "sentence": sentence,
-                "key": [key for key, _ in mine],
-                "span": [query.span for _, query in mine],
-                "masked": [query.masked for _, query in mine],
-            }
-        )
+def question_table(queries: Iterable[MaskedQuery]) -> pa.Table:
+    """Convert questions to a table with a row for each sentence, as shards have it."""
+    of_sentence: dict[str, list[MaskedQuery]] = {}
+    for query in queries:
+        of_sentence.setdefault(query.sentence, []).append(query)
+    rows = [
+        {
+            "sentence": sentence,
+            "key": [key_of(query) for query in mine],
+            "span": [query.span for query in mine],
+            "masked": [query.masked for query in mine],
+        }
+        for sentence, mine in of_sentence.items()
+    ]
     return pa.Table.from_pylist(rows, schema=_SHARD_SCHEMA)
+
+
+def _merged(tables: Iterable[pa.Table]) -> pa.Table:
+    """Join tables of questions: each question once, sorted by key, each sentence in one row."""
+    table = pa.concat_tables([_SHARD_SCHEMA.empty_table(), *tables])
+    keys, order = np.unique(_keys(table), return_index=True)
+    sentences = table["sentence"].combine_chunks().dictionary_encode()
+    lists = {name: table[name].combine_chunks() for name in _SHARD_SCHEMA.names[1:]}
+    row = pc.list_parent_indices(lists["key"]).to_numpy()[order]
+    sentence = sentences.indices.to_numpy()[row]
+    starts = np.flatnonzero(np.diff(sentence, prepend=-1))
+    bounds = pa.array(np.append(starts, len(keys)), pa.int32())
+    columns = {"sentence": sentences.dictionary.take(sentence[starts])}
+    for name, values in lists.items():
+        columns[name] = pa.ListArray.from_arrays(bounds, pc.list_flatten(values).take(order))
+    return pa.table(columns, schema=_SHARD_SCHEMA)
+
+
+def _keys(table: pa.Table) -> NDArray[np.bytes_]:
+    """Return [questions] the keys of a table of questions."""
+    return np.array(pc.list_flatten(table["key"]).to_pylist(), KEY)
 
 
 def _read_queries(table: pa.Table) -> list[MaskedQuery]:
@@ -293,23 +316,39 @@ def _query(sentence: str, span: list[int], masked: list[list[int]]) -> MaskedQue
     return MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
 
 
-def _deal(folder: Path, queries: Iterable[MaskedQuery], bits: int) -> int:
-    """Append each question to its shard's file, in batches; return the size of the largest."""
+def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
+    """Append questions to the files of their shards; return the size of the largest.
+
+    What several tables have in common may be counted several times.
+    """
     sizes: Counter[int] = Counter()
-    queries = iter(queries)
-    while held := list(islice(queries, _BUFFERED)):
-        of_shard: dict[int, dict[str, list[MaskedQuery]]] = {}
-        for query in dict.fromkeys(held):
-            prefix = int.from_bytes(_sentence_digest(query.sentence)[:4]) >> (32 - bits)
-            of_shard.setdefault(prefix, {}).setdefault(query.sentence, []).append(query)
-        for prefix, of_sentence in of_shard.items():
-            path = folder / f"{Shard(bits, prefix).name}.jsonl"
-            with path.open("a", encoding="utf-8") as file:
-                for sentence, mine in of_sentence.items():
-                    asked = [(query.span, query.masked) for query in mine]
-                    file.write(json.dumps([sentence, asked]) + "\n")
-            sizes[prefix] += sum(map(len, of_sentence.values()))
+    for some in _buffered(tables):
+        rows = _merged(some)
+        counts = pc.list_value_length(rows["key"]).to_numpy()
+        first_keys = _keys(rows)[np.cumsum(counts) - counts]
+        prefixes = first_keys.view(">u4").reshape(len(rows), -1)[:, 0].astype(np.int64)
+        found, starts = np.unique(prefixes >> (32 - bits), return_index=True)
+        ends = [*starts[1:].tolist(), len(rows)]
+        for prefix, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+            path = folder / f"{Shard(bits, prefix).name}.arrows"
+            with path.open("ab") as file, pa.ipc.new_stream(file, _SHARD_SCHEMA) as stream:
+                stream.write_table(rows.slice(start, end - start))
+            sizes[prefix] += int(counts[start:end].sum())
     return max(sizes.values(), default=0)
+
+
+def _buffered(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    """Yield as many tables at a time as are held."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size > _BUFFERED:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def _deal_anew(folder: Path, bits: int) -> None:
@@ -322,9 +361,10 @@ def _deal_anew(folder: Path, bits: int) -> None:
     remove(dealt)
 
 
-def _spilled(path: Path) -> Iterator[MaskedQuery]:
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            sentence, asked = json.loads(line)
-            for span, masked in asked:
-                yield _query(sentence, span, masked)
+def _spilled(path: Path) -> Iterator[pa.Table]:
+    """Yield the tables that were appended to a file."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        while file.tell() < end:
+            yield pa.ipc.open_stream(file).read_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from generation.suggestions.questions import (
     Shard,
     key_of,
     question_columns,
+    question_table,
 )
 from merge_dataset.files import write_table
 
@@ -34,11 +36,17 @@ QUERIES = [
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROBLEMS_PER_SHARD", 10)
-    monkeypatch.setattr(module, "_BUFFERED", 7)
+    monkeypatch.setattr(module, "_BUFFERED", 1000)
+
+
+def tables(queries: list[MaskedQuery]) -> Iterator[pa.Table]:
+    """Questions some at a time, so that what a table has is in others and in spilled files."""
+    for start in range(0, len(queries), 7):
+        yield question_table(queries[start : start + 7])
 
 
 def written(folder: Path, queries: list[MaskedQuery], problems: int = 45) -> Questions:
-    return Questions.write(folder, queries, problems=problems, made_from="x")
+    return Questions.write(folder, tables(queries), problems=problems, made_from="x")
 
 
 def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
@@ -114,8 +122,8 @@ def test_foreign_questions_have_no_row(tmp_path: Path) -> None:
 def test_questions_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
     """A killed run's remains are no folder of questions, and are cleared away."""
 
-    def killed() -> object:
-        yield from QUERIES[:50]
+    def killed() -> Iterator[pa.Table]:
+        yield from tables(QUERIES[:50])
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ import pytest
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
-from generation.suggestions.questions import Questions, key_of
+from generation.suggestions.questions import Questions, key_of, question_table
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from generation.suggestions.vocabulary import ATTACHED, WHOLE, Vocabulary
 from generation.variants.candidates import Candidates, Survivors, cheap_filters, in_words
@@ -63,7 +63,7 @@ def filled(
     """A store of all questions, and those of a run."""
     store = SuggestionStore.create(folder / "store", identity, VOCABULARY)
     every, mine = (
-        Questions.write(folder / name, queries, problems=40, made_from="")
+        Questions.write(folder / name, [question_table(queries)], problems=40, made_from="")
         for name, queries in (("every", QUERIES), ("mine", QUERIES[:30]))
     )
     store.fill(((shard, every.of(shard)) for shard in every.shards), score)
