@@ -95,7 +95,7 @@ def _tables_of_tasks(
         "tagger": tagger.name,
         "packages": versions(*_PACKAGES),
     }
-    units = [str(block) for block in range(len(block_sizes(run.problems)))]
+    units = [f"block {number}" for number in range(len(block_sizes(run.problems)))]
     said = call_tasks(f"{__name__}:tag_unit", folder, units, distribution, plan).all()
     for unit, part in zip(units, said, strict=True):
         yield from read_unit_parts(folder, unit, [part])
@@ -107,13 +107,14 @@ def tag_unit(folder: Path, unit: str) -> str:
 
     Args:
         folder: That of the call.
-        unit: Number of the block.
+        unit: "block", and its number.
 
     Returns:
         Name of the part.
     """
+    number = int(unit.split()[1])
     run, config, tagger = _opened(json.dumps(plan_of(folder)))
-    return write_unit_part(folder, f"{int(unit):06}", _table(run, int(unit), config, tagger))
+    return write_unit_part(folder, f"{number:06}", _table(run, number, config, tagger))
 
 
 @lru_cache(maxsize=1)

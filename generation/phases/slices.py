@@ -13,22 +13,30 @@ import logging
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from generation.config import Config
+from generation.config import Config, ProblemSettings
 from generation.phases.build import build_run
 from generation.phases.suggest import named_mlms, suggest_run
 from generation.problems.on_disk import divided, sorting
-from generation.problems.sources import Problems, load_problems, require_labels, require_source
+from generation.problems.sources import (
+    Problems,
+    load_problems,
+    require_labels,
+    require_source,
+    source_files,
+)
 from generation.run_folder import PACKAGES, RunFolder, versions
 from merge_dataset import provenance
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import (
+    changed_files,
     describe_os_error,
     digest_of,
     digest_of_file,
+    digests,
     read_record,
     write_record,
     write_text,
@@ -228,6 +236,8 @@ def _require_no_slices(run: RunFolder) -> None:
 def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
     """Read the source, and cut its problems into slices; those that are there stay.
 
+    It is not read where an earlier command read the same files with the same settings.
+
     Raises:
         FileExistsError: there are slices of other problems or sizes, or a run without slices.
     """
@@ -238,6 +248,11 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
             f"{run.path}: expected slices or an empty folder, got a run without slices; name "
             "another run folder with --run, or leave out --slice-problems"
         )
+    made_from = _made_from(config)
+    if not overwrite and _is_dealt(run, made_from):
+        log.info("the problems are dealt to slices already")
+        write_text(run.config, config.to_toml())
+        return _read(run)
     with sorting(run.sorting, config.problem_format) as sorter:
         problems = load_problems(config, sorter.add, streaming=True, scratch=run.sorting)
         record = {
@@ -253,9 +268,30 @@ def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
         parts = [RunFolder(run.path / name).problems for name in names]
         lasts = divided(sorter.seeds(), parts, size, config.problem_format)
     write_text(run.config, config.to_toml())
-    write_record(run.sliced, {**record, "slices": names, "last": lasts})
+    listed = [*parts, *([run.skipped_rows] if problems.skipped else [])]
+    files = digests({path.relative_to(run.path).as_posix(): path for path in listed})
+    made = {"made_from": made_from, "files": files}
+    write_record(run.sliced, {**record, "slices": names, "last": lasts, **made})
     log.info("%s: %d problems in %d slices", problems.description, problems.count, count)
     return _read(run)
+
+
+def _made_from(config: Config) -> str | None:
+    """Digest all that slices depend on; None where the problems are not in files."""
+    files = source_files(config)
+    if not files:
+        return None
+    settings = {field.name: getattr(config, field.name) for field in fields(ProblemSettings)}
+    contents = [[str(file), digest_of_file(file)] for file in files]
+    return digest_of([settings, config.slice_problems, contents, versions("merge-nli", "pyarrow")])
+
+
+def _is_dealt(run: RunFolder, made_from: str | None) -> bool:
+    """Tell whether slices of this are there, as they were written."""
+    if made_from is None or not run.sliced.is_file():
+        return False
+    there = read_record(run.sliced)
+    return there.get("made_from") == made_from and not changed_files(run.path, there["files"])
 
 
 def _require_same_slices(run: RunFolder, record: Mapping[str, Any]) -> None:

@@ -217,13 +217,18 @@ def require_source(config: ProblemSettings) -> None:
         _find_columns(config, first, opened.description)
 
 
+def source_files(config: ProblemSettings) -> list[Path]:
+    """List the files that hold the problems; none where the library `datasets` reads them."""
+    path = Path(config.data or config.dataset or "")
+    return [path] if path.is_file() else _matching(path)
+
+
 def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
     """Open what the settings name: files, a folder, the bundled problems, or the Hub's."""
     place = config.data or config.dataset
     if place is None:
         return _open_known(config, streaming=streaming)
-    path = Path(place)
-    files = [path] if path.is_file() else _matching(path)
+    path, files = Path(place), source_files(config)
     if files:
         for name in ("split", "dataset_config", "revision"):
             if value := getattr(config, name):

@@ -45,7 +45,7 @@ PROBLEMS_PER_SHARD: Final = 1024
 _QUESTIONS_PER_SHARD: Final = 32_768
 """Where a shard has more than this, as long texts give, there are more shards."""
 _MOST_BITS: Final = 24
-_BUFFERED: Final = 2**25
+_BUFFERED: Final = 2**22
 """Bytes of questions held before they are spilled to the files of their shards."""
 _SENTENCE_BYTES, _SPAN_BYTES = 10, 6
 KEY: Final = np.dtype(f"S{_SENTENCE_BYTES + _SPAN_BYTES}")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from generation import Config, build, suggest
 from generation.cli import app
+from generation.problems import on_disk
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
 from merge_dataset.executors.plan import Distribution, ExecutorError
@@ -30,8 +31,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def _many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few problems are many blocks and shards."""
     monkeypatch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
+    monkeypatch.setattr(on_disk, "BLOCK", 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -77,6 +80,7 @@ def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]
     """Files of a run in one process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "PROBLEMS_PER_SHARD", PROBLEMS_PER_SHARD)
+        patch.setattr(on_disk, "BLOCK", 2)
         run = suggest(config(tmp_path_factory.mktemp("one") / "run"))
     files = made(run.path)
     assert sum("/parts/" in name for name in files) > 7
@@ -139,14 +143,17 @@ def test_from_the_command_line(in_one_process: dict[str, bytes], tmp_path: Path)
 
 
 @pytest.mark.distributed
-def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    """The message says so; the same command goes on, and ends with the same bytes."""
+@pytest.mark.parametrize("where", ["tagging_tasks/parts", "suggestions/*/parts"])
+def test_a_worker_that_is_killed(
+    where: str, in_one_process: dict[str, bytes], tmp_path: Path
+) -> None:
+    """While it tags or asks: the message says so, and the same command ends with the same bytes."""
     run = RunFolder(tmp_path / "run")
     killed: list[int] = []
 
     def kill_one() -> None:
-        while not list(run.store.rglob("parts/*.parquet")):
-            time.sleep(0.01)
+        while not list(run.path.glob(f"{where}/*.parquet")):
+            time.sleep(0.002)
         pid = next(pid for pid in children() if "merge_dataset.executors.worker" in command_of(pid))
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
@@ -156,8 +163,7 @@ def test_a_worker_that_is_killed(in_one_process: dict[str, bytes], tmp_path: Pat
         suggest(config(run.path), distribution=tasks_of("local", 2))
     assert killed
     assert not run.suggested.exists()
-    there = made(run.path)
-    assert any("/parts/" in name for name in there)
+    assert list(run.path.glob(f"{where}/*.parquet"))
     suggest(config(run.path), distribution=tasks_of("local", 2))
     assert made(run.path) == in_one_process
 
@@ -222,9 +228,11 @@ SUGGEST = f"""
 import sys
 from pathlib import Path
 from generation import Config, suggest
+from generation.problems import on_disk
 from generation.suggestions import questions
 from merge_dataset.executors.plan import Distribution
 questions.PROBLEMS_PER_SHARD = {PROBLEMS_PER_SHARD}
+on_disk.BLOCK = 2
 there = Distribution(executor=sys.argv[2], tasks=2, workers=2) if len(sys.argv) > 2 else None
 config = Config.from_recipe("demo", run=sys.argv[1], limit={LIMIT}, workers=2, **{LESS})
 try:

@@ -49,9 +49,9 @@ class Command:
 COMMANDS: Final = {
     "suggest": Command(
         ("suggest", "--recipe", "demo", "--limit", str(SEEDS), "--run", "asked", "--store",
-         "store"),
-        "store/**/*",
-        "store/*/parts/*.parquet",
+         "asked/store"),
+        "asked/**/*.parquet",
+        "asked/store/*/parts/*.parquet",
     ),
     "build": Command(
         ("build", "--run", "run", "--into", "again", "--out", "dataset", "--min-mlms", "1"),

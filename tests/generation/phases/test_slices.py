@@ -16,6 +16,7 @@ from generation.cli import app
 from generation.config import bundled_path
 from generation.phases import slices
 from generation.phases.slices import require_same_mlms, suggestions_of
+from generation.problems.sources import Problems
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors.plan import ExecutorError
@@ -117,6 +118,51 @@ def test_a_slice_that_fails_leaves_the_others(
     assert len(calls) == before + 1
     assert times(tmp_path / "run", "suggested.json").items() > made.items()
     assert rows_of(build(settings.run), "variants") == rows_of(whole, "variants")
+
+
+def test_an_interrupted_command_does_not_read_the_source_again(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless files, settings or slices are no longer as they were."""
+    data = tmp_path / "data.jsonl"
+    data.write_bytes((files / "whole.jsonl").read_bytes())
+    read, load, stops = [], slices.load_problems, True
+
+    def counted(*arguments: Any, **options: Any) -> Problems:
+        read.append(1)
+        return load(*arguments, **options)
+
+    def ask(config: Config, **_: Any) -> None:
+        if stops and config.run.endswith("00001-of-00003"):
+            raise KeyboardInterrupt
+        write_record(RunFolder(Path(config.run)).suggested, {"mlms": []})
+
+    def reads(**changed: Any) -> int:
+        before = len(read)
+        try:
+            suggest(config(tmp_path / "run", data=str(data), slice_problems=SIZE, **changed))
+        except KeyboardInterrupt:
+            assert stops
+        return len(read) - before
+
+    monkeypatch.setattr(slices, "load_problems", counted)
+    monkeypatch.setattr(slices, "suggest_run", ask)
+    assert [reads(), reads(), reads(workers=2)] == [1, 0, 0]
+    assert Config.read(tmp_path / "run" / "config.toml").workers == 2
+    part = tmp_path / "run/slices/00002-of-00003/problems.parquet"
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1])
+    assert [reads(), reads()] == [1, 0]
+    assert part.read_bytes() == whole
+    stops = False
+    assert reads() == 0
+    with pytest.raises(FileExistsError, match="expected no slices or the same ones"):
+        reads(limit=LIMIT - 2)
+    assert [len(read), reads()] == [3, 0]
+    data.write_text(data.read_text().replace("a", "o", 1))
+    with pytest.raises(FileExistsError, match="expected no slices or the same ones"):
+        reads()
+    assert len(read) == 4
 
 
 def times(run: Path, name: str) -> dict[str, int]:

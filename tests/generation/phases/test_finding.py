@@ -1,0 +1,131 @@
+"""Questions found in tasks: the bytes of one process, and what fails is named and done again.
+
+Tasks run here one after the other in this process; `tests/distributed` has them in processes of
+their own and on clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.units_here import UnitsHere
+
+from generation import Config
+from generation.phases import finding
+from generation.phases.finding import find_questions
+from generation.problems import on_disk
+from generation.problems.on_disk import sorted_problems
+from generation.problems.sources import load_problems
+from generation.problems.tagging import Tagger
+from generation.run_folder import RunFolder
+from generation.suggestions import questions
+from merge_dataset.executors.plan import Distribution, ExecutorError, Resources
+from merge_dataset.files import write_text
+
+BLOCKS = 5
+UNITS = [f"block {number}" for number in range(BLOCKS)]
+Find = Callable[..., dict[str, bytes]]
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
+    return UnitsHere(monkeypatch)
+
+
+@pytest.fixture
+def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
+    """Finds the questions of a run of several blocks and shards, by name; returns their files."""
+    monkeypatch.setattr(on_disk, "BLOCK", 4)
+    monkeypatch.setattr(questions, "PROBLEMS_PER_SHARD", 4)
+    monkeypatch.setattr(Tagger, "load", partial(lambda it, *_, **__: it, Tagger.load()))
+
+    def find(name: str, tasks: int | None = None, **settings: Any) -> dict[str, bytes]:
+        run = RunFolder(tmp_path / name)
+        config = Config.from_recipe("demo", run=str(run.path), limit=4 * BLOCKS - 1, **settings)
+        if not run.problems.is_file():
+            with sorted_problems(run.problems) as add:
+                load_problems(config, add)
+        write_text(run.config, config.to_toml())
+        there = Distribution(executor="local", tasks=tasks or 1, resources=Resources(gpus=1))
+        find_questions(run, config, there if tasks else None)
+        assert sorted(path.name for path in run.path.iterdir()) == [
+            "config.toml", "problems.parquet", "questions"
+        ]  # fmt: skip
+        files = filter(Path.is_file, run.questions.rglob("*"))
+        return {path.relative_to(run.path).as_posix(): path.read_bytes() for path in files}
+
+    return find
+
+
+def test_failed_tasks_are_named_and_the_rest_kept(
+    find: Find, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any number of tasks; no unit is done twice, and the bytes are those of one process."""
+    parts = tmp_path / "run" / "tagging_tasks" / "parts"
+    tasks.failing = ("block 1", "block 3")
+    with pytest.raises(ExecutorError, match=r"2 of 5 tasks failed:\ntask 1: 1 of 1 units failed"):
+        find("run", 2)
+    assert tasks.units == UNITS
+    assert tasks.distribution == Distribution(executor="local", tasks=2)
+    assert len(list(parts.iterdir())) == 3
+    tasks.failing = ()
+    write = questions.write_table
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(questions, "write_table", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        find("run", 5)
+    assert tasks.units == ["block 1", "block 3"]
+    monkeypatch.setattr(questions, "write_table", write)
+    (part,) = parts.glob("000002.*")
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{part.name}: expected it as its task wrote it"):
+        find("run", 1)
+    assert tasks.units == []
+    assert not (tmp_path / "run" / "questions").exists()
+    dealt = find("run", 1)
+    assert tasks.units == ["block 2"]
+    assert len(dealt) == 2 + 8
+    assert find("whole") == dealt
+
+
+def test_other_settings_go_on_with_nothing(find: Find, tasks: UnitsHere) -> None:
+    """Parts that tasks of other settings made are not used, nor kept by who needs no tasks."""
+    tasks.failing = ("block 4",)
+    for name in ("dealt", "here"):
+        with pytest.raises(ExecutorError):
+            find(name, 2)
+    tasks.failing = ()
+    nouns = find("dealt", 2, word_classes=("noun",))
+    assert tasks.units == UNITS
+    assert find("here", word_classes=("noun",)) == nouns
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"tagger": "en_other 1"}, "tagger: expected en_other 1, which the command has, got en_co"),
+        ({"packages": {"numpy": "1"}}, "expected the command's versions {'numpy': '1'}, a task's"),
+    ],
+    ids=["tagger", "packages"],
+)
+def test_tasks_on_other_machines(
+    there: dict[str, Any],
+    said: str,
+    find: Find,
+    tasks: UnitsHere,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those with another tagger, or other packages, tag nothing."""
+    call = finding.call_tasks
+    monkeypatch.setattr(
+        finding, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **there})
+    )
+    with pytest.raises(ValueError, match=said.replace("{", r"\{")):
+        find("run", 1)
