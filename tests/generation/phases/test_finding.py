@@ -122,7 +122,7 @@ def test_tasks_on_other_machines(
     tasks: UnitsHere,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those with another tagger, or other packages, tag nothing."""
+    """Another tagger, or other packages: the task says so and tags nothing."""
     call = finding.call_tasks
     monkeypatch.setattr(
         finding, "call_tasks", lambda *given: call(*given[:-1], {**given[-1], **there})
