@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from generation.config import Config
 from generation.phases.asking import ask_all, ask_what_matters, asked_record
-from generation.phases.finding import find_questions
+from generation.phases.tagging_tasks import find_questions
 from generation.problems.on_disk import sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
 from generation.run_folder import RunFolder
