@@ -6,11 +6,16 @@ step return it: funnel, counts, exclusions, summary and README read this list.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Self
 
 KEPT: Final = "kept"
 """The count beside the reasons: suggestions, or other things counted, that are not rejected."""
+
+_DECISION: Final = re.compile(r" \(D\d+\)$")
+"""Number of a decision at the end of a sentence."""
 
 NO_REASON: Final = -1
 """The number of no reason at all, in columns of `RejectionReason.number`."""
@@ -174,3 +179,27 @@ class Reason(RejectionReason):
 
 REASONS: Final = tuple(Reason)
 """The list by number."""
+
+
+def funnel_columns(reasons: Iterable[RejectionReason], counts: Mapping[str, str]) -> dict[str, str]:
+    """Say what the columns of a funnel count, for readers who do not know our decisions.
+
+    Args:
+        reasons: Reasons that are columns.
+        counts: The other columns and what they count.
+    """
+    return {**{str(each): _DECISION.sub("", each.sentence) for each in reasons}, **counts}
+
+
+FUNNEL_COLUMNS: Final = funnel_columns(
+    Reason.of_steps("candidates", "asking", "set algebra", "context", "signals"),
+    {
+        "suggestions": "all suggestions of the model, for each occurrence of each shared word",
+        KEPT: "part of a replacement",
+        "replacements": "distinct replacements of a seed's words, validated by the model in some "
+        "text",
+        "not_one_token": "occurrences without suggestions, as the model has no one token for the "
+        "word",
+    },
+)
+"""Column of a funnel of suggestions → what it counts."""

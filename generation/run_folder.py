@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from generation.config import Config
-from generation.reasons import KEPT
+from generation.reasons import FUNNEL_COLUMNS, KEPT
+from merge_dataset import provenance
 from merge_dataset.files import (
     changed_files,
     digest_of,
@@ -22,7 +23,7 @@ from merge_dataset.files import (
     remove_partials,
 )
 from merge_dataset.locks import working_in
-from merge_dataset.provenance import differences
+from merge_dataset.settings import declared_settings
 
 log = logging.getLogger(__name__)
 
@@ -313,7 +314,7 @@ class RunFolder:
                 f"{self.manifest}: expected the record of a build, got another file; restore it "
                 "from a copy, or replace the build with --overwrite"
             )
-        if differing := differences(there, {"config": config, **(made_from or {})}):
+        if differing := provenance.differences(there, {"config": config, **(made_from or {})}):
             seeds, variants = max(there["eligible"].values(), default=0), there["variants"]
             raise FileExistsError(
                 f"{self.path}: expected no build or the same one, found another, with "
@@ -406,6 +407,7 @@ def manifest_of(
         "questions": suggested["questions"],
         **({"asked": suggested["asked"]} if "asked" in suggested else {}),
         "funnel": funnel,
+        provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
         **({} if changes is None else {"changes": change_rows(changes)}),
         "eligible": {word_class: eligible.get(word_class, 0) for word_class in config.word_classes},
         "variants": variants,
@@ -415,6 +417,23 @@ def manifest_of(
                 for path in (out.replacements, out.exclusions, out.seeds, out.variants)
             }
         ),
+    }
+
+
+def explain(
+    declared: type, settings: Mapping[str, Any], funnel: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    """Say what settings and columns of the funnel mean, for whoever has only the manifest.
+
+    Args:
+        declared: The class of the settings.
+        settings: Those in the manifest.
+        funnel: Column of the funnel → what it counts.
+    """
+    helps = {field.name: each.help for field, each in declared_settings(declared).items()}
+    return {
+        "settings": {name: helps[name] for name in settings if name in helps},
+        "funnel": dict(funnel),
     }
 
 

@@ -71,6 +71,9 @@ _ASKED: Final = "asked"
 _NONCE: Final = "nonce"
 """Optional key of a run of replacements: the model that was asked with made-up words."""
 
+EXPLAINED: Final = "explained"
+"""Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
+
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
     PARAPHRASES: ("read", "unlabelled", "kept", "answered_right"),
@@ -122,6 +125,8 @@ def read(path: Path) -> dict[str, Any]:
         _require(path, _ASKED, value[_ASKED], ("questions", "of"))
     if _NONCE in value:
         _require(path, _NONCE, value[_NONCE], ("model", "nonce_words"))
+    if EXPLAINED in value:
+        _require(path, EXPLAINED, value[EXPLAINED], ("settings", "funnel"))
     for row in value["funnel"]:
         stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
         _require(path, "funnel", row, stages)
@@ -205,7 +210,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     {'data': 'dev.jsonl'}
     """
     kept = {key: manifest[key] for key in _KEYS[kind_of(manifest)]}
-    kept |= {key: manifest[key] for key in (_SIGNALS, _ASKED, _NONCE) if key in manifest}
+    kept |= {key: manifest[key] for key in (EXPLAINED, _SIGNALS, _ASKED, _NONCE) if key in manifest}
     config = {k: v for k, v in kept["config"].items() if k not in _MACHINE_SETTINGS}
     described: dict[str, Any] = _without_paths(kept | {"config": config})
     return described

@@ -40,13 +40,13 @@ from generation.paraphrases.outcome import (
     variant_rows,
 )
 from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, TextGenerator
-from generation.paraphrases.rounds import REASONS, ParaphraseReason, run_rounds
+from generation.paraphrases.rounds import FUNNEL_COLUMNS, REASONS, ParaphraseReason, run_rounds
 from generation.paraphrases.two_models import look_at_models, open_generator, open_judge
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
 from generation.reasons import KEPT
 from generation.records import Exclusion, Seed, exclusion_table
-from generation.run_folder import RunFolder, versions
+from generation.run_folder import RunFolder, explain, versions
 from generation.variants.funnel import unlabelled
 from generation.variants.rows import seed_rows
 from merge_dataset.executors.dispatch import run_units
@@ -63,6 +63,7 @@ from merge_dataset.files import (
     write_table,
     write_text,
 )
+from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import PARAPHRASE, arrow_schema
 from merge_dataset.settings import parse_toml
 from merge_metric.models.label_order import SEEDS
@@ -470,6 +471,7 @@ class _Work:
             "problems": {**problems.counts, "answered_right": len(answers.right)},
             "hypotheses": len(answers.hypotheses),
             "funnel": funnel,
+            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
             **made,
             "files": digests({path.name: path for path in files}),
         }

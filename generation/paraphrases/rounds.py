@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rewriting import Candidate, ParaphraseRequest, clean
-from generation.reasons import KEPT, RejectionReason
+from generation.reasons import KEPT, RejectionReason, funnel_columns
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import Pair
 
@@ -59,6 +59,12 @@ class ParaphraseReason(RejectionReason):
 
 REASONS: Final = ParaphraseReason.of_steps("screening", "entailment", "selection")
 """Why a candidate is dropped."""
+
+FUNNEL_COLUMNS: Final = funnel_columns(
+    REASONS,
+    {"generated": "all candidates of the generator", KEPT: "paraphrases, which are the variants"},
+)
+"""Column of a funnel of candidates → what it counts."""
 
 
 @dataclass(slots=True)

@@ -242,12 +242,12 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
         _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
         *(_likelihoods(made["signals"]) if "signals" in made else ()),
         *(_nonce_model(made["nonce"]) if "nonce" in made else ()),
-        *_settings(made["config"]),
+        *_settings(made, made["config"]),
         *_options(made["config"]),
         *(_asked(made["asked"]) if "asked" in made else ()),
-        "What became of the suggestions, by model and word class; each was rejected for one "
-        "reason or kept:\n",
-        _funnel(made),
+        "What became of the suggestions, by model and word class; each was rejected for the first "
+        "reason that holds, or kept:\n",
+        *_funnel(made),
     ]
 
 
@@ -292,9 +292,10 @@ def _making_paraphrases(made: dict[str, Any]) -> list[str]:
         _described({**made["generator"], "prompt": made["prompt"]}),
         "NLI model M:\n",
         _described(made["nli_model"]),
-        *_settings({key: value for key, value in made["config"].items() if key != "prompt"}),
-        "What became of the candidates, by round; each was dropped for one reason or kept:\n",
-        _funnel(made),
+        *_settings(made, {k: v for k, v in made["config"].items() if k != "prompt"}),
+        "What became of the candidates, by round; each was dropped for the first reason that "
+        "holds, or kept:\n",
+        *_funnel(made),
     ]
 
 
@@ -309,9 +310,13 @@ def _problems(made: dict[str, Any]) -> str:
     )
 
 
-def _settings(config: dict[str, Any]) -> list[str]:
+def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    meaning = _explained(made, "settings")
     chosen = [(key, value) for key, value in config.items() if value not in (None, {}, [])]
-    return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
+    if not meaning:
+        return ["Settings (the others are unset):\n", _table(("setting", "value"), chosen)]
+    rows = ([key, value, meaning.get(key, "")] for key, value in chosen)
+    return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
 
 
 def _options(config: dict[str, Any]) -> list[str]:
@@ -330,10 +335,19 @@ def _described(model: dict[str, Any]) -> str:
     return _table(("what", "value"), ((k, v) for k, v in model.items() if v is not None))
 
 
-def _funnel(made: dict[str, Any]) -> str:
+def _funnel(made: dict[str, Any]) -> list[str]:
     columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
     rows = ([_count(row.get(key, 0)) for key in columns] for row in made["funnel"])
-    return _table(columns, rows)
+    meaning = _explained(made, "funnel")
+    explained = [(f"`{key}`", meaning[key]) for key in columns if key in meaning]
+    legend = [_table(("column", "what it counts"), explained)] if explained else []
+    return [_table(columns, rows), *legend]
+
+
+def _explained(made: dict[str, Any], what: str) -> dict[str, str]:
+    """Read what settings or columns mean; nothing in files of earlier versions."""
+    found: dict[str, str] = made.get(provenance.EXPLAINED, {}).get(what, {})
+    return found
 
 
 def _table(header: Any, rows: Any) -> str:

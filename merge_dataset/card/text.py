@@ -48,7 +48,8 @@ def loading(example: str, kinds: Kinds) -> str:
 ## Loading
 
 This works in the directory that holds the folder `{DATASET_NAME}/`. After
-`merge-nli register {DATASET_NAME}` it works in any directory, also offline:
+`merge-nli register {DATASET_NAME}`, a command of the package [below](#scoring-a-model), it works in
+any directory, also offline:
 
 ```python
 from datasets import load_dataset
@@ -61,12 +62,14 @@ data["{variants}"]  # their variants
 {held}
 ## Scoring a model
 
+With the Python package `merge-nli`, which also made the data (`pip install 'merge-nli[predict]'`):
+
 ```sh
 merge-nli predict --model MODEL --dataset {DATASET_NAME} --out predictions.parquet
 merge-nli score predictions.parquet --dataset {DATASET_NAME}
 ```
 
-`MODEL` is a model's name on the Hub or its folder. Both commands are part of `merge-nli`.
+`MODEL` is a model's name on the Hub or its folder. The figures are averages over the subsamples.
 """
 
 
@@ -157,7 +160,7 @@ and hypothesis share is replaced in both, everywhere it occurs, by another word 
 The reasoning from premise to hypothesis does not depend on this word, so the label should stay.
 Word overlap, syntax and length stay as well, and no variant is chosen because a model fails on it.
 A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
-percentage of its variants are classified correctly.
+percentage of its variants, 90 unless another is named, are classified correctly.
 """
 
 _PARAPHRASE: Final = """\
@@ -183,7 +186,7 @@ paraphrase and its hypothesis to entail one another.
 _SCORED: Final = """\
 
 A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
-percentage of its variants are classified correctly.
+percentage of its variants, 90 unless another is named, are classified correctly.
 """
 
 _PARAPHRASES_TOO: Final = f"""\
@@ -225,7 +228,8 @@ Both splits have the same columns. Those from `word_class` to `subsamples` are e
 """
 
 _ROWS: Final = """\
-One row of `variants` is one unique variant, however many of the random subsamples it is in.
+One row of `variants` is one unique variant, however many of the random subsamples (see
+[below](#how-it-was-made)) it is in.
 A seed with variants in several word classes counts once in the configuration of all classes.
 """
 
@@ -237,11 +241,13 @@ Replacements are made by MERE (Minimal Expression REplacement). Every word that 
 hypothesis share with the same class is masked, one occurrence at a time unless the settings say
 otherwise, and each masked language model proposes its most probable words. A proposal is kept if
 the model finds it more probable than the original, if it is no word of the problem yet, and if it
-is tagged with the original's class in its place. Within a sentence, one and the same model must
-pass it at every occurrence; the two sentences may have different models. Seeds with too few
-replacements are left out; from the others, variants are drawn at random into several subsamples.
+is tagged with the original's class in its place. A model *validates* a replacement in a sentence
+if it passes at every occurrence there; each sentence needs a model that does, and they may differ.
+Seeds with too few replacements are left out. From the others, variants are drawn at random, as
+many for each seed and word class as `variants_per_class` says, and this several times: these draws
+are the subsamples.
 An ablation changes one of these conditions. `provenance.json` in each source's folder has the
-facts below as JSON.
+facts below as JSON. Its fingerprint is the same wherever settings, problems and models are.
 """,
     PARAPHRASES: """\
 Paraphrases follow Arakelyan, Liu and Augenstein (2024), section 3. Seeds are problems that an

@@ -53,6 +53,7 @@ def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(judge.asked) == expected.pairs
     for row in manifest(run)["funnel"]:
         assert row["generated"] == sum(row[reason] for reason in (*REASONS, "kept"))
+        assert row.keys() - {"round"} == manifest(run)["explained"]["funnel"].keys()
 
 
 def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from generation.reasons import KEPT, Reason
+from generation.reasons import FUNNEL_COLUMNS, KEPT, Reason
 from generation.run_summary import render_funnel
-from generation.variants.funnel import NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel
+from generation.variants.funnel import (
+    NOT_IN_VOCABULARY,
+    OCCASIONAL_REASONS,
+    SUGGESTION_REASONS,
+    Funnel,
+)
 
 
 def test_funnel_rows_are_sorted_and_complete() -> None:
@@ -28,6 +33,15 @@ def test_funnel_rows_are_sorted_and_complete() -> None:
         "replacements",
         NOT_IN_VOCABULARY,
     ]
+
+
+def test_every_column_is_explained() -> None:
+    """For readers of the card, also columns of some runs only, without numbers of decisions."""
+    funnel = Funnel()
+    funnel.add("a", "verb", dict.fromkeys(OCCASIONAL_REASONS, 1))
+    (row,) = funnel.rows()
+    assert row.keys() - {"mlm", "word_class"} == FUNNEL_COLUMNS.keys()
+    assert FUNNEL_COLUMNS[Reason.LESS_PROBABLE] == "not more probable than the original"
 
 
 def test_the_funnel_as_text() -> None:

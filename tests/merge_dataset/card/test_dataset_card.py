@@ -171,6 +171,20 @@ def test_card_tells(text: str, words: str) -> None:
     assert words in text
 
 
+def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
+    """By what the run says of them; data of earlier versions say nothing, and have no such part."""
+    path = dataset / "snli/provenance.json"
+    made = json.loads(path.read_text())
+    assert "what it counts" not in card.render(dataset)
+    funnel = {"in_problem": "is a word of the problem already", "rare_word": "is no column here"}
+    made["explained"] = {"settings": {"rng_seed": "Seed of the draws."}, "funnel": funnel}
+    path.write_text(json.dumps(made))
+    text = card.render(dataset)
+    assert "| rng_seed | 20251028 | Seed of the draws. |\n" in text
+    assert "| `in_problem` | is a word of the problem already |\n" in text
+    assert "rare_word" not in text
+
+
 def test_unset_settings_are_left_out(text: str) -> None:
     """Settings that are not set have no row: they would bury those that are."""
     assert "| limit |" not in text
