@@ -481,11 +481,19 @@ class RowGroupWriter:
     later releases put under the key `huggingface`.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """Open the file; use as a context manager, which closes it."""
+    def __init__(
+        self, path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None
+    ) -> None:
+        """Open the file; use as a context manager, which closes it.
+
+        Args:
+            path: The file.
+            schema: Its columns.
+            metadata: In place of the schema's own.
+        """
         import pyarrow.parquet as pq
 
-        self._schema = only_ours(schema)
+        self._schema = only_ours(schema) if metadata is None else schema.with_metadata(metadata)
         self._writer = pq.ParquetWriter(path, self._schema, **PARQUET_OPTIONS)
         self._held = self._schema.empty_table()
         self.rows = 0

@@ -8,10 +8,10 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -71,19 +71,19 @@ def first_names(path: Path) -> list[str]:
     return list(_first_row(_first_line(path)))
 
 
-def write(path: Path, table: pa.Table, *, compress: bool) -> None:
-    """Write a table, whole or not at all, the same bytes for the same table.
+def write(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
+    """Write tables one after the other, whole or not at all, the same bytes for the same rows.
 
     Args:
         path: The file.
-        table: Of columns that JSON knows.
+        tables: Of columns that JSON knows.
         compress: Whether by gzip.
     """
     with atomic(path) as partial, partial.open("wb") as raw:
         # Without the time and the name of the file in its head, which would change the bytes.
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)
         with file as lines:
-            for batch in table.to_batches(max_chunksize=10_000):
+            for batch in chain.from_iterable(t.to_batches(max_chunksize=10_000) for t in tables):
                 rows = (sealed(row) for row in batch.to_pylist())
                 lines.write("".join(f"{row}\n" for row in rows).encode())
 

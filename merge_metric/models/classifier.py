@@ -17,7 +17,7 @@ from merge_metric.models.checkpoints import describe_loaded, load, max_tokens
 from merge_metric.models.heads import CLASSIFIER
 from merge_metric.models.inspection import inspect
 from merge_metric.models.label_order import LabelOrder, check_classes, read_order
-from merge_metric.models.pair_model import WHOLE, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.unknown_tokens import UnknownTokens, count_unknown, evenly
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Classifier:
         yield from self.resume(pairs, frozenset())
 
     def resume(
-        self, pairs: Sequence[Pair], known: frozenset[int], share: Share = WHOLE
+        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield as `probabilities` does, without the batches of which all is known.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merge_metric.models.checkpoints import describe_loaded, load
 from merge_metric.models.heads import CAUSAL_LM
 from merge_metric.models.inspection import inspect as inspect_model
-from merge_metric.models.pair_model import WHOLE, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import WHOLE, Known, Pair, Share, unknown_batches
 from merge_metric.models.prompts import Prompt, PromptTokens, common_prefix
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class LanguageModel:
         yield from self.resume(pairs, frozenset())
 
     def resume(
-        self, pairs: Sequence[Pair], known: frozenset[int], share: Share = WHOLE
+        self, pairs: Sequence[Pair], known: frozenset[int] | Known, share: Share = WHOLE
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield as `probabilities` does, without the batches of which all is known.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -67,9 +67,33 @@ WHOLE: Final = Share()
 """All batches."""
 
 
+class Known(Set[int]):
+    """Positions of pairs whose answers are known, for `resume`: a set of a byte per pair."""
+
+    def __init__(self, is_known: NDArray[np.bool_]) -> None:
+        """Take whether each pair's answer is known."""
+        self._is_known = is_known
+
+    def __contains__(self, position: object) -> bool:
+        """Tell whether one is known."""
+        return isinstance(position, int) and bool(self._is_known[position])
+
+    def __iter__(self) -> Iterator[int]:
+        """List those that are known."""
+        return (int(position) for position in self._is_known.nonzero()[0])
+
+    def __len__(self) -> int:
+        """Count them."""
+        return int(self._is_known.sum())
+
+    def issuperset(self, positions: Iterable[int]) -> bool:
+        """Tell whether all of some are known."""
+        return bool(self._is_known[list(positions)].all())
+
+
 def unknown_batches(
     pairs: Sequence[Pair],
-    known: frozenset[int],
+    known: frozenset[int] | Known,
     share: Share,
     *,
     window: int,

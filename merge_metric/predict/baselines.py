@@ -126,19 +126,15 @@ class HypothesisOnly:
         self, pairs: Sequence[Pair]
     ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield probabilities of the labels; of each pair only the hypothesis is read."""
-        places: dict[str, list[int]] = {}
-        for position, (_, hypothesis) in enumerate(pairs):
-            places.setdefault(hypothesis, []).append(position)
-        hypotheses = list(places)
-        for start in range(0, len(hypotheses), _BATCH):
-            some = hypotheses[start : start + _BATCH]
-            answers = np.zeros((len(some), len(LABELS)))
-            answers[:, self._model.classes_] = self._model.predict_proba(some)
-            counts = [len(places[hypothesis]) for hypothesis in some]
-            yield (
-                [position for hypothesis in some for position in places[hypothesis]],
-                answers.repeat(counts, axis=0),
-            )
+        for start in range(0, len(pairs), _BATCH):
+            hypotheses = [hypothesis for _, hypothesis in pairs[start : start + _BATCH]]
+            distinct = {
+                hypothesis: place for place, hypothesis in enumerate(dict.fromkeys(hypotheses))
+            }
+            answers = np.zeros((len(distinct), len(LABELS)))
+            answers[:, self._model.classes_] = self._model.predict_proba(list(distinct))
+            positions = list(range(start, start + len(hypotheses)))
+            yield positions, answers[[distinct[hypothesis] for hypothesis in hypotheses]]
 
 
 class Majority:

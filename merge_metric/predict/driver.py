@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,25 +18,39 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from merge_dataset.files import ROWS
 from merge_dataset.locks import writing_to
 from merge_dataset.schema import LABELS
 from merge_metric.models.label_order import OrderCheck
 from merge_metric.models.pair_model import (
     WHOLE,
+    Known,
     PairModel,
     Share,
     require_probabilities,
 )
 from merge_metric.predict.journal import Journal, open_journal, remove_journals
 from merge_metric.predict.outputs import check_file, require_replaceable
-from merge_metric.predict.problems import Pairs, description_of, format_of_problems, pairs_of
-from merge_metric.runs.label_check import check_seeds
-from merge_metric.runs.predictions import (
-    read_metadata,
-    with_metadata,
-    write_predictions,
+from merge_metric.predict.problems import (
+    Pairs,
+    description_of,
+    first_rows,
+    format_of_problems,
+    may_repeat,
+    pairs_of,
 )
-from merge_metric.runs.row_checks import PROBABILITIES, labelled
+from merge_metric.runs.label_check import check_seeds
+from merge_metric.runs.on_disk import forget_read
+from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
+from merge_metric.runs.row_checks import (
+    IDS,
+    PROBABILITIES,
+    REQUIRED,
+    check_column,
+    labelled,
+    require_distinct,
+    row_number,
+)
 from merge_metric.runs.texts import TEXT_DIGEST, combined, rows_of, text_digests, to_hex
 
 log = logging.getLogger(__name__)
@@ -101,10 +116,10 @@ def predict(
         with run.open_journal() as journal:
             name = run.description["name"] if progress else None
             inferred, seconds = run.ask(journal, WHOLE, name)
-            table, metadata = run.result(journal, extra or {})
+            metadata = run.metadata(journal, extra or {})
             # Another program may have written it meanwhile.
             run.require_replaceable(overwrite=overwrite)
-            write_predictions(out, labelled(with_metadata(table, metadata), run.labels))
+            run.write(journal, metadata)
     return Outcome(out, len(problems), len(run.pairs), inferred, seconds, metadata)
 
 
@@ -174,10 +189,16 @@ class _Run:
         check_file(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
+        try:
+            _checked(problems)
+            if may_repeat(problems):
+                require_distinct(problems["variant_id"], row_number)
+        except ValueError as error:
+            raise ValueError(f"problems: {error}") from error
         pairs, pair_of_row = distinct_pairs(problems)
         description = model.describe()
         digests = text_digests(problems, format_of_problems(problems).fields)
-        fingerprint = fingerprint_of(description, problems)
+        fingerprint = fingerprint_of(description, problems, digests)
         return cls(model, problems, out, description, pairs, pair_of_row, digests, fingerprint)
 
     @property
@@ -230,13 +251,9 @@ class _Run:
         """Return what the model notes about the pairs."""
         return self.model.notes(self.pairs) if hasattr(self.model, "notes") else {}
 
-    def result(self, journal: Journal, extra: Mapping[str, Any]) -> tuple[pa.Table, dict[str, Any]]:
-        """Make the table of all answers, and its metadata."""
-        n_labels = len(self.labels)
-        table = _table(self.problems, journal.answers[self.pair_of_row, :n_labels], self.digests)
-        if not getattr(self.model, "has_probabilities", True):
-            table = table.drop_columns(PROBABILITIES)
-        means = journal.answers[:, n_labels:].mean(axis=0).tolist()
+    def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the metadata of the file of all answers."""
+        means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
         metadata = {
             **self.description,
             **extra,
@@ -246,15 +263,44 @@ class _Run:
             "distinct_pairs": len(self.pairs),
             **self.notes(),
             **dict(zip(self.measured, means, strict=True)),
-            "label_order_check": self._check_labels(table),
+            "label_order_check": self._check_labels(journal),
             "fingerprint": self.fingerprint,
         }
         _warn(metadata)
-        return table, metadata
+        return metadata
 
-    def _check_labels(self, table: pa.Table) -> dict[str, Any] | None:
+    def write(self, journal: Journal, metadata: Mapping[str, Any]) -> None:
+        """Write the predictions file."""
+        names = [*REQUIRED, TEXT_DIGEST]
+        if getattr(self.model, "has_probabilities", True):
+            names.append(PROBABILITIES)
+        few = next(self._rows(journal, names))
+        schema = labelled(with_metadata(few, metadata), self.labels).schema
+        write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
+
+    def _rows(self, journal: Journal, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Make columns of the file, some rows at a time.
+
+        Args:
+            journal: All answers.
+            names: Of the columns.
+        """
+        for start in range(0, len(self.problems), ROWS):
+            rows = slice(start, start + ROWS)
+            answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
+            flat = answers.reshape(-1)
+            columns = {
+                **_checked(self.problems.slice(start, ROWS)),
+                "prediction": answers.argmax(axis=1),
+                TEXT_DIGEST: to_hex(self.digests[rows]),
+                PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(self.labels)),
+            }
+            yield pa.table(columns).select(names)
+            forget_read()
+
+    def _check_labels(self, journal: Journal) -> dict[str, Any] | None:
         """Check by the seeds whether labels are the right way round, and warn where not."""
-        if (check := check_seeds(table)) is None:
+        if (check := check_seeds(self._rows(journal, REQUIRED), self.labels)) is None:
             return None
         if check.suspicious:
             gives_names = getattr(self.model, "gives_names", False)
@@ -262,20 +308,18 @@ class _Run:
         return asdict(check)
 
 
+def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Check the columns of problems that predictions have, too."""
+    labels = format_of_problems(problems).labels
+    names = (*IDS, "label")
+    return {name: check_column(name, problems[name], row_number, labels) for name in names}
+
+
 def distinct_pairs(problems: pa.Table) -> tuple[Pairs, NDArray[np.int64]]:
     """Return the distinct pairs in order of appearance, and each row's place among them."""
-    digests = bytearray()
-    for first, other in pairs_of(problems):
-        digests += hashlib.blake2b(f"{len(first)}:{first}{other}".encode(), digest_size=16).digest()
-    low, high = np.frombuffer(digests, np.uint64).reshape(-1, 2).T
-    order = np.lexsort((low, high))  # rows of a pair in their order
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-    first_rows = order[is_first]
-    first_row = np.empty_like(order)
-    first_row[order] = first_rows[np.cumsum(is_first) - 1]
-    rows = np.sort(first_rows)
-    return Pairs(problems, rows), np.searchsorted(rows, first_row)
+    first = first_rows(f"{len(one)}:{one}{other}" for one, other in pairs_of(problems))
+    rows = np.flatnonzero(first == np.arange(len(first)))
+    return Pairs(problems, rows), np.searchsorted(rows, first)
 
 
 # --- Asking ---
@@ -324,41 +368,26 @@ def _answers(
 ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
     """Yield batches of positions in `pairs` and answers."""
     if resume := getattr(model, "resume", None):
-        known = frozenset(np.delete(np.arange(len(pairs)), missing).tolist())
+        is_known = np.ones(len(pairs), bool)
+        is_known[missing] = False
+        known = Known(is_known)
         yield from resume(pairs, known, *([] if share == WHOLE else [share]))
         return
-    mine = missing[missing % share.count == share.index]
-    for positions, answers in model.probabilities(pairs.at(mine)):
+    mine = missing if share == WHOLE else missing[missing % share.count == share.index]
+    asked = pairs if len(mine) == len(pairs) else pairs.at(mine)
+    for positions, answers in model.probabilities(asked):
         yield mine[positions].tolist(), answers
 
 
-# --- What is written ---
-
-
-def _table(
-    problems: pa.Table, probabilities: NDArray[np.float64], digests: NDArray[np.uint64]
-) -> pa.Table:
-    flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
-    labels = format_of_problems(problems).labels
-    table = pa.table(
-        {
-            "variant_id": problems["variant_id"],
-            "seed_id": problems["seed_id"],
-            "label": problems["label"],
-            "prediction": pa.array(probabilities.argmax(axis=1)),
-            TEXT_DIGEST: to_hex(digests),
-            "probabilities": pa.FixedSizeListArray.from_arrays(flat, len(labels)),
-        }
-    )
-    return labelled(table, labels)
-
-
-def fingerprint_of(description: Mapping[str, Any], problems: pa.Table) -> str:
+def fingerprint_of(
+    description: Mapping[str, Any], problems: pa.Table, digests: NDArray[np.uint64]
+) -> str:
     """Digest what determines a predictions file.
 
     Args:
         description: What a model says of itself.
         problems: What it is asked about.
+        digests: Of their texts.
     """
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
@@ -368,8 +397,7 @@ def fingerprint_of(description: Mapping[str, Any], problems: pa.Table) -> str:
             digest.update(f"{before}{json.dumps(value)}".encode())
             before = ", "
         digest.update(b"]" if len(problems) else b"[]")
-    digests = text_digests(problems, format_of_problems(problems).fields)
-    digest.update(digests.astype("<u8").tobytes())
+    digest.update(digests.astype("<u8", copy=False).data)
     return digest.hexdigest()
 
 

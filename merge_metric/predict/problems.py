@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
+from heapq import nsmallest
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from merge_dataset.files import draw_rank
+from merge_dataset.files import ROWS, draw_rank, read_row_groups, read_schema
 from merge_dataset.layout import (
     all_configurations,
     format_in,
@@ -31,6 +33,7 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
+from merge_metric.runs.on_disk import on_disk
 from merge_metric.runs.predictions import metadata_of, with_metadata
 from merge_metric.runs.texts import rows_of
 
@@ -65,7 +68,8 @@ def read_problems(
         revision: Of a dataset on the Hub.
 
     Returns:
-        The columns of `problem_schema`, configuration by configuration, seeds before variants.
+        The columns of `problem_schema`, configuration by configuration, seeds before variants. The
+        table lies on disk: see `on_disk`.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such dataset.
@@ -101,8 +105,9 @@ def read_problems(
         }
         formats = {config: splits[0][0] for config, splits in parts.items()}
         problem_format = _one_format(dataset, formats)
-        tables = [table for splits in parts.values() for _, table in splits]
-    table = _distinct(pa.concat_tables(tables), dataset)
+        tables = [rows for splits in parts.values() for _, rows in splits]
+    table = on_disk(chain.from_iterable(tables), problem_schema(problem_format))
+    table = _distinct(table, dataset)
     name = path.resolve().name if path.is_dir() else dataset
     description = {"dataset": name, "revision": revision, "configs": chosen}
     return with_metadata(table, description | _described(problem_format))
@@ -163,12 +168,18 @@ class Pairs(Sequence[Pair]):
             yield from self._read(self._rows[start : start + _PAIRS])
 
     def _read(self, rows: NDArray[np.int64]) -> Iterator[Pair]:
-        # Tables are taken from in slices: of a column in many chunks `take` makes one, all of it.
-        for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
-            if len(run):
-                first = run.min()
-                part = self._problems.slice(first, run.max() - first + 1)
-                yield from pairs_of(part.take(pa.array(run - first)))
+        for part in _taken(self._problems, rows):
+            yield from pairs_of(part)
+
+
+def _taken(table: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """Take rows of a table in their order, piece by piece."""
+    # From slices: of a column in many chunks `take` makes one, all of it.
+    for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
+        if len(run):
+            first = run.min()
+            part = table.slice(first, run.max() - first + 1)
+            yield part.take(pa.array(run - first))
 
 
 def _described(problem_format: ProblemFormat) -> dict[str, Any]:
@@ -219,7 +230,7 @@ def description_of(problems: pa.Table) -> dict[str, Any]:
 
 def seeds_of(problems: pa.Table) -> pa.Table:
     """Return the problems that are seeds."""
-    return problems.filter(pc.equal(problems["variant_id"], problems["seed_id"]))
+    return _only(problems, pc.equal(problems["variant_id"], problems["seed_id"]))
 
 
 def part_of_source(problems: pa.Table, source: str) -> pa.Table:
@@ -227,7 +238,7 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
-    return with_metadata(problems.filter(kept), {**description, "configs": configs})
+    return with_metadata(_only(problems, kept), {**description, "configs": configs})
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
@@ -241,46 +252,85 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
         count: Number of seeds of each source; all where there are fewer.
         rng_seed: Another number, another sample.
     """
-    by_source: dict[str, list[str]] = {}
-    for seed in problems["seed_id"].unique().to_pylist():
-        by_source.setdefault(seed.partition(":")[0], []).append(seed)
     rank = partial(draw_rank, rng_seed)
-    chosen = [seed for seeds in by_source.values() for seed in sorted(seeds, key=rank)[:count]]
-    kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
+    by_source: dict[str, set[str]] = {}
+    for batch in problems.select(["seed_id"]).to_batches(max_chunksize=_PAIRS):
+        for seed in batch.column(0).unique().to_pylist():
+            by_source.setdefault(seed.partition(":")[0], set()).add(seed)
+        by_source = {s: set(nsmallest(count, seeds, rank)) for s, seeds in by_source.items()}
+    chosen = pa.array(chain.from_iterable(by_source.values()), pa.string())
+    kept = pc.is_in(problems["seed_id"], value_set=chosen)
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
-    return with_metadata(problems.filter(kept), description)
+    return with_metadata(_only(problems, kept), description)
 
 
-def _distinct(table: pa.Table, dataset: str) -> pa.Table:
+# --- Many problems ---
+
+
+def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
+    """Keep some rows, on disk."""
+    starts = range(0, len(problems), ROWS)
+    parts = (problems.slice(n, ROWS).filter(kept.slice(n, ROWS)) for n in starts)
+    return on_disk(parts, problems.schema)
+
+
+def first_rows(texts: Iterable[str]) -> NDArray[np.int64]:
+    """Find for each of some texts the place of the first that is the same, by 16-byte digests."""
+    digests = bytearray()
+    for text in texts:
+        digests += blake2b(text.encode(), digest_size=16).digest()
+    low, high = np.frombuffer(digests, np.uint64).reshape(-1, 2).T
+    order = np.lexsort((low, high))  # the same ones in their order
+    low, high = low[order], high[order]
+    again = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
+    del digests, low, high
+    place = np.arange(len(order))
+    place[1:][again] = 0
+    first = np.empty_like(order)
+    first[order] = order[np.maximum.accumulate(place, out=place)]
+    return first
+
+
+def may_repeat(problems: pa.Table) -> bool:
+    """Tell at little cost whether an id may come twice; if not, hardly ever true."""
+    hashes = np.fromiter(
+        (hash(name) for (name,) in rows_of(problems, ["variant_id"])), np.int64, len(problems)
+    )
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
     """Keep each problem once: a seed stands in the files of all its classes."""
-    ids = table["variant_id"]
-    if pc.count_distinct(ids).as_py() == len(ids):
-        return table
-    codes = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
-    for name in table.column_names:
-        differs = pc.not_equal(table[name], table[name].take(pa.array(first[of_row])))
-        if pc.any(differs).as_py():
-            variant = table["variant_id"].filter(differs)[0].as_py()
-            raise ValueError(
-                f"{dataset}: expected one problem per variant_id, got two with different "
-                f"{name} for {variant!r}; `merge-nli check` says more"
-            )
-    return table.take(pa.array(np.sort(first)))
+    if not may_repeat(problems):
+        return problems
+    first = first_rows(name for (name,) in rows_of(problems, ["variant_id"]))
+    kept = first == np.arange(len(first))
+    again = np.flatnonzero(~kept)
+    for rows in np.split(again, range(_PAIRS, len(again), _PAIRS)):
+        one, other = (pa.concat_tables(_taken(problems, each)) for each in (first[rows], rows))
+        for name in problems.column_names:
+            differs = pc.not_equal(one[name], other[name])
+            if pc.any(differs).as_py():
+                variant = one["variant_id"].filter(differs)[0].as_py()
+                raise ValueError(
+                    f"{dataset}: expected one problem per variant_id, got two with different "
+                    f"{name} for {variant!r}; `merge-nli check` says more"
+                )
+    return _only(problems, pa.chunked_array([kept]))
 
 
 # --- Folders and files ---
 
 
-def _read_split(folder: Path, config: str, split: str, problem_format: ProblemFormat) -> pa.Table:
-    tables = []
-    for name in split_files(folder, config)[split]:
-        # Not pq.read_table: it would take a parent folder called a=b for a partition column.
-        with pq.ParquetFile(folder / name) as file:
-            tables.append(_columns(file, str(folder / name), problem_format))
-    if not tables:
+def _read_split(
+    folder: Path, config: str, split: str, problem_format: ProblemFormat
+) -> Iterator[pa.Table]:
+    names = split_files(folder, config)[split]
+    if not names:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
-    return _checked(pa.concat_tables(tables), f"{folder}: {config}/{split}", problem_format)
+    tables = chain.from_iterable(_columns(folder / name, problem_format) for name in names)
+    return _checked(tables, f"{folder}: {config}/{split}", problem_format)
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
@@ -289,59 +339,74 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
         raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     if configs:
         raise ValueError(f"{path}: expected no configurations for a file of problems")
-    with pq.ParquetFile(path) as file:
-        problem_format = format_of(file.schema_arrow)
-        there, columns = file.schema_arrow.names, problem_schema(problem_format).names
-        needed = [name for name in columns if name != "variant_id"]
-        if missing := set(needed) - set(there):
-            raise ValueError(
-                f"{path}: expected the columns {', '.join(needed)}, as in the "
-                f"problems.parquet of a run folder, got none called {', '.join(sorted(missing))}"
-            )
-        table = file.read(columns=[name for name in (*columns, "source") if name in there])
-    if pa.types.is_string(table["label"].type):
-        codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
-        table = table.set_column(table.column_names.index("label"), "label", codes)
-    if "variant_id" not in table.column_names:
-        table = table.append_column("variant_id", table["seed_id"])
-    sources = table["source"].unique().to_pylist() if "source" in table.column_names else []
-    checked = _distinct(_checked(table.select(columns), str(path), problem_format), str(path))
+    stored = read_schema(path)
+    problem_format = format_of(stored)
+    schema = problem_schema(problem_format)
+    needed = [name for name in schema.names if name != "variant_id"]
+    if missing := set(needed) - set(stored.names):
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(needed)}, as in the "
+            f"problems.parquet of a run folder, got none called {', '.join(sorted(missing))}"
+        )
+    sources: dict[str, None] = {}
+
+    def tables() -> Iterator[pa.Table]:
+        there = [name for name in (*schema.names, "source") if name in stored.names]
+        for table in read_row_groups(path, there):
+            if pa.types.is_string(table["label"].type):
+                codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
+                table = table.set_column(table.column_names.index("label"), "label", codes)
+            if "variant_id" not in there:
+                table = table.append_column("variant_id", table["seed_id"])
+            if "source" in there:
+                sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
+            yield table.select(schema.names)
+
+    checked = on_disk(_checked(tables(), str(path), problem_format), schema)
     return with_metadata(
-        checked,
-        {"dataset": path.name, "revision": None, "configs": sources, "all_problems": True}
+        _distinct(checked, str(path)),
+        {"dataset": path.name, "revision": None, "configs": [*sources], "all_problems": True}
         | _described(problem_format),
     )
 
 
-def _columns(file: pq.ParquetFile, where: str, problem_format: ProblemFormat) -> pa.Table:
+def _columns(path: Path, problem_format: ProblemFormat) -> Iterator[pa.Table]:
     names = problem_schema(problem_format).names
-    if missing := set(names) - set(file.schema_arrow.names):
+    if missing := set(names) - set(read_schema(path).names):
         raise ValueError(
-            f"{where}: expected the columns {', '.join(names)}, got none called "
+            f"{path}: expected the columns {', '.join(names)}, got none called "
             f"{', '.join(sorted(missing))}"
         )
-    return file.read(columns=names).select(names)
+    for table in read_row_groups(path, names):
+        yield table.select(names)
 
 
-def _checked(table: pa.Table, where: str, problem_format: ProblemFormat) -> pa.Table:
-    """Cast the columns to their types, and check that each row has a known value."""
+def _checked(
+    tables: Iterable[pa.Table], where: str, problem_format: ProblemFormat
+) -> Iterator[pa.Table]:
+    """Cast columns to their types; raise at the end unless each row had a known value."""
     schema, labels = problem_schema(problem_format), problem_format.labels
-    try:
-        table = table.cast(schema)
-    except (pa.ArrowException, ValueError) as error:
-        raise ValueError(f"{where}: expected {schema}, got an error: {error}") from error
-    for name in schema.names:
-        if table[name].null_count:
+    lacking, found = dict.fromkeys(schema.names, 0), set[int]()
+    for table in tables:
+        try:
+            table = table.cast(schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise ValueError(f"{where}: expected {schema}, got an error: {error}") from error
+        for name in schema.names:
+            lacking[name] += table[name].null_count
+        found.update(table["label"].unique().to_pylist())
+        yield table
+    for name, count in lacking.items():
+        if count:
             raise ValueError(
                 f"{where}: expected a value of {name} in every row, got "
-                f"{table[name].null_count:,} rows without (or with an unknown label)"
+                f"{count:,} rows without (or with an unknown label)"
             )
-    if not pc.all(pc.is_in(table["label"], value_set=pa.array(range(len(labels))))).as_py():
+    if not found <= set(range(len(labels))):
         raise ValueError(
             f"{where}: expected labels 0 to {len(labels) - 1} ({', '.join(labels)}), got "
-            f"{sorted(table['label'].unique().to_pylist())}"
+            f"{sorted(found)}"
         )
-    return table
 
 
 # --- Names for `datasets.load_dataset` ---
@@ -365,7 +430,7 @@ def _configurations_on_hub(name: str, revision: str | None) -> list[str]:
 
 def _load_split(
     name: str, config: str, split: str, revision: str | None
-) -> tuple[ProblemFormat, pa.Table]:
+) -> tuple[ProblemFormat, Iterator[pa.Table]]:
     """Load a split's problems, and tell their format from columns and label names."""
     import datasets
 
@@ -389,4 +454,4 @@ def _load_split(
         )
     problem_format = ProblemFormat(fields, labels)
     table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
-    return problem_format, _checked(table.select(names), where, problem_format)
+    return problem_format, _checked([table.select(names)], where, problem_format)

@@ -17,12 +17,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.executors.calls import Said, call_tasks, forget, plan_of, says
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_dataset.files import digest_of, write_table
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of,
+    read_row_groups,
+    read_schema,
+)
 from merge_dataset.locks import working_in
 from merge_metric.models.heads import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import check_order_asked
@@ -36,6 +41,8 @@ from merge_metric.predict.driver import Answered, Outcome, answer_share, fingerp
 from merge_metric.predict.jobs import PREDICTIONS, by_source, files_of, open_by_part
 from merge_metric.predict.outputs import check_folder
 from merge_metric.predict.problems import format_of_problems
+from merge_metric.runs.on_disk import on_disk
+from merge_metric.runs.texts import text_digests
 
 _PROBLEMS: Final = "problems.parquet"
 
@@ -124,7 +131,11 @@ def predict_in_tasks(
         "overwrite": overwrite,
     }
     with working_in(work):
-        write_table(work / _PROBLEMS, problems)
+        with (
+            atomic(work / _PROBLEMS) as temporary,
+            RowGroupWriter(temporary, problems.schema, problems.schema.metadata) as writer,
+        ):
+            writer.write(problems)
         count = max(1, distribution.tasks // len(jobs))
         training = [
             f"train {job.name}"
@@ -153,7 +164,8 @@ def _name_of(jobs: Sequence[Job], problems: pa.Table, out: Path | None) -> str:
     asked = [
         [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
     ]
-    digest = digest_of([asked, fingerprint_of({}, problems), str(out)])[:12]
+    texts = text_digests(problems, format_of_problems(problems).fields)
+    digest = digest_of([asked, fingerprint_of({}, problems, texts), str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
     return f".{_slug(first)}.{digest}.tasks"
 
@@ -243,7 +255,8 @@ def train_unit(folder: Path, unit: str) -> None:
 
 
 def _problems(folder: Path) -> pa.Table:
-    return pq.ParquetFile(folder / _PROBLEMS).read()
+    path = folder / _PROBLEMS
+    return on_disk(read_row_groups(path), read_schema(path))
 
 
 def _baseline(plan: Mapping[str, Any], name: str) -> BaselineRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +12,27 @@ import pyarrow.compute as pc
 
 from merge_metric.models.label_order import MOST_LABELS, OrderCheck, check_order
 from merge_metric.runs.join import probability_table
-from merge_metric.runs.row_checks import PROBABILITIES, labels_of
+from merge_metric.runs.row_checks import ANSWERS, PROBABILITIES, labels_of
 from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
 
 
-def check_seeds(predictions: pa.Table) -> OrderCheck | None:
+def check_seeds(batches: Iterable[pa.Table], labels: Sequence[str]) -> OrderCheck | None:
     """Compare the order of labels with the seeds' gold labels; None where that is not possible.
 
     Args:
-        predictions: With `variant_id`, `seed_id`, and `label` and `prediction` as positions
-            among the labels that `labels_of` reads.
+        batches: Predictions, with `variant_id`, `seed_id`, and `label` and `prediction` as
+            positions among the labels.
+        labels: Of the problems.
     """
-    labels = labels_of(predictions)
-    seeds = predictions.filter(pc.equal(predictions["variant_id"], predictions["seed_id"]))
-    if not len(seeds) or len(labels) > MOST_LABELS:
+    if len(labels) > MOST_LABELS:
+        return None
+    seeds = pa.concat_tables(
+        batch.select(list(ANSWERS)).filter(pc.equal(batch["variant_id"], batch["seed_id"]))
+        for batch in batches
+    )
+    if not len(seeds):
         return None
     return check_order(seeds["prediction"].to_numpy(), seeds["label"].to_numpy(), len(labels))
 
@@ -39,10 +44,10 @@ def tell_other_order(predictions: pa.Table, where: str) -> None:
         predictions: As `check_seeds` takes them.
         where: What the message begins with, such as the name of the file.
     """
-    check = check_seeds(predictions)
+    labels = labels_of(predictions)
+    check = check_seeds([predictions], labels)
     if check is None or not check.suspicious:
         return
-    labels = labels_of(predictions)
     log.warning(
         "%s: warning: right on %.0f %% of %s seeds, and would be on %.0f %% if %s meant %s: are "
         "the model's labels in another order? Predictions given by name leave no doubt",

@@ -28,10 +28,10 @@ from merge_dataset import json_lines as jsonl
 from merge_dataset.files import (
     ROWS,
     RowGroupWriter,
+    atomic,
     naming_damage,
     open_parquet,
     read_schema,
-    write_table,
 )
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
@@ -47,6 +47,7 @@ from merge_metric.runs.row_checks import (
     decoded,
     labelled,
     labels_of,
+    row_number,
     validate,
 )
 from merge_metric.runs.texts import TEXT_DIGEST
@@ -114,7 +115,7 @@ def place_in(path: Path) -> Place:
     Text is read again to that line, which only messages need.
     """
     if path.suffix == ".parquet":
-        return lambda row: f"row {row + 1}"
+        return row_number
     if path.suffix in _CSV:
         return lambda row: f"line {next(islice(_csv_rows(path), row, None))[0]}"
     return lambda row: f"line {jsonl.line_number(path, row)}"
@@ -426,23 +427,60 @@ def write_predictions(path: Path, table: pa.Table) -> None:
     Raises:
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
-    suffix = suffix_of(path)
-    labels = labels_of(table)
-    written = checked = validate(table, "predictions to write", labels=labels)
-    if labels != LABELS:
-        # Only of NLI is it plain what a number means.
-        for name in ANSWERS:
-            named = pa.array(labels).take(checked[name].combine_chunks())
-            written = written.set_column(written.column_names.index(name), name, named)
+    suffix_of(path)
+    checked = validate(table, "predictions to write", labels=labels_of(table))
     for name in table.column_names:
         if name not in COLUMNS:
-            written = written.append_column(name, table[name])
-    if suffix == ".parquet":
-        metadata = dict(table.schema.metadata or {})
-        metadata[_DIGEST_KEY] = _digest(checked, metadata).encode()
-        write_table(path, written.replace_schema_metadata(metadata).combine_chunks())
-    else:
+            checked = checked.append_column(name, table[name])
+    metadata = table.schema.metadata or {}
+    schema = checked.schema.with_metadata(metadata)
+    write_batches(path, schema, len(table), lambda names: [checked.select(names)])
+
+
+def write_batches(
+    path: Path,
+    schema: pa.Schema,
+    rows: int,
+    batches: Callable[[Sequence[str]], Iterable[pa.Table]],
+) -> None:
+    """Write predictions some rows at a time; see `write_predictions`.
+
+    Args:
+        path: Parquet or JSON lines, by its suffix.
+        schema: The columns and, for Parquet, metadata; see `labelled`.
+        rows: How many rows there are.
+        batches: Names of columns → these, batch by batch, as `validate` gives them.
+    """
+    suffix, labels = suffix_of(path), labels_of(schema.empty_table())
+    written = (_named(batch, labels) for batch in batches(schema.names))
+    if suffix != ".parquet":
         jsonl.write(path, written, compress=suffix == ".jsonl.gz")
+        return
+    metadata = dict(schema.metadata or {})
+    metadata[_DIGEST_KEY] = _digest_of(
+        {name: rows for name in schema.names if name in COLUMNS},
+        metadata,
+        labels,
+        lambda name: (batch[name].combine_chunks() for batch in batches([name])),
+    ).encode()
+    empty = _named(schema.empty_table(), labels)
+    with (
+        atomic(path) as temporary,
+        RowGroupWriter(temporary, empty.schema, metadata) as writer,
+    ):
+        for batch in written:
+            writer.write(batch)
+
+
+def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """Name labels that are not of NLI: only of NLI is it plain what a number means."""
+    if tuple(labels) == LABELS:
+        return predictions
+    for name in ANSWERS:
+        named = pa.array(labels).take(predictions[name].combine_chunks())
+        place = predictions.column_names.index(name)
+        predictions = predictions.set_column(place, name, named)
+    return predictions
 
 
 def _digest(predictions: pa.Table, metadata: Mapping[bytes, bytes]) -> str:

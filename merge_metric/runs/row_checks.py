@@ -29,6 +29,11 @@ Place = Callable[[int], str]
 """Row, from 0 → how a user finds it."""
 
 
+def row_number(row: int) -> str:
+    """Name a row, from 0, as users count: "row 1" for the first."""
+    return f"row {row + 1}"
+
+
 def labels_of(predictions: pa.Table) -> tuple[str, ...]:
     """Read the labels whose positions a table from `validate` holds."""
     recorded = (predictions.schema.metadata or {}).get(LABELS_KEY)
@@ -66,7 +71,7 @@ def validate(
     Raises:
         ValueError: something is missing, null, of another type, out of range or twice.
     """
-    place = place or (lambda row: f"row {row + 1}")
+    place = place or row_number
     if missing := describe_missing(REQUIRED, table.column_names):
         raise ValueError(
             f"{where}: expected the columns {', '.join(REQUIRED)}, {missing}; `merge-nli predict` "

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merge_metric.runs.on_disk import forget_read
+
 TEXT_DIGEST: Final = "text_digest"
 """The column of a predictions file: 16 hexadecimal digits."""
 
@@ -41,13 +43,11 @@ def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
     ['6e256523dec6dffa']
     """
-    # With lengths, as nothing can stand between texts that does not occur in texts.
-    digests = b"".join(
-        hashlib.blake2b(
-            "".join(f"{len(text or '')}:{text or ''}" for text in texts).encode(), digest_size=_SIZE
-        ).digest()
-        for texts in rows_of(problems, ("variant_id", *fields))
-    )
+    digests = bytearray()
+    for texts in rows_of(problems, ("variant_id", *fields)):
+        # With lengths, as nothing can stand between texts that does not occur in texts.
+        text = "".join(f"{len(text or '')}:{text or ''}" for text in texts)
+        digests += hashlib.blake2b(text.encode(), digest_size=_SIZE).digest()
     return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
@@ -55,6 +55,7 @@ def rows_of(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of some columns row by row, of which few are Python objects at a time."""
     for batch in table.select(list(names)).to_batches(max_chunksize=_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        forget_read()
 
 
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
