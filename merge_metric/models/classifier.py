@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -27,10 +27,12 @@ _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
+_PIECE: Final = 1024
+"""Pairs whose tokens are objects of the tokenizer at a time: these take many times more memory."""
 _SPECIAL: Final = 8
 """More special tokens than any tokenizer adds to a pair."""
 
-_Encoded = dict[str, NDArray[np.int64]]
+_Encoded = dict[str, NDArray[np.int32]]
 """One pair as the model sees it: `input_ids` and, for some models, `token_type_ids`."""
 
 
@@ -170,13 +172,16 @@ class Classifier:
             return 0
         # In ASCII there is at most a token per character, and nothing expands.
         room = self.max_tokens - _SPECIAL
-        long = [
+        long = (
             pair
             for pair in pairs
             if len(pair[0]) + len(pair[1]) > room or not (pair[0] + pair[1]).isascii()
-        ]
-        whole = self._tokenize(long, truncate=False)
-        return sum(len(ids) > self.max_tokens for ids in whole["input_ids"])
+        )
+        count = 0
+        while some := list(islice(long, _PIECE)):
+            whole = self._tokenize(some, truncate=False)["input_ids"]
+            count += sum(len(ids) > self.max_tokens for ids in whole)
+        return count
 
     def probabilities(
         self, pairs: Sequence[Pair]
@@ -219,8 +224,6 @@ class Classifier:
         yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
 
     def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
-        if not pairs:
-            return {"input_ids": []}
         return self._tokenizer(
             [premise for premise, _ in pairs],
             [hypothesis for _, hypothesis in pairs],
@@ -231,10 +234,14 @@ class Classifier:
         )
 
     def _encode(self, pairs: Sequence[Pair]) -> list[_Encoded]:
-        found = self._tokenize(pairs, truncate=self.max_tokens is not None)
-        names = [name for name in ("input_ids", "token_type_ids") if name in found]
-        columns = [[np.array(ids) for ids in found[name]] for name in names]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = []
+        for start in range(0, len(pairs), _PIECE):
+            some = pairs[start : start + _PIECE]
+            found = self._tokenize(some, truncate=self.max_tokens is not None)
+            names = [name for name in ("input_ids", "token_type_ids") if name in found]
+            columns = [[np.array(ids, np.int32) for ids in found[name]] for name in names]
+            rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return rows
 
     def _batches(self, encoded: Sequence[_Encoded]) -> list[list[int]]:
         """Group positions of pairs of equal length, at most the budget of tokens together.
@@ -259,7 +266,7 @@ class Classifier:
         """Run one forward pass; shape (number of rows, labels)."""
         import torch
 
-        tensor = partial(torch.as_tensor, device=self._model.device)
+        tensor = partial(torch.as_tensor, dtype=torch.long, device=self._model.device)
         inputs = {name: tensor(np.stack([row[name] for row in rows])) for name in rows[0]}
         with torch.inference_mode():
             logits = self._model(

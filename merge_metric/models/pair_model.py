@@ -74,9 +74,13 @@ class Known(Set[int]):
         """Take whether each pair's answer is known."""
         self._is_known = is_known
 
-    def __contains__(self, position: object) -> bool:
+    @classmethod
+    def _from_iterable(cls, positions: Iterable[Any]) -> frozenset[Any]:  # of `known - others`
+        return frozenset(positions)
+
+    def __contains__(self, position: Any) -> bool:
         """Tell whether one is known."""
-        return isinstance(position, int) and bool(self._is_known[position])
+        return position in range(len(self._is_known)) and bool(self._is_known[position])
 
     def __iter__(self) -> Iterator[int]:
         """List those that are known."""

@@ -40,7 +40,7 @@ from merge_metric.predict.problems import (
     pairs_of,
 )
 from merge_metric.runs.label_check import check_seeds
-from merge_metric.runs.on_disk import forget_read
+from merge_metric.runs.mapped import forget_read
 from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
 from merge_metric.runs.row_checks import (
     IDS,

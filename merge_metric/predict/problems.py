@@ -33,7 +33,7 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.on_disk import on_disk
+from merge_metric.runs.mapped import on_disk
 from merge_metric.runs.predictions import metadata_of, with_metadata
 from merge_metric.runs.texts import rows_of
 

@@ -41,7 +41,7 @@ from merge_metric.predict.driver import Answered, Outcome, answer_share, fingerp
 from merge_metric.predict.jobs import PREDICTIONS, by_source, files_of, open_by_part
 from merge_metric.predict.outputs import check_folder
 from merge_metric.predict.problems import format_of_problems
-from merge_metric.runs.on_disk import on_disk
+from merge_metric.runs.mapped import on_disk
 from merge_metric.runs.texts import text_digests
 
 _PROBLEMS: Final = "problems.parquet"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_metric.runs.on_disk import forget_read
+from merge_metric.runs.mapped import forget_read
 
 TEXT_DIGEST: Final = "text_digest"
 """The column of a predictions file: 16 hexadecimal digits."""

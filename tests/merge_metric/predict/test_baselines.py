@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
+from merge_metric.predict import baselines
 from merge_metric.predict.baselines import (
     HypothesisOnly,
     Majority,
@@ -62,14 +63,18 @@ def test_it_learns_what_gives_a_label_away() -> None:
     np.testing.assert_allclose(found.sum(axis=1), 1)
 
 
-def test_it_never_reads_the_premise() -> None:
-    """Premises do not matter; equal hypotheses are all answered."""
+def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Premises do not matter; equal hypotheses are all answered, alike in every batch."""
     model = HypothesisOnly(training_data())
     first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
     second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
                          ("y", "The dog is tall.")])  # fmt: skip
     assert np.array_equal(first, second[:2])
     assert np.array_equal(second[0], second[2])
+    several = [("", text) for text in hypotheses()[0]]
+    expected = ask(model, several)
+    monkeypatch.setattr(baselines, "_BATCH", 7)
+    assert np.array_equal(ask(model, several), expected)
 
 
 def test_a_label_that_is_not_in_the_training_data() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,16 @@ from numpy.typing import NDArray
 
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.pair_model import Pair
+from merge_metric.predict import driver
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems, seeds_of
-from merge_metric.runs.predictions import METADATA_KEY, read_metadata, read_predictions
+from merge_metric.runs.predictions import (
+    METADATA_KEY,
+    read_metadata,
+    read_predictions,
+    with_metadata,
+    write_predictions,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -111,6 +119,40 @@ def test_the_file(problems: pa.Table, out: Path) -> None:
             problem[k] for k in ("variant_id", "seed_id", "label")]  # fmt: skip
     assert journals(out) == []
     assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl.gz"])
+def test_the_file_is_made_some_rows_at_a_time(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two sources, with seeds in several classes: the bytes of the obvious table."""
+    rows = many_problems(40, 3) | many_problems(11, 2, "demo")
+    folder = write_folder(tmp_path / "merge-nli", rows)
+    problems = read_problems(str(folder), ["snli_nouns", "demo", "snli_verbs"])
+    ids = problems["variant_id"].to_pylist()
+    assert sorted(ids) == sorted(rows)
+    monkeypatch.setattr(driver, "ROWS", 9)
+    out = predict(Fake(), problems, tmp_path / f"p{suffix}", progress=False).path
+    answers = [answer(rows[name][:2]) for name in ids]
+    obvious = {
+        "variant_id": ids,
+        "seed_id": [name.partition("/")[0] for name in ids],
+        "label": [rows[name][2] for name in ids],
+        "prediction": [int(each.argmax()) for each in answers],
+        "text_digest": [
+            blake2b(
+                "".join(f"{len(text)}:{text}" for text in (name, *rows[name][:2])).encode(),
+                digest_size=8,
+            ).hexdigest()
+            for name in ids
+        ],
+        "probabilities": pa.array(map(list, answers), pa.list_(pa.float64(), 3)),
+    }
+    table = with_metadata(pa.table(obvious), read_metadata(out))
+    whole = tmp_path / f"whole{suffix}"
+    write_predictions(whole, table)
+    assert out.read_bytes() == whole.read_bytes()
+    assert read_predictions(out).equals(pa.table(obvious))
 
 
 def test_the_metadata(problems: pa.Table, out: Path) -> None:
@@ -330,6 +372,8 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
             self, pairs: Sequence[Pair], known: frozenset[int]
         ) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
             assert len(known) == 14
+            assert len(set(range(len(pairs))) - known) == len(pairs) - 14
+            assert (sorted(known)[0] in known, -1 in known, len(pairs) in known) == (1, 0, 0)
             for positions, answers in self.probabilities(pairs):
                 if not known.issuperset(positions[1:]):
                     yield positions, answers
@@ -380,6 +424,12 @@ def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -
         predict(model, problems, out.with_suffix(".csv"), progress=False)
     with pytest.raises(ValueError, match="expected problems to ask the model about, got none"):
         predict(model, problems.slice(0, 0), out, progress=False)
+    twice = pa.concat_tables([problems, problems.slice(2, 1)])
+    with pytest.raises(ValueError, match="problems: row 151: variant_id: expected each id once"):
+        predict(model, twice, out, progress=False)
+    unlabelled = problems.set_column(4, "label", pa.array([None, *[0] * 149], pa.int64()))
+    with pytest.raises(ValueError, match="problems: row 1: label: expected a value, got none"):
+        predict(model, unlabelled, out, progress=False)
     assert model.asked == []
     assert not out.parent.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import datasets
@@ -12,6 +13,7 @@ import pytest
 from helpers.dataset_files import write_rows
 from helpers.problem_folder import Problem, many_problems, problem_row, write_folder
 
+from merge_dataset.files import describe_os_error
 from merge_dataset.register import register_dataset
 from merge_metric.predict import problems as problems_module
 from merge_metric.predict.driver import distinct_pairs
@@ -24,6 +26,7 @@ from merge_metric.predict.problems import (
     seeds_of,
     sources_of,
 )
+from merge_metric.runs import mapped
 
 PROBLEMS: dict[str, Problem] = {
     "snli:1": ("A girl runs.", "A girl moves.", 0),
@@ -127,6 +130,49 @@ def test_missing_columns(folder: Path) -> None:
     pq.write_table(pa.table({"premise": ["x"]}), folder / "snli/verbs/seeds.parquet")
     with pytest.raises(ValueError, match="got none called hypothesis, label, seed_id, variant_id"):
         read_problems(str(folder), ["snli_verbs"])
+
+
+def test_problems_lie_on_disk(tmp_path: Path) -> None:
+    """Neither reading nor parts, samples and what comes once need memory for texts."""
+    everything = many_problems(300, 7) | many_problems(300, 7, "demo")
+    folder = str(write_folder(tmp_path / "merge-nli", everything))
+    before, configs = pa.total_allocated_bytes(), ["snli_nouns", "snli_verbs", "demo"]
+    problems = read_problems(folder, configs)
+    others = [seeds_of(problems), part_of_source(problems, "snli"), sample_seeds(problems, 200)]
+    held = pa.total_allocated_bytes() - before
+    assert held < min(table.nbytes for table in (problems, *others)) / 20
+    assert rows_of(problems) == everything
+
+
+def test_no_room_for_problems(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of temporary files is named."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full")
+    monkeypatch.setattr(mapped, "TemporaryFile", lambda: full.open("w+b"))
+    with pytest.raises(OSError, match="No space left") as caught:
+        read_problems(str(folder))
+    said = f"{gettempdir()}: no space left on device; make room there, then give the same"
+    assert describe_os_error(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_blocks_do_not_show(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are the same, however many rows are looked at together."""
+    folder = str(write_folder(tmp_path / "merge-nli", many_problems(9, 3) | PROBLEMS))
+    configs = ["snli_verbs", "demo", "snli_nouns", "snli"]
+
+    def tables() -> list[pa.Table]:
+        table = read_problems(folder, configs)
+        parts = [part_of_source(table, "snli"), sample_seeds(table, 4, rng_seed=2)]
+        return [table, seeds_of(table), *parts]
+
+    expected = tables()
+    monkeypatch.setattr(problems_module, "_PAIRS", rows)
+    monkeypatch.setattr(problems_module, "ROWS", rows)
+    assert all(a.equals(b, check_metadata=True) for a, b in zip(tables(), expected, strict=True))
 
 
 # --- Names ---
