@@ -27,7 +27,7 @@ _BATCH_TOKENS: Final = {"cpu": 2048}
 _BATCH_TOKENS_ACCELERATOR: Final = 32_768
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
-_PIECE: Final = 1024
+_PIECE: Final = 256
 """Pairs whose tokens are objects of the tokenizer at a time: these take many times more memory."""
 _SPECIAL: Final = 8
 """More special tokens than any tokenizer adds to a pair."""

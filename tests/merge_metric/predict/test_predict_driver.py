@@ -125,7 +125,7 @@ def test_the_file(problems: pa.Table, out: Path) -> None:
 def test_the_file_is_made_some_rows_at_a_time(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two sources, with seeds in several classes: the bytes of the obvious table."""
+    """Problems of two sources, with seeds in several classes, give the obvious table's bytes."""
     rows = many_problems(40, 3) | many_problems(11, 2, "demo")
     folder = write_folder(tmp_path / "merge-nli", rows)
     problems = read_problems(str(folder), ["snli_nouns", "demo", "snli_verbs"])
