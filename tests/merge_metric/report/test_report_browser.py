@@ -581,6 +581,12 @@ def test_phone(browser: Chrome, url: str) -> None:
         assert widths == [PHONE["width"], PHONE["width"]]
         chart = one(browser, "#chart canvas")
         assert chart.size["width"] <= PHONE["width"]
+        narrow = PHONE | {"width": 320}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+        until(browser, lambda: browser.execute_script("return window.innerWidth") == 320)
+        for css in ("#legend", "#chart-area", "#measure"):
+            box = one(browser, css).rect
+            assert box["x"] + box["width"] <= 320 - 15, "and its margin"
         assert one(browser, "table.figures tbody td").is_displayed()
         assert one(browser, ".variants mark").is_displayed()
     finally:
