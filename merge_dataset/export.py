@@ -126,13 +126,16 @@ def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str
     return configurations(out, collection)
 
 
-def require_target(out: Path, coming: Mapping[str, Any], *, overwrite: bool = False) -> None:
+def require_target(
+    out: Path, coming: Mapping[str, Any], run: str | Path, *, overwrite: bool = False
+) -> None:
     """Check before the work that a collection can be written, by what is known of it then.
 
     Args:
         out: The dataset folder.
         coming: A part of a manifest: `source`, `config` and, of paraphrases, `kind`; perhaps
             models.
+        run: The run folder to be, which a new dataset folder cannot hold.
         overwrite: As in `export_dataset`.
 
     Raises:
@@ -141,6 +144,11 @@ def require_target(out: Path, coming: Mapping[str, Any], *, overwrite: bool = Fa
     """
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)
+    if Path(run).expanduser().resolve().is_relative_to(out) and not collections(out):
+        raise FileExistsError(
+            f"{out}: expected a folder for the dataset alone, got the one that the run {run} is to "
+            f"lie in; name another with --out"
+        )
     there = next(path for path in (out, *out.parents) if path.exists())
     if not os.access(there, os.W_OK):
         raise PermissionError(f"{out}: expected a folder to write in; {there} is read-only")

@@ -463,7 +463,7 @@ def _require_target(out: Path, config: Config, overwrite: bool) -> None:
     from merge_dataset.export import require_target
 
     coming = {"source": config.source, "config": config.output_settings()}
-    require_target(out, coming, overwrite=overwrite)
+    require_target(out, coming, config.run, overwrite=overwrite)
 
 
 def _export(

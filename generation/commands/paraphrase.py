@@ -103,7 +103,7 @@ def _paraphrase(
     from merge_dataset.provenance import PARAPHRASES
 
     coming = {"kind": PARAPHRASES, "source": config.source, "config": config.output_settings()}
-    require_target(out, coming, overwrite=overwrite)
+    require_target(out, coming, config.run, overwrite=overwrite)
     with RunFolder(Path(config.run)).locked():
         folder = paraphrase(config, distribution=distribution, overwrite=overwrite)
         configs = export_dataset(folder.path, out, overwrite=overwrite)
