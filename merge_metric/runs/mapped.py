@@ -33,6 +33,7 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         with pa.ipc.new_stream(file, schema) as writer:
             for table in tables:
                 writer.write_table(table)
+                forget_read()
         file.flush()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _MAPPED.add(mapped)
