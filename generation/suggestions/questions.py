@@ -162,6 +162,9 @@ class Questions:
     def _write(partial: Path, tables: Iterable[pa.Table], bits: int, made_from: str) -> None:
         largest = _deal(partial / "shards", tables, bits)
         if largest > _QUESTIONS_PER_SHARD:
+            # Without repetitions, of which it depends on more than the problems how many there are.
+            largest = max(len(_keys(_merged(_spilled(p)))) for p in partial.glob("shards/*.arrows"))
+        if largest > _QUESTIONS_PER_SHARD:
             _deal_anew(partial / "shards", bits + (largest // _QUESTIONS_PER_SHARD).bit_length())
         sizes = {}
         with (partial / "keys.bin").open("wb") as keys:
@@ -324,6 +327,8 @@ def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
     sizes: Counter[int] = Counter()
     for some in _buffered(tables):
         rows = _merged(some)
+        if not len(rows):
+            continue
         counts = pc.list_value_length(rows["key"]).to_numpy()
         first_keys = _keys(rows)[np.cumsum(counts) - counts]
         prefixes = first_keys.view(">u4").reshape(len(rows), -1)[:, 0].astype(np.int64)

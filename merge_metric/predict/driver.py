@@ -350,7 +350,7 @@ def _ask(
         log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
     with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", disable=name is None) as bar:
         for positions, rows in _answers(model, pairs, missing, share) if len(missing) else ():
-            require_probabilities(pairs.at(positions), labels, rows, _TOO_LARGE)
+            _require_distributions(pairs.at(positions), labels, rows)
             further = [getattr(model, name) for name in ("measures",) if hasattr(model, name)]
             journal.add(positions, np.concatenate([rows, *further], axis=1))
             bar.update(int(unanswered[positions].sum()))
@@ -361,6 +361,17 @@ def _ask(
             f"expected an answer for each of {len(missing):,} pairs, the model gave {answered:,}"
         )
     return answered
+
+
+def _require_distributions(
+    pairs: Pairs, labels: Sequence[str], answers: NDArray[np.float64]
+) -> None:
+    """Check answers to pairs as readers of predictions files check them."""
+    require_probabilities(pairs, labels, answers, _TOO_LARGE)
+    rows = pa.FixedSizeListArray.from_arrays(np.ravel(answers).astype(float), len(labels))
+    check_column(
+        PROBABILITIES, pa.chunked_array([rows]), lambda row: f"the pair {pairs[row]}", labels
+    )
 
 
 def _answers(

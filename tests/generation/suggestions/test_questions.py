@@ -93,8 +93,19 @@ def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
     assert questions.of(questions.shards[0]) == there
 
 
-def test_order_and_repetition_do_not_matter(tmp_path: Path) -> None:
-    """Equal sets make equal files."""
+def test_there_may_be_none(tmp_path: Path) -> None:
+    """Problems that share no word have none, which the command then says."""
+    assert len(Questions.write(tmp_path / "q", tables([]), problems=3, made_from="x")) == 0
+    empty = [question_table([])]
+    assert len(Questions.write(tmp_path / "r", empty, problems=3, made_from="x")) == 0
+
+
+def test_order_and_repetition_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal sets make equal files, also where a shard is as large as one may be."""
+    largest = max(written(tmp_path / "sizes", QUERIES).sizes.values())
+    monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", largest)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
     folders = [written(tmp_path / name, q).folder for name, q in (("a", QUERIES), ("b", shuffled))]
     a, b = (

@@ -398,6 +398,10 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
         ),
         (np.ones((1, 2)), r"expected label probabilities of shape \(1, 3\), got \(1, 2\)"),
         (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
+        (
+            np.array([[3.0, -2.0, 7.0]]),
+            r"the pair \('.*'\): probabilities: .* got \[3.0, -2.0, 7.0\] .* take the softmax",
+        ),
         (np.ones((1, 3)) / 3, "expected an answer for each of .* pairs, the model gave 1"),
     ],
 )
