@@ -213,8 +213,8 @@ def test_limits_before_shuffling_where_more_changes(tmp_path: Path, model: str) 
     given |= {"families": "inflect", "repair_articles": True}
     run = generate(Config.from_recipe("demo", run=str(tmp_path / "run"), **given))
     with pytest.raises(ValueError, match=re.escape(
-        f"signals.parquet, found none; build without `min_pll_change`, then run `merge-nli signals "
-        f"--run {run.path} --mlm …`"
+        f"signals.parquet, found none; build once without `min_pll_change`, run `merge-nli signals "
+        f"--run {run.path} --mlm MODEL`, then"
     )):  # fmt: skip
         build(run.path, ablation="scrambled", min_pll_change=-5.0)
     write_pll_changes(run.path, model)
