@@ -360,7 +360,7 @@ def _each(
             done.add(name, files(part))
         except Exception as error:  # whatever it is, the other slices do not depend on it
             said = describe_os_error(error) if isinstance(error, OSError) else str(error)
-            reason = " ".join(said.split()) or type(error).__name__
+            reason = " ".join(said.split()).removesuffix(".") or type(error).__name__
             log.error("slice %s failed: %s", name, reason)
             failed[name] = reason
             if number == len(failed) >= _ALIKE:
