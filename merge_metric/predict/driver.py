@@ -38,6 +38,8 @@ from merge_metric.predict.problems import (
     format_of_problems,
     may_repeat,
     pairs_of,
+    problem_digests,
+    values_of,
 )
 from merge_metric.runs.label_check import check_seeds
 from merge_metric.runs.mapped import forget_read
@@ -51,7 +53,7 @@ from merge_metric.runs.row_checks import (
     require_distinct,
     row_number,
 )
-from merge_metric.runs.texts import TEXT_DIGEST, combined, rows_of, text_digests, to_hex
+from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +199,7 @@ class _Run:
             raise ValueError(f"problems: {error}") from error
         pairs, pair_of_row = distinct_pairs(problems)
         description = model.describe()
-        digests = text_digests(problems, format_of_problems(problems).fields)
+        digests = problem_digests(problems)
         fingerprint = fingerprint_of(description, problems, digests)
         return cls(model, problems, out, description, pairs, pair_of_row, digests, fingerprint)
 
@@ -404,7 +406,7 @@ def fingerprint_of(
     for name in ("variant_id", "seed_id", "label"):
         # As JSON has the list of all, of which not all are Python objects at a time.
         before = "["
-        for (value,) in rows_of(problems, [name]):
+        for (value,) in values_of(problems, [name]):
             digest.update(f"{before}{json.dumps(value)}".encode())
             before = ", "
         digest.update(b"]" if len(problems) else b"[]")

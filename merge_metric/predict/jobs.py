@@ -37,11 +37,12 @@ from merge_metric.predict.problems import (
     format_of_problems,
     pairs_of,
     part_of_source,
+    problem_digests,
     sample_seeds,
     seeds_of,
     sources_of,
 )
-from merge_metric.runs.texts import combined, text_digests
+from merge_metric.runs.texts import combined
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of the predictions files that no name is given for."""
@@ -247,7 +248,7 @@ def require_free(
         FileExistsError: it must not be replaced.
     """
     if out.exists():
-        texts = combined(text_digests(problems, format_of_problems(problems).fields))
+        texts = combined(problem_digests(problems))
         require_replaceable(out, known, problems, texts, overwrite=overwrite)
 
 

@@ -33,9 +33,9 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.mapped import on_disk
+from merge_metric.runs.mapped import on_disk, pieces
 from merge_metric.runs.predictions import metadata_of, with_metadata
-from merge_metric.runs.texts import rows_of
+from merge_metric.runs.texts import rows_of, text_digests
 
 _PAIRS: Final = 65_536
 """Pairs that are Python objects at a time."""
@@ -127,7 +127,7 @@ def pairs_of(problems: pa.Table) -> Iterator[Pair]:
     Premise and hypothesis of NLI; three texts or more are put together by a space from
     the second on.
     """
-    for first, *others in rows_of(problems, format_of_problems(problems).fields):
+    for first, *others in values_of(problems, format_of_problems(problems).fields):
         yield first, " ".join(others)
 
 
@@ -276,6 +276,18 @@ def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
     return on_disk(parts, problems.schema)
 
 
+def values_of(problems: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of some columns row by row."""
+    for piece in pieces(problems):
+        yield from rows_of(piece, names)
+
+
+def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
+    """Digest the texts of problems; see `text_digests`."""
+    fields = format_of_problems(problems).fields
+    return np.concatenate([text_digests(piece, fields) for piece in pieces(problems)])
+
+
 def first_rows(texts: Iterable[str]) -> NDArray[np.int64]:
     """Find for each of some texts the place of the first that is the same, by 16-byte digests."""
     digests = bytearray()
@@ -296,7 +308,7 @@ def first_rows(texts: Iterable[str]) -> NDArray[np.int64]:
 def may_repeat(problems: pa.Table) -> bool:
     """Tell at little cost whether an id may come twice; if not, hardly ever true."""
     hashes = np.fromiter(
-        (hash(name) for (name,) in rows_of(problems, ["variant_id"])), np.int64, len(problems)
+        (hash(name) for (name,) in values_of(problems, ["variant_id"])), np.int64, len(problems)
     )
     hashes.sort()
     return bool((hashes[1:] == hashes[:-1]).any())
@@ -306,7 +318,7 @@ def _distinct(problems: pa.Table, dataset: str) -> pa.Table:
     """Keep each problem once: a seed stands in the files of all its classes."""
     if not may_repeat(problems):
         return problems
-    first = first_rows(name for (name,) in rows_of(problems, ["variant_id"]))
+    first = first_rows(name for (name,) in values_of(problems, ["variant_id"]))
     kept = first == np.arange(len(first))
     again = np.flatnonzero(~kept)
     for rows in np.split(again, range(_PAIRS, len(again), _PAIRS)):

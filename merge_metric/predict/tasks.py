@@ -40,9 +40,8 @@ from merge_metric.predict.baselines import BaselineRequest, HypothesisOnly
 from merge_metric.predict.driver import Answered, Outcome, answer_share, fingerprint_of, predict
 from merge_metric.predict.jobs import PREDICTIONS, by_source, files_of, open_by_part
 from merge_metric.predict.outputs import check_folder
-from merge_metric.predict.problems import format_of_problems
+from merge_metric.predict.problems import format_of_problems, problem_digests
 from merge_metric.runs.mapped import on_disk
-from merge_metric.runs.texts import text_digests
 
 _PROBLEMS: Final = "problems.parquet"
 
@@ -164,8 +163,8 @@ def _name_of(jobs: Sequence[Job], problems: pa.Table, out: Path | None) -> str:
     asked = [
         [asdict(job), *(file_stamps(path) for path in _paths(job.request).values())] for job in jobs
     ]
-    texts = text_digests(problems, format_of_problems(problems).fields)
-    digest = digest_of([asked, fingerprint_of({}, problems, texts), str(out)])[:12]
+    fingerprint = fingerprint_of({}, problems, problem_digests(problems))
+    digest = digest_of([asked, fingerprint, str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
     return f".{_slug(first)}.{digest}.tasks"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Final
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from merge_dataset.files import naming
+from merge_dataset.files import ROWS, naming
 
 _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 """Files of the tables that are in use."""
@@ -38,6 +38,13 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _MAPPED.add(mapped)
     return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
+
+
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table into slices, one at least; after each the memory that holds it is given back."""
+    for start in range(0, max(len(table), 1), ROWS):
+        yield table.slice(start, ROWS)
+        forget_read()
 
 
 def forget_read() -> None:

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_metric.runs.mapped import forget_read
-
 TEXT_DIGEST: Final = "text_digest"
 """The column of a predictions file: 16 hexadecimal digits."""
 
@@ -55,7 +53,6 @@ def rows_of(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of some columns row by row, of which few are Python objects at a time."""
     for batch in table.select(list(names)).to_batches(max_chunksize=_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        forget_read()
 
 
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
