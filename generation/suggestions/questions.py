@@ -163,7 +163,7 @@ class Questions:
         largest = _deal(partial / "shards", tables, bits)
         if largest > _QUESTIONS_PER_SHARD:
             # Without repetitions, of which it depends on more than the problems how many there are.
-            largest = max(len(_keys(_merged(_spilled(p)))) for p in partial.glob("shards/*.arrows"))
+            largest = max(map(_distinct, partial.glob("shards/*.arrows")))
         if largest > _QUESTIONS_PER_SHARD:
             _deal_anew(partial / "shards", bits + (largest // _QUESTIONS_PER_SHARD).bit_length())
         sizes = {}
@@ -354,6 +354,11 @@ def _buffered(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
             held, size = [], 0
     if held:
         yield held
+
+
+def _distinct(path: Path) -> int:
+    """Count the questions in a file, each once; more may be there than memory has room for."""
+    return len(np.unique(np.concatenate([_keys(table) for table in _spilled(path)])))
 
 
 def _deal_anew(folder: Path, bits: int) -> None:
