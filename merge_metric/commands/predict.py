@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
-    from merge_metric.predict.tasks import Dealt
+    from merge_metric.predict.tasks import JobResults
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _predict_in_tasks(
     *,
     out: Path | None,
     overwrite: bool,
-) -> Dealt:
+) -> JobResults:
     """Look at the models, and deal their work to tasks."""
     if request.base_url:
         raise ValueError(
@@ -316,7 +316,7 @@ def _run_baseline(
     _report_dealt(dealt, dataset, output)
 
 
-def _report_dealt(dealt: Dealt, dataset: str, output: OutputFormat) -> None:
+def _report_dealt(dealt: JobResults, dataset: str, output: OutputFormat) -> None:
     """Say what was done, and raise where something failed."""
     _report(dealt.outcomes, dealt.failed, dataset, output)
     if dealt.error is not None:

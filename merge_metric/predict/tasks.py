@@ -57,7 +57,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class JobResults:
     """Result of jobs that were dealt to tasks."""
 
     outcomes: list[Outcome]
@@ -101,7 +101,7 @@ def predict_in_tasks(
     out: Path | None = None,
     folder: Path | None = None,
     overwrite: bool = False,
-) -> Dealt:
+) -> JobResults:
     """Run models in tasks, each of which has one model, and write their predictions files.
 
     Files have the same bytes as those of one process, whatever the number of tasks. What was
@@ -306,7 +306,7 @@ def _finish(
     target: Path,
     *,
     overwrite: bool,
-) -> Dealt:
+) -> JobResults:
     """Write the files of all jobs whose tasks have finished.
 
     Args:
@@ -318,7 +318,7 @@ def _finish(
         target: The folder of the files.
         overwrite: As in `predict`.
     """
-    dealt = Dealt([], [], said.error)
+    dealt = JobResults([], [], said.error)
     for job in jobs:
         mine = units[job.name]
         found = [said.records[unit] for unit in mine if unit in said.records]
