@@ -85,7 +85,9 @@ class JudgedVariant:
         """Leave out masked LMs as if they were not asked; None where it would not be there.
 
         >>> both = (frozenset("ab"), frozenset("b"))
-        >>> item = Item(source="snli", word_class="noun", seed_id="snli:1", validated=both)
+        >>> item = JudgedVariant(
+        ...     source="snli", word_class="noun", seed_id="snli:1", validated=both
+        ... )
         >>> sorted(item.sole_validators), item.without(frozenset("b"))
         (['b'], None)
         >>> item.without(frozenset("a")).validated
