@@ -65,6 +65,7 @@ def test_manifest_says_who_was_left_out(both: RunFolder, alone: RunFolder, other
     without = read_record(build(both.path, into="told", without_mlms=(other.name,)).manifest)
     expected = read_record(alone.manifest)
     assert without["config"].pop("without_mlms") == [other.name]
+    assert without["explained"]["settings"].pop("without_mlms").startswith("Leave out")
     assert [mlm["name"] for mlm in without["mlms"]] == [BUNDLED_MLM]
     assert without.pop("fingerprint") != expected.pop("fingerprint")
     assert without == expected
