@@ -144,7 +144,13 @@ def options(config: Mapping[str, Any]) -> Iterator[str]:
         yield _PAIRS
 
 
-_INTRODUCTION: Final = """\
+_RULE: Final = """\
+A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
+percentage of its variants, 90 unless another is named, are classified correctly.
+"""
+
+_INTRODUCTION: Final = (
+    """\
 # MERGE-NLI
 
 MERGE (Minimal Expression-Replacement GEneralization) tests whether a model that answers a
@@ -159,9 +165,9 @@ and hypothesis share is replaced in both, everywhere it occurs, by another word 
 
 The reasoning from premise to hypothesis does not depend on this word, so the label should stay.
 Word overlap, syntax and length stay as well, and no variant is chosen because a model fails on it.
-A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
-percentage of its variants, 90 unless another is named, are classified correctly.
 """
+    + _RULE
+)
 
 _PARAPHRASE: Final = """\
 | | premise | hypothesis | label |
@@ -183,11 +189,7 @@ and Augenstein (2024). All seeds are problems that one NLI model M answers right
 paraphrase and its hypothesis to entail one another.
 """
 
-_SCORED: Final = """\
-
-A model is scored by *seed-variant accuracy*: a seed counts as right if at least a given
-percentage of its variants, 90 unless another is named, are classified correctly.
-"""
+_SCORED: Final = f"\n{_RULE}"
 
 _PARAPHRASES_TOO: Final = f"""\
 
