@@ -1,0 +1,29 @@
+"""Compare with the golden record, or record anew, in an empty home: see `record.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+
+def set_environment(home: Path) -> None:
+    """Begin in an empty home, offline, with one thread and a terminal of 80 columns.
+
+    Before anything is imported, as libraries read this then.
+    """
+    os.environ |= {
+        "HOME": str(home), "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"),
+        "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(home / "matplotlib"), "COLUMNS": "80",
+        "NO_COLOR": "1", "TQDM_DISABLE": "1", "TERM": "dumb", "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="golden-home-") as own:
+        set_environment(Path(own))
+        from golden.record import main
+
+        sys.exit(main())

@@ -1,0 +1,432 @@
+"""The golden record: what commands print and write, kept, and compared with what they do today.
+
+    make golden         # compare; a part: make golden GOLDEN="--quick" or GOLDEN="made messages"
+    make golden-keep    # record anew what is compared, to read the difference
+
+Each world of `worlds.py` has a folder of files and a list of commands. `kept/WORLD.txt` has for
+each command its exit code and the lines of stdout, of stderr and of every file that it wrote. JSON
+stands there value by value, with each float as Python writes it, that is to the last bit; rows of
+Parquet files stand one a line. Short texts are kept whole. Of long ones the first lines are kept,
+and a digest of every line, so that a difference names its lines; a copy of all lines stays in
+`build/golden` of the checkout that recorded them, and `--before FOLDER` shows old lines from there.
+
+What is allowed to differ is listed in `VOLATILE` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import difflib
+import gzip
+import hashlib
+import json
+import logging
+import platform
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from golden.worlds import SHARED, WORLDS, World
+
+KEPT: Final = Path(__file__).with_name("kept")
+WHOLE: Final = Path(__file__).parents[2] / "build" / "golden"
+"""Where the lines stay that `kept` has only digests of."""
+SHORT: Final = 2_000
+"""Characters of a text that is kept whole."""
+FIRST: Final = 12
+"""Lines that are kept of a longer one."""
+MANY: Final = 50_000
+"""Rows of a Parquet file that are not read; its bytes stand for them."""
+SHOWN: Final = 20
+"""Lines of a difference that are shown."""
+
+VOLATILE: Final[tuple[tuple[str, str, str], ...]] = (
+    ("version of the package", r"version:\d+\.\d+\.\d+\w*", "version:…"),
+    ("version of NumPy in signatures", r"numpy:\d+\.\d+\.\d+\w*", "numpy:…"),
+    ("how long it took, and how fast it was", r"\b[\d.,]+ (s|min|h|problems/s|ms)\b", "… s"),
+    ("how many a second", r"\([\d,]+ per second\)", "(… per second)"),
+    ("dates with times", r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?", "…"),
+    ("today's date", time.strftime(r"\b%Y-%m-%d\b"), "…"),
+    ("years of copyright or of a citation", time.strftime(r"\byear = \{?%Y\}?"), "year = …"),
+)
+"""Descriptions, patterns, and the text that stands in place of each."""
+
+VOLATILE_KEYS: Final = frozenset({
+    "started", "finished", "seconds", "packages", "merge_nli_digest", "memory",
+    "machine", "host", "pid", "commit", "dateModified", "dateCreated",
+})  # fmt: skip
+"""Keys of JSON objects whose values say when, where and with what something was made."""
+
+PROCESSOR: Final = KEPT / "processor.txt"
+"""Names of the instructions that NumPy found where the record was made."""
+
+Lines = list[str]
+Parts = dict[str, Lines]
+"""Part of a command's output (exit, stdout, stderr, files by name) → lines."""
+
+
+def processor() -> str:
+    """Name the processor's instructions, on which the last bits of a figure depend."""
+    found = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    return " ".join([platform.machine(), *sorted(name for name, has in found.items() if has)])
+
+
+def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, Parts]]:
+    """Make a world's files, and yield its commands with what they give."""
+    with chdir(folder):
+        started = time.monotonic()
+        world.make(folder)
+        inputs = {name: "\n".join(lines) for name, lines in _files(folder, {}).items()}
+        yield (
+            "(files of this world)",
+            {"digests": [f"{name} {_digest(text.encode())}" for name, text in inputs.items()]},
+        )
+        for command in world.commands:
+            before = _state(folder)
+            began = time.monotonic()
+            if command in world.steps:
+                world.steps[command](folder)
+                yield command, _files(folder, before)
+                continue
+            code, printed, said = _call(command)
+            parts = {"exit": [str(code)]}
+            if printed:
+                parts["stdout"] = _text_lines(printed, folder)
+            if said:
+                parts["stderr"] = _text_lines(_without_progress(said), folder)
+            yield command, parts | _files(folder, before)
+            if say:
+                say(f"{time.monotonic() - began:7.1f} s  {command}")
+        if say:
+            say(f"{time.monotonic() - started:7.1f} s  all of {world.name}")
+
+
+def _call(command: str) -> tuple[int | str, str, str]:
+    """Call a command in this process."""
+    from generation.cli import app
+
+    logging.getLogger().handlers.clear()  # one that writes to the last command's stderr
+    result = CliRunner().invoke(app, shlex.split(command), prog_name="merge-nli")
+    error = result.exception
+    if error is not None and not isinstance(error, SystemExit):
+        return f"{type(error).__name__}: {error}", result.stdout, result.stderr
+    return result.exit_code, result.stdout, result.stderr
+
+
+def _state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Times and sizes of all files by name, to see what a command writes."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            status = path.stat()
+            found[path.relative_to(folder).as_posix()] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+_UNREAD: Final = re.compile(r"\.(lock|log|pyc|npy|npz)$|(^|/)(stores|suggestions|questions)/|^hf/")
+"""Names of files that are how something is done, not what is made."""
+
+
+def _files(folder: Path, before: Mapping[str, object]) -> Parts:
+    """Read the files that are new or changed."""
+    return {
+        name: list(_file_lines(folder / name, folder))
+        for name, status in _state(folder).items()
+        if before.get(name) != status and not _UNREAD.search(name)
+    }
+
+
+def _file_lines(path: Path, folder: Path) -> Iterator[str]:
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        with suppress(gzip.BadGzipFile):
+            content = gzip.decompress(content)
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    if path.suffix == ".parquet":
+        yield from _parquet_lines(path, folder)
+    elif suffix in (".png", ".pdf", ".xlsx", ".safetensors", ".bin", ".svg"):
+        # Drawings are the libraries' affair, and have times in them: that they are there is kept.
+        yield f"a file of {suffix}" + (
+            "" if suffix in (".png", ".pdf", ".svg") else _digest(content)
+        )
+    else:
+        yield from _text_lines(content.decode("utf-8", "replace"), folder)
+
+
+def _parquet_lines(path: Path, folder: Path) -> Iterator[str]:
+    """Yield schema, metadata and rows; of a dataset's files, the digest of their bytes too."""
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid:
+        yield f"no Parquet, bytes {_digest(path.read_bytes())}"
+        return
+    metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+    if "merge_nli_digest" not in metadata and "text_digest" not in table.column_names:
+        yield f"bytes {_digest(path.read_bytes())}"
+    for column in table.schema:
+        yield f"column {column.name}: {column.type}"
+    for key, value in sorted(metadata.items()):
+        if key not in VOLATILE_KEYS and not key.startswith("ARROW"):
+            yield from (f"metadata {line}" for line in _json_lines(_parsed(value), key))
+    yield f"{len(table)} rows"
+    if len(table) > MANY:
+        return
+    for row in table.to_pylist():
+        row = {k: v for k, v in row.items() if k not in VOLATILE_KEYS}
+        yield _normal(json.dumps(row, ensure_ascii=False, default=repr), folder)
+
+
+_DATA: Final = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def _text_lines(text: str, folder: Path) -> Lines:
+    """Split text into lines, JSON into values, and the data of a page into theirs."""
+    if found := _DATA.search(text):
+        rest = text[: found.start(1)] + text[found.end(1) :]
+        data = json.loads(found[1].replace("<\\/", "</"))
+        return [
+            *(_normal(line, folder) for line in _json_lines(data, "data")),
+            *_normal(rest, folder).splitlines(),
+        ]
+    value = _parsed(text)
+    if isinstance(value, dict | list):
+        lines = [_normal(line, folder) for line in _json_lines(value)]
+        layout = (
+            re.sub(r"[^\s\[\]{},:]", "", text) if VOLATILE_KEYS.isdisjoint(_words(text)) else ""
+        )
+        return [*lines, f"layout {_digest(layout.encode())}"]
+    return [line.rstrip() for line in _normal(text, folder).splitlines()]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _parsed(text: str) -> Any:
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _json_lines(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the values of JSON, each after its path; lists of plain values as one."""
+    if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
+        value = inner
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            below = f"{path}.{key}" if path else str(key)
+            if key in VOLATILE_KEYS:
+                yield f"{below} = …"
+            else:
+                yield from _json_lines(each, below)
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for number, each in enumerate(value):
+            yield from _json_lines(each, f"{path}[{number}]")
+    elif isinstance(value, list) and any(isinstance(each, list) for each in value):
+        for number, each in enumerate(value):
+            yield f"{path}[{number}] = {json.dumps(each, ensure_ascii=False)}"
+    else:
+        yield f"{path} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def _normal(text: str, folder: Path) -> str:
+    """Put … in the place of what may differ."""
+    for place in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
+        text = text.replace(place, "…")
+    for place in (str(SHARED), str(SHARED.resolve())):
+        text = text.replace(place, "../shared")
+    for _, pattern, instead in VOLATILE:
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+_BAR: Final = re.compile(r"^[^|]*\d+%\|[^|]*\|[^\[]*\[[^\]]*\]")
+
+
+def _without_progress(said: str) -> str:
+    """Take bars of progress out of stderr, which depend on how fast it goes; messages stay."""
+    pieces = re.split(r"[\r\n]", said)
+    return "\n".join(left for piece in pieces if (left := _BAR.sub("", piece, count=1).strip()))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _short_digest(line: str) -> str:
+    """Digest a line in two characters, to say which lines differ; the whole's says that any do."""
+    return base64.urlsafe_b64encode(hashlib.sha256(line.encode()).digest()[:3]).decode()[:2]
+
+
+@dataclass(slots=True)
+class Kept:
+    """A part as the record has it."""
+
+    lines: Lines
+    """All, or the first of them."""
+    digest: str = ""
+    """The whole's, where there are more."""
+    digests: Lines = field(default_factory=list)
+    """Each line's then."""
+
+    @classmethod
+    def of(cls, lines: Lines) -> Kept:
+        """Keep a part."""
+        if sum(map(len, lines)) <= SHORT:
+            return cls(lines)
+        digests = [_short_digest(line) for line in lines]
+        return cls([line[:200] for line in lines[:FIRST]], _digest_of(lines), digests)
+
+
+def _digest_of(lines: Lines) -> str:
+    return _digest("\n".join(lines).encode())
+
+
+def write(path: Path, commands: Mapping[str, Parts]) -> None:
+    """Write the record of a world."""
+    out = []
+    for command, parts in commands.items():
+        out.append(f"$ {command}")
+        for name, lines in parts.items():
+            kept = Kept.of(lines)
+            out.append(f"# {name}" + (f", all of {kept.digest}" if kept.digest else ""))
+            out += [f"  {line}" for line in kept.lines]
+            joined = "".join(kept.digests)
+            out += [f"~ {joined[i : i + 96]}" for i in range(0, len(joined), 96)]
+        out.append("")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(out), encoding="utf-8")
+
+
+def read(path: Path) -> dict[str, dict[str, Kept]]:
+    """Read the record of a world: by command, by part."""
+    found: dict[str, dict[str, Kept]] = {}
+    parts: dict[str, Kept] = {}
+    kept = Kept([])
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        mark, rest = line[:1], line[2:]
+        if mark == "$":
+            parts = found[rest] = {}
+        elif mark == "#":
+            name, _, digest = rest.partition(", all of ")
+            kept = parts[name] = Kept([], digest)
+        elif mark == "~":
+            kept.digests += [rest[i : i + 2] for i in range(0, len(rest), 2)]
+        elif mark == " ":
+            kept.lines.append(rest)
+    return found
+
+
+def differences(
+    before: Mapping[str, Mapping[str, Kept]],
+    now: Mapping[str, Parts],
+    whole: Mapping[str, Parts],
+) -> Iterator[str]:
+    """Yield a text on each command that does something else: its parts, and lines of these.
+
+    Args:
+        before: The record.
+        now: What commands give today.
+        whole: All lines of before, where they are known.
+    """
+    for command in [*before, *(each for each in now if each not in before)]:
+        if command not in now:
+            yield f"$ {command}\n  is no longer run"
+            continue
+        if command not in before:
+            yield f"$ {command}\n  is not in the record: make golden-keep"
+            continue
+        old, new = before[command], now[command]
+        found = []
+        for name in [*old, *(each for each in new if each not in old)]:
+            if name not in new:
+                found.append(f"# {name}: there is none now; it was")
+                found += [f"- {line}" for line in old[name].lines[:SHOWN]]
+            elif name not in old:
+                found.append(f"# {name}: there was none; it is")
+                found += [f"+ {line}" for line in new[name][:SHOWN]]
+            elif lines := list(_changed(old[name], new[name], whole.get(command, {}).get(name))):
+                found.append(f"# {name}: {len(lines)} lines of difference")
+                found += lines[:SHOWN]
+        if found:
+            yield "\n  ".join([f"$ {command}", *found])
+
+
+def _changed(old: Kept, new: Lines, whole: Lines | None) -> Iterator[str]:
+    """Yield the lines that differ, with what is known of the old ones."""
+    if old.digest == _digest_of(new) if old.digest else old.lines == new:
+        return
+    if old.digest and whole and _digest_of(whole) == old.digest:
+        old = Kept(whole)
+    before, now = (old.digests, list(map(_short_digest, new))) if old.digests else (old.lines, new)
+    matcher = difflib.SequenceMatcher(None, before, now, autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        for n in range(i, j):
+            known = old.lines[n] if n < len(old.lines) else f"(a line of digest {before[n]})"
+            yield f"- {n + 1}: {known[:300]}"
+        for n in range(k, m):
+            yield f"+ {n + 1}: {new[n][:300]}"
+    if before == now:
+        yield "(a line whose short digest is the same)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare or keep; 1 if something differs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("worlds", nargs="*", help=f"of {', '.join(WORLDS)}; by default all")
+    parser.add_argument("--quick", action="store_true", help="only the worlds of a minute")
+    parser.add_argument("--keep", action="store_true", help="record anew")
+    parser.add_argument("--before", type=Path, default=WHOLE, help="folder with the old lines")
+    parser.add_argument("--times", action="store_true", help="say how long each command takes")
+    asked = parser.parse_args(arguments)
+    names = asked.worlds or [n for n, world in WORLDS.items() if world.quick or not asked.quick]
+    differing = 0
+    if not asked.keep and processor() != PROCESSOR.read_text(encoding="utf-8").strip():
+        print("the record is of another processor: the last bits of figures may differ")
+    for name in names:
+        world = WORLDS[name]
+        if missing := [str(path) for path in world.needs if not path.exists()]:
+            print(f"{name}: left out, as there is no {', '.join(missing)}")
+            continue
+        with tempfile.TemporaryDirectory(prefix="golden-") as place:
+            say = (lambda text: print(text, file=sys.stderr, flush=True)) if asked.times else None
+            folder = Path(place).resolve() / "world"
+            folder.mkdir()
+            now = dict(run(world, folder, say=say))
+        copy = f"{name}.json.gz"
+        WHOLE.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(now, ensure_ascii=False).encode()
+        if asked.keep:
+            write(KEPT / f"{name}.txt", now)
+            PROCESSOR.write_text(processor() + "\n", encoding="utf-8")
+            (WHOLE / copy).write_bytes(gzip.compress(text, mtime=0))
+            print(f"{name}: {len(now)} commands recorded")
+            continue
+        (WHOLE / f"today-{copy}").write_bytes(gzip.compress(text, mtime=0))
+        old = asked.before / copy
+        whole = json.loads(gzip.decompress(old.read_bytes())) if old.is_file() else {}
+        found = list(differences(read(KEPT / f"{name}.txt"), now, whole))
+        differing += len(found)
+        print(*found, sep="\n\n")
+        print(f"{name}: {len(now)} commands, {len(found)} differ", flush=True)
+    return 1 if differing else 0
