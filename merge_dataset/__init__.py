@@ -12,10 +12,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from merge_dataset.dataset_columns import COLUMNS
+from merge_dataset.lazy_names import lazy_names
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -58,21 +58,4 @@ __all__ = [
     "variant_id",
 ]
 
-_HOMES = {
-    "MergeNli": "merge_dataset.merge_nli",
-    "builder": "merge_dataset.merge_nli",
-    "carry_out": "merge_dataset.hub.publication",
-    "check_dataset": "merge_dataset.checks",
-    "export_dataset": "merge_dataset.export",
-    "plan_dataset": "merge_dataset.hub.dataset",
-    "read_answers": "merge_dataset.annotation.transfer",
-    "register_dataset": "merge_dataset.register",
-}
-"""Names whose modules import more than the contract does, and so are imported on first use."""
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import merge_dataset` costs nothing."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, __file__)

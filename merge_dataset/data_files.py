@@ -1,7 +1,8 @@
-"""Files of problems, read row by row: JSON, tables of text, Parquet and Arrow.
+"""Tables as people have them, read row by row: JSON, tables of text, Parquet and Arrow.
 
-Each row comes with its place in the file, and what keeps it from being read. Text is UTF-8;
-other encodings are recognised where that is certain, and refused with the way to convert them.
+`read_file` reads files of problems: each row comes with its place in the file, and what keeps it
+from being read. Text is UTF-8; other encodings are recognised where that is certain, and refused
+with the way to convert them. `read_rows` reads the columns of a CSV file that a command asks for.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from merge_dataset.csv_tables import LONGEST_CELL
-from merge_dataset.files import open_parquet
+from merge_dataset.files import open_parquet, require_utf8
 from merge_dataset.json_lines import parse_array, parse_object
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Row:
     """Its place for messages, such as "test.jsonl:12"."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
-    """Why it cannot be read, if so."""
+    """Reason why it cannot be read, if so."""
     remedy: str = ""
     """Advice for a problem that many rows of the file are likely to have."""
 
@@ -46,7 +46,16 @@ class Row:
 SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
 _BINARY: Final = (".parquet", ".arrow")
 
-_DELIMITERS: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+LONGEST_CELL: Final = 2**24
+"""Characters; a longer one is read as a quotation mark that is never closed."""
+
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""First characters of a cell that a spreadsheet runs (OWASP, CSV injection)."""
+
+_SHOWN: Final = 60
+"""Characters of column names that a message shows."""
 
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 """A byte that is no UTF-8, as `surrogateescape` decodes it."""
@@ -252,19 +261,15 @@ def _delimiter(path: Path, header: str, usual: str) -> str:
         (d for d in candidates if len(next(csv.reader([header], delimiter=d), ())) > 1), usual
     )
     if found != usual:
-        _say_separated(path, path.stat().st_mtime_ns, _DELIMITERS[found], _DELIMITERS[usual])
+        _say_separated(path, path.stat().st_mtime_ns, found, usual)
     return found
 
 
 @lru_cache(maxsize=256)
 def _say_separated(path: Path, modified: int, found: str, usual: str) -> None:
     """Say once of a file, unless it was `modified` since, by what its columns are separated."""
-    log.info("%s: its columns are separated by %s, not by %s, and are read so", path.name, found,
-             usual)  # fmt: skip
-
-
-def _cells(line: str, delimiter: str) -> int:
-    return len(next(csv.reader([line], delimiter=delimiter), ()))
+    log.info("%s: its columns are separated by %ss, not by %ss, and are read so", path.name,
+             _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
 
 
 def _table_error(error: csv.Error, where: str) -> str:
@@ -349,3 +354,111 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     if value < 0:
         return ""
     return names[value] if value < len(names) else f"class {value} of {len(names)}"
+
+
+# --- Columns of a CSV file ---
+
+
+def read_rows(
+    path: Path, required: Sequence[str], optional: Sequence[str] = (), *, ended: bool = False
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with a header, and the line on which each ends.
+
+    Commas, semicolons or tabs between the cells, as spreadsheets write them; the header shows
+    which. Columns of other names are left out, as are blank lines. Cells that a row lacks at its
+    end are empty: some spreadsheets leave out the last ones.
+
+    Args:
+        path: The file, in UTF-8.
+        required: Columns that it must have.
+        optional: Columns that it may have.
+        ended: Whether its last line must have an end, as every spreadsheet writes it: without,
+            it was cut off.
+
+    Raises:
+        ValueError: a column is missing, or there is something else than CSV.
+    """
+    require_utf8(path)
+    head = _head(path)
+    delimiter = max(",;\t", key=head.count)
+    csv.field_size_limit(LONGEST_CELL)
+    file = path.open(encoding="utf-8-sig", newline="")
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if missing := describe_missing(required, header):
+            raise ValueError(
+                f"expected the columns {', '.join(required)} in its first line, {missing}"
+            )
+        if twice := [name for name in required if header.count(name) > 1]:
+            raise ValueError(f"expected each column once, got {twice[0]} several times in {head!r}")
+        places = {name: header.index(name) for name in (*required, *optional) if name in header}
+        for cells in reader:
+            if len(cells) > len(header):
+                raise ValueError(
+                    f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
+                    f"{len(cells)}; put cells with a {_DELIMITERS[delimiter]} in quotation marks"
+                )
+            if cells:
+                yield (
+                    reader.line_num,
+                    {
+                        name: cells[place] if place < len(cells) else ""
+                        for name, place in places.items()
+                    },
+                )
+        if ended and path.read_bytes()[-1:] not in (b"\n", b"\r"):
+            raise ValueError(
+                f"line {reader.line_num}: expected a line end after the last row, got none: the "
+                f"file was cut off there; or, if it is whole, end its last line"
+            )
+    except csv.Error as error:
+        problem = (
+            "a quotation mark is opened and never closed: the file is cut off, or lacks one"
+            if "unexpected end" in str(error)
+            else "a quotation mark stands inside a cell: write it twice, and put the cell in "
+            "quotation marks"
+        )
+        raise ValueError(f"{path}: line {reader.line_num}: {problem}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    finally:
+        file.close()
+
+
+def _head(path: Path) -> str:
+    """Read the first line without its end."""
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        return file.readline().removesuffix("\n")
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the names of a CSV file's columns, as `read_rows` takes them."""
+    require_utf8(path)
+    head = _head(path)
+    rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
+    return [name.strip() for name in next(rows, [])]
+
+
+def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
+    """Say which columns a table lacks, for a message; empty where it has all.
+
+    >>> describe_missing(["id", "label"], ["id", "gold"]), describe_missing(["id"], ["gold"])
+    ('found no label', 'found gold alone')
+    """
+    missing = [name for name in required if name not in there]
+    if 0 < len(missing) < len(required):
+        *first, last = missing
+        return f"found no {', no '.join(first)}{' and no ' if first else ''}{last}"
+    shown = ", ".join(there)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return f"found {f'{shown} alone' if shown else 'none of them'}" if missing else ""
+
+
+def plain(text: str) -> str:
+    """Mark a text so that no spreadsheet takes it for a formula.
+
+    >>> plain("=HYPERLINK(1)"), plain("A girl runs.")
+    ("'=HYPERLINK(1)", 'A girl runs.')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text

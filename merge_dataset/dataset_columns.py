@@ -20,7 +20,7 @@ class DatasetColumn:
     """A column of the dataset, or a column for each of a problem's texts."""
 
     name: str
-    """With `{field}` in it, there is one for each text."""
+    """Name; with `{field}` in it, there is a column for each text."""
     kind: str
     """Its type: a key in `arrow_schema`."""
     summary: str

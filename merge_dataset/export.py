@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merge_dataset import provenance
-from merge_dataset.alike import describe_alike
 from merge_dataset.card import render as card
+from merge_dataset.checks.rules import repeated_texts, view_rows
+from merge_dataset.engine import connect
 from merge_dataset.files import (
-    SplitWriter,
     changed_files,
     digests,
     partial_path,
@@ -28,6 +28,7 @@ from merge_dataset.files import (
     replace_folder,
     target_of,
     write_record,
+    write_split,
     write_text,
 )
 from merge_dataset.layout import (
@@ -51,7 +52,6 @@ from merge_dataset.schema import (
     check_source,
     format_of,
 )
-from merge_dataset.seed_ranges import seed_ranges
 
 log = logging.getLogger(__name__)
 
@@ -98,30 +98,47 @@ def export_dataset(run: Path, out: Path, *, overwrite: bool = False) -> list[str
         if not sum(rows):
             path = run / f"{split}.parquet"
             raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
-    _require_unchanged(run, manifest)
+    names = [f"{split}.parquet" for split in SPLITS]
+    recorded = {k: v for k, v in manifest.get("files", {}).items() if Path(k).name in names}
+    if changed := changed_files(run, recorded):
+        raise ValueError(
+            f"{run}: expected {' and '.join(changed)} as manifest.json has it, got other contents; "
+            "build again"
+        )
     collection = provenance.collection_of(manifest)
     made = provenance.describe(manifest)
     _require_ours_or_empty(out)
     with working_in(out, wait=True):  # two exports at once would miss each other in the card
-        _clean(out)
+        for path in leftovers(out):  # of an interrupted export, which is undone
+            moved = target_of(path)
+            if moved and path.suffix == ".old" and not moved.exists():
+                path.rename(moved)
+            else:
+                remove(path)
         target = out / collection
         if not overwrite:
             _require_same(target, made, variants=manifest.get("variants"))
         partial = partial_path(target)
         try:
-            write = _write_paraphrases if is_paraphrases else _write_replacements
-            write(partial, parts, arrow_schema(problem_format))
+            partial.mkdir()
+            schema = arrow_schema(problem_format)
+            for split in SPLITS if is_paraphrases else SPLITS[:1]:
+                files = [part / f"{split}.parquet" for part in parts]
+                tables = (table for file in files for table in read_row_groups(file))
+                write_split(partial / f"{split}.parquet", tables, schema)
+            if not is_paraphrases:
+                _write_classes(partial, parts, schema)
             if _read_manifest(run) != manifest:
                 raise ValueError(f"{run}: expected it to stay, but another build replaced it")
             paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
-            files = digests({name.as_posix(): path for name, path in sorted(paths.items())})
-            write_record(partial / PROVENANCE, {**made, FILES: files})
+            written = digests({name.as_posix(): path for name, path in sorted(paths.items())})
+            write_record(partial / PROVENANCE, {**made, FILES: written})
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         replace_folder(partial, target)
         write_text(out / CARD, card.render(out))
-    if not is_paraphrases and (alike := describe_alike(parts, problem_format.fields)):
+    if not is_paraphrases and (alike := _describe_alike(parts, problem_format.fields)):
         log.warning("%s: %s", target, alike)
     return configurations(out, collection)
 
@@ -174,17 +191,6 @@ def _require_file(path: Path) -> None:
         )
 
 
-def _require_unchanged(run: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise ValueError where the rows are not those that the build wrote."""
-    names = [f"{split}.parquet" for split in SPLITS]
-    recorded = {k: v for k, v in manifest.get("files", {}).items() if Path(k).name in names}
-    if changed := changed_files(run, recorded):
-        raise ValueError(
-            f"{run}: expected {' and '.join(changed)} as manifest.json has it, got other contents; "
-            "build again"
-        )
-
-
 def _check_split(
     run: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
 ) -> int:
@@ -218,23 +224,19 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
         differing = [f"its description cannot be read: {error}"]
     if differing:
         coming = "" if variants is None else f" by {variants:,} variants"
+        counts = {"seeds": 0, "variants": 0}
+        for path in [*target.glob("seeds*.parquet"), *target.rglob("variants*.parquet")]:
+            with suppress(OSError, ValueError):  # damaged
+                counts[path.stem.partition("-")[0]] += pq.read_metadata(path).num_rows
         raise FileExistsError(
-            f"{target}: expected none or the same data, found {_size(target)} made otherwise: "
-            f"{'; '.join(differing)}. Name another --out, or replace them{coming} with --overwrite"
+            f"{target}: expected none or the same data, found {counts['seeds']:,} seeds with "
+            f"{counts['variants']:,} variants made otherwise: {'; '.join(differing)}. Name another "
+            f"--out, or replace them{coming} with --overwrite"
         )
 
 
-def _size(target: Path) -> str:
-    """Count the seeds and variants of a collection in words."""
-    counts = {"seeds": 0, "variants": 0}
-    for path in [*target.glob("seeds*.parquet"), *target.rglob("variants*.parquet")]:
-        with suppress(OSError, ValueError):  # damaged
-            counts[path.stem.partition("-")[0]] += pq.read_metadata(path).num_rows
-    return f"{counts['seeds']:,} seeds with {counts['variants']:,} variants"
-
-
 def _values(path: Path, column: str) -> set[Any]:
-    """The different values in a column."""
+    """List the different values in a column."""
     tables = read_row_groups(path, [column])
     return {value for table in tables for value in table[column].unique().to_pylist()}
 
@@ -255,47 +257,44 @@ def _require_ours_or_empty(out: Path) -> None:
         )
 
 
-def _clean(out: Path) -> None:
-    """Undo an interrupted export: bring back what it had moved away, drop the rest."""
-    for path in leftovers(out):
-        target = target_of(path)
-        if target and path.suffix == ".old" and not target.exists():
-            path.rename(target)
-        else:
-            remove(path)
+def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> None:
+    """Write, for each word class with variants, these variants and their seeds."""
+
+    def of_class(word_class: str) -> Iterator[pa.Table]:
+        for run in runs:
+            for table in read_row_groups(run / "variants.parquet"):
+                yield table.filter(pc.equal(table["word_class"], word_class))
+
+    there = set().union(*(_values(run / "variants.parquet", "word_class") for run in runs))
+    for word_class in (name for name in WORD_CLASSES if name in there):
+        class_folder = folder / CONFIG_SUFFIXES[word_class]
+        class_folder.mkdir()
+        write_split(class_folder / "variants.parquet", of_class(word_class), schema)
+        ids = (table["seed_id"].unique() for table in of_class(word_class))
+        eligible = pa.chunked_array(ids, pa.string()).unique()
+        seeds = (table for run in runs for table in read_row_groups(run / "seeds.parquet"))
+        of_seeds = (table.filter(pc.is_in(table["seed_id"], value_set=eligible)) for table in seeds)
+        write_split(class_folder / "seeds.parquet", of_seeds, schema)
 
 
-def _write_paraphrases(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> None:
-    folder.mkdir()
-    for split in SPLITS:
-        with SplitWriter(folder / f"{split}.parquet", schema) as writer:
-            for run in runs:
-                for table in read_row_groups(run / f"{split}.parquet"):
-                    writer.write(table)
+def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
+    """Say which variants have the texts of another problem's, and what to do; else nothing.
 
+    Variants of problems that are themselves alike, word for word, are left out, as
+    `merge-nli check` leaves them out.
 
-def _write_replacements(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> None:
-    """Write the seeds of a collection, and for each word class its seeds and their variants."""
-    names = [f"{split}.parquet" for split in SPLITS]
-    folder.mkdir()
-    with ExitStack() as stack:
-
-        def writers(folder: Path) -> list[SplitWriter]:
-            return [stack.enter_context(SplitWriter(folder / name, schema)) for name in names]
-
-        every = stack.enter_context(SplitWriter(folder / names[0], schema))
-        of_classes: dict[str, list[SplitWriter]] = {}
-        for some in (some for run in runs for some in seed_ranges(run, names)):
-            seeds, variants = (some.read(name) for name in names)
-            every.write(seeds)
-            found = variants["word_class"].unique().to_pylist()
-            for word_class in (name for name in WORD_CLASSES if name in found):
-                if word_class not in of_classes:
-                    class_folder = folder / CONFIG_SUFFIXES[word_class]
-                    class_folder.mkdir()
-                    of_classes[word_class] = writers(class_folder)
-                of_class = variants.filter(pc.equal(variants["word_class"], word_class))
-                eligible = pc.is_in(seeds["seed_id"], value_set=of_class["seed_id"].unique())
-                write_seeds, write_variants = of_classes[word_class]
-                write_seeds.write(seeds.filter(eligible))
-                write_variants.write(of_class)
+    Args:
+        parts: Folders of seeds and variants: a run, or its slices.
+        fields: Columns of texts.
+    """
+    with connect() as connection:
+        for split in SPLITS:
+            view_rows(connection, split, Path(), [part / f"{split}.parquet" for part in parts])
+        found = repeated_texts(connection, "variants", "seeds", fields, of_one_seed=False)
+    if not found:
+        return ""
+    return (
+        f"texts that stand in variants of several problems: {len({first for first, _ in found}):,}"
+        f", such as that of {' and '.join(found[0])}; `merge-nli check` and `register` will refuse "
+        f"the dataset: of problems that differ by one word, leave one out of the data"
+    )

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -180,15 +180,25 @@ def describe_os_error(error: OSError) -> str:
         return str(error)
     what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
     cure = _CURES.get(error.errno)
-    unnamed = "the output: " if cure else ""  # all else that is written is named: see `naming`
-    where = f"{_lasting(Path(os.fsdecode(error.filename)))}: " if error.filename else unnamed
+    where = "the output: " if cure else ""  # all else that is written is named: see `naming`
+    if error.filename:
+        path = Path(os.fsdecode(error.filename))
+        # The file or folder that it is a part of while that is being written.
+        lasting = (target_of(each) for each in (*reversed(path.parents), path))
+        where = f"{next((target for target in lasting if target), path)}: "
     return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
 
 
-def _lasting(path: Path) -> Path:
-    """Name the file or folder that a path is a part of while it is being written."""
-    targets = (target_of(each) for each in (*reversed(path.parents), path))
-    return next((target for target in targets if target), path)
+def size_in_words(size: int) -> str:
+    """Write a number of bytes in words.
+
+    >>> size_in_words(1_340_000_000), size_in_words(5_600_000), size_in_words(700)
+    ('1.3 GB', '5.6 MB', '700 bytes')
+    """
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
 
 
 def sync(path: Path) -> None:
@@ -437,6 +447,8 @@ def naming_damage(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{path}: expected a Parquet file, got {damage_of(path)}") from error
     except pa.ArrowNotImplementedError as error:
         reason = " ".join(str(error).split())
         raise ValueError(
@@ -454,6 +466,8 @@ def damage_of(path: Path) -> str:
     """Say what is wrong with a file that cannot be read as Parquet, whose ends have a mark."""
     if path.is_dir():
         return "a folder"
+    if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
+        return "one whose name or folder is not in UTF-8, which pyarrow cannot open: rename it"
     with path.open("rb") as file:
         first = file.read(len(_PARQUET))
         size = file.seek(0, os.SEEK_END)
@@ -524,53 +538,28 @@ class RowGroupWriter:
         self._writer.write_table(table.combine_chunks(), row_group_size=ROWS)
 
 
-class SplitWriter:
-    """A split of a dataset: one Parquet file or, of more than `FILE_ROWS` rows, several.
+def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write a split of a dataset: one Parquet file or, of more than `FILE_ROWS` rows, several.
 
-    Which rows are in which file depends on the rows alone.
+    Which rows are in which file depends on the rows alone. Several are numbered like `path`.
     """
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """Write `path`, or files that are numbered like it; use as a context manager."""
-        self._path, self._schema = path, schema
-        self._files: list[Path] = []
-        self._writer: RowGroupWriter | None = None
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-        while len(table):
-            if self._writer is None or self._writer.rows == FILE_ROWS:
-                self._close()
-                self._open()
-            assert self._writer is not None
-            room = FILE_ROWS - self._writer.rows
-            self._writer.write(table.slice(0, room))
-            table = table.slice(room)
-
-    def __enter__(self) -> Self:
-        """Nothing more to open."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close, and name the files, unless there was an error."""
-        if not self._files and kind is None:
-            self._open()
-        self._close(kind)
-        count = len(self._files)
-        for number, file in enumerate(self._files if kind is None else ()):
-            name = numbered_file(self._path.name, number, count)
-            file.rename(self._path if count == 1 else self._path.with_name(name))
-
-    def _open(self) -> None:
-        self._files.append(self._path.with_name(f"{self._path.name}.{len(self._files)}"))
-        self._writer = RowGroupWriter(self._files[-1], self._schema)
-
-    def _close(self, kind: type[BaseException] | None = None) -> None:
-        if self._writer is not None:
-            self._writer.__exit__(kind)
-            self._writer = None
-            if kind is None:
-                sync(self._files[-1])
+    files: list[Path] = []
+    more = iter(tables)
+    table: pa.Table | None = schema.empty_table()
+    while table is not None:
+        files.append(path.with_name(f"{path.name}.{len(files)}"))
+        with RowGroupWriter(files[-1], schema) as writer:
+            while table is not None:
+                room = FILE_ROWS - writer.rows
+                writer.write(table.slice(0, room))
+                table = table.slice(room)
+                if len(table):
+                    break  # what is left goes to the next file
+                table = next(more, None)
+        sync(files[-1])
+    for number, file in enumerate(files):
+        name = numbered_file(path.name, number, len(files))
+        file.rename(path if len(files) == 1 else path.with_name(name))
 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -53,9 +53,12 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     types: dict[str, pa.DataType] = {}
     try:
         line = _first_line(path)
-        types = _types(_first_row(line), columns)
+        row = _first_row(line)
+        for name, kinds in columns.items():
+            types[name] = next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
         if _SEALED.fullmatch(line):
-            _require_sound(path)
+            for _, each in _lines(path):
+                check_line(each)
         options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
         for lines in _blocks(path):
             source = pa.BufferReader(lines)
@@ -287,21 +290,6 @@ def _first_row(line: bytes) -> dict[str, Any]:
     if not line:
         raise EOFError(f"expected {_PER_LINE}, got an empty file")
     return parse_object(line.decode("utf-8-sig"))
-
-
-def _types(
-    row: Mapping[str, Any], columns: Mapping[str, Sequence[pa.DataType]]
-) -> dict[str, pa.DataType]:
-    """Guess the type of each column from the first row."""
-    return {
-        name: next((kind for kind in kinds if _fits(row.get(name), kind)), kinds[0])
-        for name, kinds in columns.items()
-    }
-
-
-def _require_sound(path: Path) -> None:
-    for _, line in _lines(path):
-        check_line(line)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -130,18 +130,6 @@ def _mnli(part: str) -> Source:
     )
 
 
-def _anli(number: int) -> Source:
-    return Source(
-        title=f"Adversarial NLI test set, round {number}",
-        hub=HubSplit("facebook/anli", None, f"test_r{number}"),
-        licence_ids=("cc-by-nc-4.0",),
-        licence="CC BY-NC 4.0",
-        source_dataset="extended|anli",
-        creators="crowdsourced",
-        citation=_ANLI,
-    )
-
-
 SOURCES: Final = {
     "demo": Source(
         title="problems written by hand for trying this out",
@@ -162,6 +150,17 @@ SOURCES: Final = {
     ),
     "mnli-m": _mnli("matched"),
     "mnli-mm": _mnli("mismatched"),
-    **{f"anli-r{number}": _anli(number) for number in (1, 2, 3)},
+    **{
+        f"anli-r{number}": Source(
+            title=f"Adversarial NLI test set, round {number}",
+            hub=HubSplit("facebook/anli", None, f"test_r{number}"),
+            licence_ids=("cc-by-nc-4.0",),
+            licence="CC BY-NC 4.0",
+            source_dataset="extended|anli",
+            creators="crowdsourced",
+            citation=_ANLI,
+        )
+        for number in (1, 2, 3)
+    },
 }
 """Name → source."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import naming
 
@@ -56,7 +56,14 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     lock = _acquired(lock_file, note, refusal, wait=wait)
     try:
         with suppress(OSError):  # on a full disk the others are refused without a name
-            note.write_text(json.dumps(_holder()), encoding="utf-8")
+            command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+            holder = {
+                "command": shlex.join(command),
+                "process": os.getpid(),
+                "host": socket.gethostname(),
+                "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            }
+            note.write_text(json.dumps(holder), encoding="utf-8")
         yield
     finally:
         try:
@@ -161,17 +168,6 @@ def _acquire(lock: BaseFileLock, *, timeout: float) -> None:
         except FileNotFoundError:
             continue  # who held it has removed the folder, in which nothing came to be
         return
-
-
-def _holder() -> dict[str, Any]:
-    """Describe this process, for others that want the same lock."""
-    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    return {
-        "command": shlex.join(command),
-        "process": os.getpid(),
-        "host": socket.gethostname(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-    }
 
 
 def _described(note: Path) -> str:

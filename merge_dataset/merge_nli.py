@@ -26,7 +26,7 @@ from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_files, config_name, f
 
 
 def find_files(root: str | Path, config: str) -> dict[str, list[str]]:
-    """Files of a configuration by split, absolute, those of absent classes left out.
+    """List the files of a configuration by split, absolute, without the files of absent classes.
 
     Args:
         root: The dataset folder, or a URL that fsspec can look into (`hf://datasets/…`).
@@ -62,7 +62,7 @@ def _files(filesystem: Any, path: str) -> list[str]:
 
 
 def content_hash(root: str | Path, config: str) -> str:
-    """Hexadecimal digest (16 digits) of a local configuration's files: which, and their bytes.
+    """Digest the names and bytes of a local configuration's files to 16 hexadecimal digits.
 
     Raises:
         FileNotFoundError: as `find_files`.
@@ -77,7 +77,7 @@ def content_hash(root: str | Path, config: str) -> str:
 
 
 def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:
-    """A builder of one configuration of a local dataset folder, whatever its source is called.
+    """Make a builder of one configuration of a local dataset folder, whatever its source.
 
     `datasets` refuses names beside `BUILDER_CONFIGS`, so this makes a subclass that has
     just this one. Its cache entry is keyed by the content of the files.
@@ -110,7 +110,7 @@ class MergeNliConfig(datasets.BuilderConfig):  # type: ignore[misc]  # datasets 
     def create_config_id(
         self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None
     ) -> str:
-        """Name of the cache entry, as `datasets.BuilderConfig` defines it."""
+        """Name the cache entry, as `datasets.BuilderConfig` defines it."""
         data_dir = config_kwargs.get("data_dir")
         if data_dir is not None and "://" not in str(data_dir):
             config_kwargs = {**config_kwargs, "data_dir": content_hash(data_dir, self.name)}

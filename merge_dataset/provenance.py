@@ -24,17 +24,21 @@ NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
 
 _Types = dict[str, type | tuple[type, ...]]
 
-_REPLACEMENT_KEYS: Final[_Types] = {
-    "source": str,
-    "config": dict,
-    "mlms": list,
-    "tagger": str,
+_OF_ALL: Final[_Types] = {
     "packages": dict,
     "fingerprint": str,
     "problems": dict,
     "source_data": dict,
     "funnel": list,
     "eligible": dict,
+}
+
+_REPLACEMENT_KEYS: Final[_Types] = {
+    "source": str,
+    "config": dict,
+    "mlms": list,
+    "tagger": str,
+    **_OF_ALL,
     "ablation": (str, type(None)),
 }
 
@@ -45,12 +49,7 @@ _PARAPHRASE_KEYS: Final[_Types] = {
     "generator": dict,
     "nli_model": dict,
     "prompt": str,
-    "packages": dict,
-    "fingerprint": str,
-    "problems": dict,
-    "source_data": dict,
-    "funnel": list,
-    "eligible": dict,
+    **_OF_ALL,
 }
 
 _KEYS: Final = {REPLACEMENTS: _REPLACEMENT_KEYS, PARAPHRASES: _PARAPHRASE_KEYS}
@@ -73,6 +72,11 @@ _NONCE: Final = "nonce"
 
 EXPLAINED: Final = "explained"
 """Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
+
+DRAW: Final = 2
+"""Version of how variants are chosen from suggestions: of what a build draws by the same settings,
+problems and models. One that draws otherwise has the next number, and its manifest the key `draw`.
+Version 1 is that of releases before 1.0, which explain nothing; 2 is that of those which do."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -100,7 +104,7 @@ def read(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is no JSON object with the keys and types needed here.
     """
-    value = _read_object(path)
+    value = read_record(path, verify=False)  # `merge-nli check` does
     kind = kind_of(value)
     if not isinstance(kind, str) or kind not in _KEYS:
         raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
@@ -145,7 +149,7 @@ def words_at_once(folder: Path, source: str, word_class: str | None = None) -> i
         FileNotFoundError: it has no provenance.
         ValueError: that is no JSON object.
     """
-    made = _read_object(folder / collection_name(source, word_class) / PROVENANCE)
+    made = read_record(folder / collection_name(source, word_class) / PROVENANCE, verify=False)
     return int(made.get("config", {}).get("words_at_once", 1))
 
 
@@ -163,13 +167,13 @@ def n_problems(folder: Path, source: str, variant_class: str | None = None) -> i
     path = folder / collection_name(source, variant_class) / PROVENANCE
     if not path.is_file():
         return None
-    problems = _read_object(path).get("problems")
+    problems = read_record(path, verify=False).get("problems")
     kept = problems.get("kept") if isinstance(problems, dict) else None
     return kept if isinstance(kept, int) else None
 
 
 def parts_of(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """List the folders with the files of a run: its own, or those of its slices, in order."""
+    """List the folders with the files of a run: its own or its slices', in order."""
     return [run / name for name in manifest.get(SLICES, ())] or [run]
 
 
@@ -244,9 +248,24 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
             before, now = _identities(there[name], coming[name], keys)
             if before != now:
                 found.append(f"{name}: {', '.join(before)} there, {', '.join(now)} now")
+    drawn = [draw_of(made) for made in (there, coming)]
+    if None not in drawn and drawn[0] != drawn[1]:
+        release = " (merge-nli before 1.0)" if drawn[0] == 1 else ""
+        found.append(f"the draw of variants: version {drawn[0]}{release} there, {drawn[1]} now")
     if "tagger" in coming and there.get("tagger", coming["tagger"]) != coming["tagger"]:
         found.append(f"tagger: {there['tagger']} there, {coming['tagger']} now")
     return found
+
+
+def draw_of(made: Mapping[str, Any]) -> int | None:
+    """Tell by which version variants were drawn (`DRAW`); None of what draws none.
+
+    >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
+    (1, 2, None)
+    """
+    if kind_of({**made}) != REPLACEMENTS or not made.keys() & {"draw", "funnel"}:
+        return None
+    return int(made.get("draw", 2 if EXPLAINED in made else 1))
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,10 +290,6 @@ def _identities(there: Any, coming: Any, keys: tuple[str, ...]) -> tuple[list[st
         for models in listed
     )
     return sorted({*before} - {*now}) or ["no other"], sorted({*now} - {*before}) or ["no other"]
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    return read_record(path, verify=False)  # `merge-nli check` does
 
 
 def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:

@@ -53,18 +53,14 @@ def register_dataset(
     with ExitStack() as held:
         with suppress(PermissionError):  # a folder that nobody writes to
             held.enter_context(working_in(folder, wait=True))
-        return _register(folder, cache_dir, checked=checked)
-
-
-def _register(folder: Path, cache_dir: Path | None, *, checked: bool) -> list[str]:
-    """Register a folder that is held."""
-    if not checked and (problems := check_dataset(folder)):
-        raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
-    names = all_configurations(folder)
-    root = cache_dir or datasets.config.HF_DATASETS_CACHE
-    cache = Path(root).expanduser() / DATASET_NAME
-    lock = cache.with_name(f".{cache.name}.lock")
-    with exclusive(lock, f"{cache}: another command is registering a dataset", wait=True):
+        if not checked and (problems := check_dataset(folder)):
+            raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
+        names = all_configurations(folder)
+        root = cache_dir or datasets.config.HF_DATASETS_CACHE
+        cache = Path(root).expanduser() / DATASET_NAME
+        lock = cache.with_name(f".{cache.name}.lock")
+        refusal = f"{cache}: another command is registering a dataset"
+        held.enter_context(exclusive(lock, refusal, wait=True))
         contents = {name: content_hash(folder, name) for name in names}
         for name, content in contents.items():
             for entry in cache.glob(f"{name}/*/{content}"):

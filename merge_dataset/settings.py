@@ -42,7 +42,7 @@ class Setting:
     members: tuple[str, ...] | None = None
     """Strings that a tuple may hold."""
     parse: Callable[[Any], Any] | None = None
-    """Makes the value of what the command line has, where that is not the value; raises
+    """Function from what the command line has to the value, where these differ; raises
     ValueError with what was expected, without the option's name."""
     repeated: bool = False
     """Whether the option may be repeated, so that `parse` takes a list."""
@@ -91,26 +91,11 @@ def setting_of(cls: type, name: str, **changes: Any) -> Any:
 
 
 def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
-    """Fields of a settings class and what is declared of each, in their order."""
+    """Map the fields of a settings class to their declarations, in their order."""
     return {f: f.metadata[_KEY] for f in dataclasses.fields(cls) if _KEY in f.metadata}
 
 
-def types_of(cls: type) -> dict[str, Any]:
-    """Types of the fields of a settings class, by name."""
-    return get_type_hints(cls)
-
-
 # --- Checks ---
-
-
-def check_settings(settings: Any) -> None:
-    """Check types, choices, ranges and members of all fields.
-
-    Raises:
-        ValueError, TypeError: a value cannot be right; field and remedy are named.
-    """
-    check_types(settings)
-    check_ranges(settings)
 
 
 def check_types(settings: Any) -> None:
@@ -119,7 +104,7 @@ def check_types(settings: Any) -> None:
     Raises:
         ValueError, TypeError: a value is of another type, or none of its choices.
     """
-    hints = types_of(type(settings))
+    hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
         _check_type(field.name, getattr(settings, field.name), hints[field.name])
 
@@ -130,7 +115,7 @@ def check_ranges(settings: Any) -> None:
     Raises:
         ValueError: a number is too small, or a member none of those allowed.
     """
-    hints = types_of(type(settings))
+    hints = get_type_hints(type(settings))
     for field, declared in declared_settings(type(settings)).items():
         value, least = getattr(settings, field.name), declared.minimum
         if least is not None and value is not None and value < least:
@@ -216,7 +201,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
-    """Fields by name, in the order in which they are written.
+    """Map the names of fields to their values, in the order in which they are written.
 
     Args:
         settings: Of a settings class; fields with `omit_if_default` are there if used.
@@ -228,18 +213,12 @@ def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]
         for field in sorted(declared, key=lambda field: not declared[field].written_first)
         if not affects_output or declared[field].affects_output
     }
-    optional = {field.name: field for field, each in declared.items() if each.omit_if_default}
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in optional or value != _default_of(optional[name])
-    }
-
-
-def _default_of(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+    for field, each in declared.items():
+        make = field.default_factory
+        default = field.default if make is dataclasses.MISSING else make()
+        if each.omit_if_default and field.name in values and values[field.name] == default:
+            del values[field.name]
+    return values
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:

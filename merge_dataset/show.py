@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class Shown:
     seed_id: str
     label: str
     texts: dict[str, str]
-    """By the name of their field."""
+    """Texts by the name of their field."""
     variants: list[dict[str, Any]]
     """Rows of the dataset, by class, original and replacement."""
     counts: dict[tuple[str, str], int]
@@ -77,7 +78,11 @@ def choose_problems(
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)
     chosen = list(configs) or collections(folder)
-    ids = {config: _seed_ids(folder, config) for config in chosen}
+    ids: dict[str, list[str]] = {}
+    for config in chosen:
+        files = split_files(folder, config)["seeds"]
+        tables = (read_table(folder / file, ["seed_id"]) for file in files)
+        ids[config] = [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
     _require_seeds(folder, ids, seed_ids)
     found: list[Shown] = []
     for config in chosen:
@@ -130,12 +135,6 @@ def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]
     return text
 
 
-def _seed_ids(folder: Path, config: str) -> list[str]:
-    files = split_files(folder, config)["seeds"]
-    tables = (read_table(folder / file, ["seed_id"]) for file in files)
-    return [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
-
-
 def _require_seeds(folder: Path, ids: dict[str, list[str]], wanted: Sequence[str]) -> None:
     """Raise ValueError where a problem is in none of the configurations."""
     known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
@@ -157,18 +156,15 @@ def _problems(
 ) -> Iterator[Shown]:
     """Yield the problems named, in that order."""
     problem_format, files = format_in(folder, config), split_files(folder, config)
+    mine = pc.field("seed_id").isin(list(seed_ids))  # other row groups are not read
     seeds, rows = (
-        [row for name in files[split] for row in _rows_of(folder / name, seed_ids)]
+        [row for name in files[split] for row in read_where(folder / name, mine).to_pylist()]
         for split in ("seeds", "variants")
     )
     rows.sort(key=_order)
     by_id = {row["seed_id"]: row for row in seeds}
     for seed_id in seed_ids:
         own, seed = [row for row in rows if row["seed_id"] == seed_id], by_id[seed_id]
-        counts: dict[tuple[str, str], int] = {}
-        for row in own:
-            key = row["word_class"], row["original"]
-            counts[key] = counts.get(key, 0) + 1
         ranked = sorted(own, key=lambda row: draw_rank(rng_seed, row["variant_id"]))
         yield Shown(
             config=config,
@@ -176,15 +172,8 @@ def _problems(
             label=problem_format.labels[seed["label"]],
             texts={field: seed[field] for field in problem_format.fields},
             variants=sorted(ranked[:variants], key=_order),
-            counts=counts,
+            counts=Counter((row["word_class"], row["original"]) for row in own),
         )
-
-
-def _rows_of(path: Path, seed_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Read the rows of some problems, without the row groups that have none of them."""
-    table = read_where(path, pc.field("seed_id").isin(list(seed_ids)))
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
 
 
 def _order(row: dict[str, Any]) -> tuple[int, str, str]:

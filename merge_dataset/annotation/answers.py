@@ -263,8 +263,12 @@ def append(path: Path, events: Iterable[Event]) -> None:
     head = {"annotator": path.stem, "lines": len(lines), "sha256": _digest(lines)}
     with atomic(path) as temporary:
         temporary.write_bytes(b"\n".join([sealed(head).encode(), *lines, b""]))
-    if os.name == "posix":
-        _sync_folder(path.parent)
+    if os.name == "posix":  # the name of the file lasts, too
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def as_record(event: Event) -> dict[str, Any]:
@@ -276,15 +280,6 @@ def as_record(event: Event) -> dict[str, Any]:
         **{name: getattr(event, name) for name in ASKED[kind_of(event)]},
         "comment": event.comment,
     }
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the name of a file last, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
@@ -344,8 +339,11 @@ def _require_old(path: Path, lines: list[bytes]) -> list[bytes]:
         ValueError: a line is malformed, or none is whole.
     """
     whole = lines
-    if lines and not _is_event(lines[-1]) and not _CHECKSUM.search(lines[-1]):
-        whole = lines[:-1]
+    if lines and not _CHECKSUM.search(lines[-1]):
+        try:
+            parse_event(parse_line(lines[-1]))
+        except ValueError:
+            whole = lines[:-1]
     if not whole:
         raise ValueError(
             f"{path}: expected answers, found no whole line: the file was cut off; restore it from "
@@ -377,14 +375,6 @@ def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
             where = "" if shown in str(error) else f", in {shown!r}"
             raise ValueError(f"{path}: line {number}: {error}{where}") from error
     return events
-
-
-def _is_event(line: bytes) -> bool:
-    try:
-        parse_event(parse_line(line))
-    except ValueError:
-        return False
-    return True
 
 
 def read_standing(path: Path, *, renamed: bool = False) -> list[Judgement]:

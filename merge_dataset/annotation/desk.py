@@ -145,19 +145,14 @@ def _shown_pair(item: Item) -> dict[str, Any]:
 
     The label is left out, which has nothing to do with it, and so are marks: all of it changed.
     """
-    alike = {
-        field: text for field, text in item.variant_texts.items() if text == item.seed_texts[field]
-    }
-    texts = [
-        {
-            "field": field,
-            "original": pieces(item.seed_texts[field], []),
-            "variant": pieces(text, []),
-        }
-        for field, text in item.variant_texts.items()
-        if field not in alike
-    ]
-    shared = [{"field": field, "text": text} for field, text in alike.items()]
+    shared, texts = [], []
+    for field, text in item.variant_texts.items():
+        original = item.seed_texts[field]
+        if text == original:
+            shared.append({"field": field, "text": text})
+        else:
+            plain = {"original": pieces(original, []), "variant": pieces(text, [])}
+            texts.append({"field": field, **plain})
     return {"id": item.variant_id, "label": None, "changes": [], "texts": texts, "shared": shared}
 
 

@@ -199,8 +199,14 @@ def _record(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
             f"variant_id: expected the id of a variant in the task's data, got {variant!r}"
         )
     kind: JudgementKind = SCORES if values.get("equivalent") is None else EQUIVALENCE
-    said = {name: _score(values.get(name)) for name in ASKED[kind]}
-    return {"variant_id": variant, "comment": _comment(values.get("comment")), **said}
+    said: dict[str, object] = {}
+    for name in ASKED[kind]:  # a choice, "4" or with its word "4 mostly good", or a rating's number
+        plain = _plain(values.get(name))
+        said[name] = plain.split()[0] if isinstance(plain, str) and plain.split() else plain
+    text = _plain(values.get("comment"))
+    lines = text if isinstance(text, Sequence) and not isinstance(text, str) else [text]
+    comment = "\n".join(str(line) for line in lines if line).strip()
+    return {"variant_id": variant, "comment": comment, **said}
 
 
 def _plain(value: object) -> object:
@@ -208,19 +214,6 @@ def _plain(value: object) -> object:
     while isinstance(value, dict | list) and len(value) == 1:
         (value,) = value.values() if isinstance(value, dict) else value
     return value
-
-
-def _score(value: object) -> object:
-    """Read a choice, "4" or with its word "4 mostly good", or the number of a rating."""
-    plain = _plain(value)
-    return plain.split()[0] if isinstance(plain, str) and plain.split() else plain
-
-
-def _comment(value: object) -> str:
-    """Read a text, or join the lines of several."""
-    plain = _plain(value)
-    lines = plain if isinstance(plain, Sequence) and not isinstance(plain, str) else [plain]
-    return "\n".join(str(line) for line in lines if line).strip()
 
 
 def _name(user: object) -> str:

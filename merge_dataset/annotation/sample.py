@@ -32,7 +32,6 @@ from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import (
     PARAPHRASE,
     SPLITS,
-    ProblemFormat,
     changed_words,
     format_of,
     parse_config_name,
@@ -75,7 +74,7 @@ class Sample:
 
     configurations: list[str]
     items: list[Item]
-    """Sorted by source, class and variant."""
+    """Items sorted by source, class and variant."""
     population: list[dict[str, Any]]
     """By source and class: how many words a variant replaces, seeds, variants, and variants by
     masked LM and by how many."""
@@ -97,18 +96,16 @@ def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     known = all_configurations(dataset)
     require_configurations(dataset, known, wanted)
     named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
-    chosen = {each for name in named for each in _classes(dataset, name)}
+    chosen = set()
+    for name in named:
+        source, variant_class = parse_config_name(name)
+        chosen |= {name} if variant_class else set(configurations(dataset, source)[1:])
     if not chosen:
         raise ValueError(
             f"{dataset}: expected replacements of some class of words, found none; "
             f"name other configurations with --config: {', '.join(known)}"
         )
     return [name for name in known if name in chosen]
-
-
-def _classes(dataset: Path, config: str) -> list[str]:
-    source, variant_class = parse_config_name(config)
-    return [config] if variant_class else configurations(dataset, source)[1:]
 
 
 def draw(
@@ -195,25 +192,20 @@ def _give_one_more(
     """Give `mlm` a variant by the shortest chain of masked LMs that ends in a free one."""
     chain: dict[str, tuple[str, str] | None] = {mlm: None}  # who takes over what from whom
     queue = [mlm]
-    for each in queue:
-        free = next((variant for variant in candidates[each] if variant not in owner), None)
+    for taker in queue:
+        free = next((variant for variant in candidates[taker] if variant not in owner), None)
         if free is not None:
-            _hand_over(free, each, chain, owner)
+            owner[free] = taker
+            to = taker
+            while step := chain[to]:
+                to, variant = step
+                owner[variant] = to
             return True
-        for variant in candidates[each]:
+        for variant in candidates[taker]:
             if owner[variant] not in chain:
-                chain[owner[variant]] = (each, variant)
+                chain[owner[variant]] = (taker, variant)
                 queue.append(owner[variant])
     return False
-
-
-def _hand_over(
-    variant: str, to: str, chain: Mapping[str, tuple[str, str] | None], owner: dict[str, str]
-) -> None:
-    owner[variant] = to
-    while step := chain[to]:
-        to, variant = step
-        owner[variant] = to
 
 
 def chances(
@@ -285,6 +277,7 @@ def _items(
     chance: Mapping[str, float],
 ) -> Iterator[Item]:
     problem_format = format_of(read_schema(variants[0]))
+    fields = problem_format.fields
     rows = _rows(variants, "variant_id", drawn)
     originals = {row["seed_id"] for row in rows}
     by_seed = {row["seed_id"]: row for row in _rows(seeds, "seed_id", originals)}
@@ -292,8 +285,33 @@ def _items(
         if row["seed_id"] not in by_seed:
             raise ValueError(f"{_named(seeds)}: expected the seed {row['seed_id']!r}, found none")
         try:
-            variant, seed = row["variant_id"], by_seed[row["seed_id"]]
-            yield _item(row, seed, problem_format, drawn[variant] or None, chance[variant])
+            seed, word_class = by_seed[row["seed_id"]], row["word_class"]
+            pairs = replaced(row["original"], row["replacement"], word_class)
+            spans = {field: row[f"{field}_spans"] for field in fields}
+            yield Item(
+                variant_id=row["variant_id"],
+                seed_id=row["seed_id"],
+                source=row["source"],
+                word_class=word_class,
+                label=problem_format.labels[row["label"]],
+                mlms=row["mlms"],
+                mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
+                stratum={
+                    "class": word_class,
+                    "source": row["source"],
+                    "mlm": drawn[row["variant_id"]] or None,
+                },
+                chance=chance[row["variant_id"]],
+                original=row["original"],
+                replacement=row["replacement"],
+                seed_texts={field: seed[field] for field in fields},
+                variant_texts={field: row[field] for field in fields},
+                seed_spans={
+                    field: original_spans(seed[field], row[field], spans[field], pairs)
+                    for field in fields
+                },
+                variant_spans=spans,
+            )
         except ValueError as error:
             raise ValueError(
                 f"{_named(variants)}: {row['variant_id']!r}: {error}; `merge-nli check` says more"
@@ -311,39 +329,6 @@ def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dic
 def _named(paths: Sequence[Path]) -> str:
     """Name the file of a split, or by a pattern those that it is divided into."""
     return patterns_of([str(path) for path in paths])[0]
-
-
-def _item(
-    row: dict[str, Any],
-    seed: dict[str, Any],
-    problem_format: ProblemFormat,
-    mlm: str | None,
-    chance: float,
-) -> Item:
-    fields = problem_format.fields
-    variant_spans = {field: row[f"{field}_spans"] for field in fields}
-    pairs = replaced(row["original"], row["replacement"], row["word_class"])
-    seed_spans = {
-        field: original_spans(seed[field], row[field], variant_spans[field], pairs)
-        for field in fields
-    }
-    return Item(
-        variant_id=row["variant_id"],
-        seed_id=row["seed_id"],
-        source=row["source"],
-        word_class=row["word_class"],
-        label=problem_format.labels[row["label"]],
-        mlms=row["mlms"],
-        mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
-        stratum={"class": row["word_class"], "source": row["source"], "mlm": mlm},
-        chance=chance,
-        original=row["original"],
-        replacement=row["replacement"],
-        seed_texts={field: seed[field] for field in fields},
-        variant_texts={field: row[field] for field in fields},
-        seed_spans=seed_spans,
-        variant_spans=variant_spans,
-    )
 
 
 def replaced(original: str, replacement: str, word_class: str) -> dict[str, str]:

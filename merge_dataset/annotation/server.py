@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from pathlib import Path
 from threading import BoundedSemaphore, Thread
 from typing import Any, Final
 
@@ -78,10 +77,23 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
     with locked_answers(session, annotator) as path:
         desk = Desk(session, annotator, path)
         remembered = path.with_name(f".{annotator}.address.json")
-        old_port, token = _remembered(remembered)
-        server = _bound(port, old_port)
+        try:
+            address = json.loads(remembered.read_text(encoding="utf-8"))
+            old_port, token = int(address["port"]), str(address["token"])
+        except (OSError, ValueError, TypeError, KeyError):
+            old_port, token = 0, secrets.token_urlsafe(24)
+        try:
+            server = _Server((LOOPBACK, port or old_port), _Handler)
+        except OSError as error:
+            if port:
+                message = f"--port {port}: expected a free port, got an error: {error}"
+                raise OSError(message) from error
+            server = _Server((LOOPBACK, 0), _Handler)
         server.desk, server.token = desk, token
-        _remember(remembered, server.server_port, token)
+        # Only this user may read it.
+        descriptor = os.open(remembered, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"port": server.server_port, "token": token}, file)
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -90,33 +102,6 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
             server.shutdown()
             server.server_close()
             thread.join()
-
-
-def _bound(port: int, old_port: int) -> _Server:
-    if port:
-        try:
-            return _Server((LOOPBACK, port), _Handler)
-        except OSError as error:
-            raise OSError(f"--port {port}: expected a free port, got an error: {error}") from error
-    try:
-        return _Server((LOOPBACK, old_port), _Handler)
-    except OSError:
-        return _Server((LOOPBACK, 0), _Handler)
-
-
-def _remembered(path: Path) -> tuple[int, str]:
-    try:
-        address = json.loads(path.read_text(encoding="utf-8"))
-        return int(address["port"]), str(address["token"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return 0, secrets.token_urlsafe(24)
-
-
-def _remember(path: Path, port: int, token: str) -> None:
-    """Keep the address in a file that only this user may read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"port": port, "token": token}, file)
 
 
 class _Server(ThreadingHTTPServer):
@@ -163,16 +148,18 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """The page's files, and what it needs to go on."""
+        """Answer with a file of the page, or with what it needs to go on."""
         self._answer(self._get)
 
     def do_POST(self) -> None:
-        """Saving."""
+        """Save an answer."""
         self._answer(self._post)
 
     def _answer(self, respond: Callable[[], tuple[bytes, str]]) -> None:
         try:
-            self._require_host()
+            port = self.server.server_port
+            if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+                raise _Refused(HTTPStatus.FORBIDDEN, f"expected the host {LOOPBACK}:{port}")
             content, kind = respond()
             status = HTTPStatus.OK
         except _Refused as refused:
@@ -199,20 +186,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path != "/events":
             raise _Refused(HTTPStatus.NOT_FOUND, f"nothing is at {self.path}")
         self._require_token()
-        position, event = self._event()
-        try:
-            saved = self.server.desk.save(position, event)
-        except ValueError as error:
-            raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
-        except OutdatedPage as error:
-            raise _Refused(HTTPStatus.CONFLICT, str(error)) from error
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise _Refused(HTTPStatus.INSUFFICIENT_STORAGE, why) from error
-        return json.dumps({"position": saved}).encode(), "application/json"
-
-    def _event(self) -> tuple[int, object]:
-        """Position and event of a request's body."""
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _LONGEST:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"expected at most {_LONGEST} bytes")
@@ -225,12 +198,16 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
             wanted = f"position: expected a number from 0, got {position!r}"
             raise _Refused(HTTPStatus.BAD_REQUEST, wanted)
-        return position, event
-
-    def _require_host(self) -> None:
-        port = self.server.server_port
-        if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
-            raise _Refused(HTTPStatus.FORBIDDEN, f"expected the host {LOOPBACK}:{port}")
+        try:
+            saved = self.server.desk.save(position, event)
+        except ValueError as error:
+            raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        except OutdatedPage as error:
+            raise _Refused(HTTPStatus.CONFLICT, str(error)) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise _Refused(HTTPStatus.INSUFFICIENT_STORAGE, why) from error
+        return json.dumps({"position": saved}).encode(), "application/json"
 
     def _require_token(self) -> None:
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -240,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def version_string(self) -> str:
-        """Without versions: they are nobody's business."""
+        """Name the program without versions, which are nobody's business."""
         return "merge-nli"
 
     def log_message(self, format: str, *args: object) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, JudgementKind, answers_path
-from merge_dataset.annotation.sample import PER_CLASS, Item, Sample, choose, draw
+from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
 from merge_dataset.files import (
     digest_of,
     digest_of_file,
@@ -56,7 +56,7 @@ class Session:
 
     folder: Path
     items: dict[str, Item]
-    """By variant, in the order of the file."""
+    """Items by variant, in the order of the file."""
     description: dict[str, Any]
     """`session.json`."""
 
@@ -101,7 +101,11 @@ def open_session(
             f"{folder}: expected a session folder with {SESSION}, found none; name the dataset "
             f"folder to draw a sample from, as in `merge-nli annotate merge-nli --out {folder}`"
         )
-    if folder.exists() and not _is_ours_or_empty(folder):
+    # A part of a session that was being written may be there.
+    there = {target_of(path) or path for path in folder.iterdir()} if folder.is_dir() else set()
+    foreign = {path for path in there if not path.name.startswith(LOCK)}
+    foreign -= {folder / SAMPLE, folder / SESSION}
+    if foreign or (folder.exists() and not folder.is_dir()):
         raise FileExistsError(
             f"{folder}: expected an annotation session, an empty folder or none, got something "
             f"else; name another --out"
@@ -111,7 +115,22 @@ def open_session(
         if not (folder / SESSION).is_file():  # else another command has drawn it meanwhile
             size = PER_CLASS if per_class is None else per_class
             sample = draw(dataset, configs, per_class=size, rng_seed=rng_seed or 0)
-            _write(folder, dataset, sample, size, rng_seed or 0)
+            description = {
+                "format": 1,
+                "kind": _kind_of(sample.configurations),
+                "dataset": dataset.resolve().name,
+                "files": _digests(dataset, sample.configurations),
+                "configurations": sample.configurations,
+                "per_class": size,
+                "rng_seed": rng_seed or 0,
+                "items": len(sample.items),
+                "population": sample.population,
+            }
+            lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
+            write_text(folder / SAMPLE, "".join(lines))
+            description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
+            # Written last: a folder with a description is complete.
+            write_json(folder / SESSION, description | {_DIGEST: digest_of(description)})
     return open_session(folder, dataset, configs, per_class=per_class, rng_seed=rng_seed)
 
 
@@ -146,7 +165,19 @@ def read_session(folder: Path) -> Session:
             f"{folder}: expected a session folder with {SESSION}, found none; restore it from a "
             f"copy, or name the annotators' files instead of the folder"
         )
-    description = _read_description(folder / SESSION)
+    path = folder / SESSION
+    description = read_json(path)
+    missing = _KEYS - set(description) if isinstance(description, dict) else _KEYS
+    if missing:
+        raise ValueError(
+            f"{path}: expected what a session was drawn from, found nothing under "
+            f"{', '.join(sorted(missing))}"
+        )
+    if (kind := description.get("kind", SCORES)) not in ASKED:
+        raise ValueError(f"{path}: expected a kind out of {', '.join(ASKED)}, got {kind!r}")
+    given = description.pop(_DIGEST, None)
+    if given not in (None, digest_of(description)):
+        raise ValueError(f"{path}: expected what was written when the sample was drawn, {_DAMAGED}")
     path = folder / SAMPLE
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected the items of the session, found no file")
@@ -162,22 +193,6 @@ def read_session(folder: Path) -> Session:
             raise ValueError(f"{path}: line {number}: expected an item: {error}") from error
         items[item.variant_id] = item
     return Session(folder, items, description)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    description = read_json(path)
-    missing = _KEYS - set(description) if isinstance(description, dict) else _KEYS
-    if missing:
-        raise ValueError(
-            f"{path}: expected what a session was drawn from, found nothing under "
-            f"{', '.join(sorted(missing))}"
-        )
-    if (kind := description.get("kind", SCORES)) not in ASKED:
-        raise ValueError(f"{path}: expected a kind out of {', '.join(ASKED)}, got {kind!r}")
-    content = {key: value for key, value in description.items() if key != _DIGEST}
-    if description.get(_DIGEST, digest := digest_of(content)) != digest:
-        raise ValueError(f"{path}: expected what was written when the sample was drawn, {_DAMAGED}")
-    return content
 
 
 @contextmanager
@@ -197,40 +212,10 @@ def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
         yield path
 
 
-def _write(folder: Path, dataset: Path, sample: Sample, per_class: int, rng_seed: int) -> None:
-    """Write the sample, and then the description: a folder with one is complete."""
-    description = {
-        "format": 1,
-        "kind": _kind_of(sample.configurations),
-        "dataset": dataset.resolve().name,
-        "files": _digests(dataset, sample.configurations),
-        "configurations": sample.configurations,
-        "per_class": per_class,
-        "rng_seed": rng_seed,
-        "items": len(sample.items),
-        "population": sample.population,
-    }
-    lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in sample.items]
-    write_text(folder / SAMPLE, "".join(lines))
-    description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
-    write_json(folder / SESSION, description | {_DIGEST: digest_of(description)})
-
-
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
     """Compute the SHA-256 of each file of variants."""
     names = [name for config in configs for name in split_files(dataset, config)["variants"]]
     return digests({name: dataset / name for name in names})
-
-
-def _is_ours_or_empty(folder: Path) -> bool:
-    """Tell whether there is at most a part of a session that was being written."""
-    if not folder.is_dir():
-        return False
-    there = {target_of(path) or path for path in folder.iterdir()}
-    return {path for path in there if not path.name.startswith(LOCK)} <= {
-        folder / SAMPLE,
-        folder / SESSION,
-    }
 
 
 def _require_same(

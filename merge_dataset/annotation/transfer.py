@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from merge_dataset.annotation import label_studio, spreadsheet
+from merge_dataset.annotation import label_studio
 from merge_dataset.annotation.answers import (
+    ASKED,
     COLUMNS,
     EQUIVALENCE,
     SCORES,
@@ -23,12 +26,14 @@ from merge_dataset.annotation.answers import (
     check_annotator,
     current,
     kind_of,
+    parse_answer,
     read_standing,
     require_kind,
 )
 from merge_dataset.annotation.desk import shuffled
 from merge_dataset.annotation.sample import Item
 from merge_dataset.annotation.session import Session, locked_answers
+from merge_dataset.data_files import plain, read_header, read_rows
 from merge_dataset.files import write_text
 
 _TYPES: Final = {"fluency": pa.int8(), "reasoning": pa.int8(), "equivalent": pa.bool_()}
@@ -58,8 +63,92 @@ def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
     return [(name, answer) for answer in current(standing).values()]
 
 
+def render_spreadsheet(
+    items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
+) -> dict[str, str]:
+    """Render a CSV table with a row per item, with room for what is asked and a comment.
+
+    With a byte order mark, as Excel takes it for another encoding without.
+
+    Args:
+        items: In the order they are to be annotated in.
+        annotator: Who fills it in, where that is known.
+        kind: What is asked. About equivalence tables have neither labels nor single words.
+
+    Returns:
+        The text of the file, by its suffix.
+    """
+    fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
+    texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
+    told = ("label", "original", "replacement") if kind == SCORES else ()
+    names = ["annotator", "variant_id", *told, *texts, *COLUMNS[kind][2:]]
+    written = io.StringIO()
+    written.write("\ufeff")
+    table = csv.DictWriter(written, names, restval="", extrasaction="ignore")
+    table.writeheader()
+    for item in items:
+        row = {
+            "annotator": annotator,
+            "variant_id": item.variant_id,
+            "label": item.label,
+            "original": item.original,
+            "replacement": item.replacement,
+        }
+        row |= {f"original_{field}": text for field, text in item.seed_texts.items()}
+        row |= {f"variant_{field}": text for field, text in item.variant_texts.items()}
+        table.writerow({name: plain(text) for name, text in row.items()})
+    return {".csv": written.getvalue()}
+
+
+def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
+    """Read annotators and answers of a table; rows without any are not answered yet.
+
+    One with a column `equivalent` has those about paraphrases, another scores.
+
+    Commas, semicolons or tabs between the cells, as spreadsheets write them. Columns of
+    other names are left out.
+
+    Args:
+        path: The file.
+        annotator: Whose answers they are, where the table does not say so.
+
+    Raises:
+        ValueError: a column is missing, a row is malformed or contradicts another, or the file
+            was cut off.
+    """
+    found: dict[tuple[str, str], Judgement] = {}
+    own = () if annotator is not None else ("annotator",)
+    kind: JudgementKind = (
+        EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
+    )
+    asked = ASKED[kind]
+    required = (*own, "variant_id", *asked)
+    for line, cells in read_rows(path, required, ("annotator", "comment"), ended=True):
+        row = {"annotator": "", "comment": ""} | cells
+        try:
+            without = [name for name in asked if not row[name].strip()]
+            if len(without) == len(asked):
+                continue
+            if without:
+                raise ValueError(
+                    f"expected both scores or neither, got no {without[0]}; fill it in, or empty "
+                    f"the other to leave {row['variant_id']!r} unanswered"
+                )
+            if not row["variant_id"]:
+                raise ValueError("variant_id: expected the id of a variant, got none")
+            answer = parse_answer(row)
+            name = check_annotator(row["annotator"].strip() or annotator or "")
+            if annotator not in (None, name):
+                raise ValueError(f"expected rows of {annotator}, got one of {name}")
+            if found.setdefault((name, answer.variant_id), answer) != answer:
+                raise ValueError(f"expected one answer of {name} to {answer.variant_id!r}, got two")
+        except ValueError as error:
+            raise ValueError(f"{path}: line {line}: {error}") from error
+    return [(name, answer) for (name, _), answer in found.items()]
+
+
 FORMATS: Final = {
-    ".csv": AnswerFormat(spreadsheet.read, spreadsheet.render),
+    ".csv": AnswerFormat(read_spreadsheet, render_spreadsheet),
     ".json": AnswerFormat(label_studio.read, label_studio.render),
     ".jsonl": AnswerFormat(_read_own),
 }
@@ -130,8 +219,12 @@ def import_answers(
         OSError: answers could not be written; see above.
         ValueError: the file is malformed, about other variants, or contradicts answers.
     """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path}: expected a file .csv, .json of Label Studio, or .jsonl")
     given: dict[str, list[Judgement]] = {}
-    for name, answer in _read(path, annotator):
+    for name, answer in FORMATS[path.suffix].read(path, annotator):
         if answer.variant_id not in session.items:
             raise ValueError(
                 f"{path}: expected variants of {session.folder}, got {answer.variant_id!r}"
@@ -145,7 +238,14 @@ def import_answers(
         files = {name: stack.enter_context(locked_answers(session, name)) for name in sorted(given)}
         before = {name: current(read_standing(file)) for name, file in files.items()}
         for name in () if overwrite else files:
-            _require_no_others(path, name, before[name], given[name])
+            for answer in given[name]:
+                there = before[name].get(answer.variant_id, answer)
+                if there != answer:
+                    raise ValueError(
+                        f"{path}: expected the answer that {name} gave to {answer.variant_id!r} "
+                        f"before, {_shown(there)}, got {_shown(answer)}; import it under another "
+                        f"name by --annotator, or let it replace the other with --overwrite"
+                    )
         taken = []
         for name, file in files.items():
             news = [a for a in given[name] if before[name].get(a.variant_id) != a]
@@ -155,27 +255,6 @@ def import_answers(
             known = len(given[name]) - len(news)
             taken.append(ImportCounts(name, len(news) - changed, changed, known))
     return taken
-
-
-def _read(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
-    if path.suffix not in FORMATS:
-        raise ValueError(f"{path}: expected a file .csv, .json of Label Studio, or .jsonl")
-    return FORMATS[path.suffix].read(path, annotator)
-
-
-def _require_no_others(
-    path: Path, annotator: str, before: dict[str, Judgement], given: Iterable[Judgement]
-) -> None:
-    for answer in given:
-        there = before.get(answer.variant_id, answer)
-        if there != answer:
-            raise ValueError(
-                f"{path}: expected the answer that {annotator} gave to {answer.variant_id!r} "
-                f"before, {_shown(there)}, got {_shown(answer)}; import it under another name by "
-                f"--annotator, or let it replace the other with --overwrite"
-            )
 
 
 def read_answers(paths: Sequence[Path | str]) -> pa.Table:

@@ -11,7 +11,6 @@ import yaml
 
 from merge_dataset import provenance
 from merge_dataset.card import text as card_text
-from merge_dataset.card.licences import citation_section, licence_section
 from merge_dataset.card.statistics import Statistics, compute_statistics, split_size
 from merge_dataset.known_sources import source_of
 from merge_dataset.layout import (
@@ -53,26 +52,31 @@ def render(folder: Path) -> str:
     """
     require_dataset(folder)
     names = sources(folder)
-    statistics = [compute_statistics(folder, name) for name in all_configurations(folder)]
+    # First, as it reads every page of the files, which shows damage.
+    matter = front_matter(folder)
+    configs = all_configurations(folder)
+    statistics = [compute_statistics(folder, name) for name in configs]
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(each) for each in made}
     formats = {name: format_in(folder, name) for name in collections(folder)}
     columns = card_text.columns(kinds, formats)
+    # A configuration of one class where there is one.
+    example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
         card_text.introduction(kinds, formats),
-        card_text.loading(_example(folder), kinds),
+        card_text.loading(example, kinds),
         card_text.COLUMNS_HEADING + _table(("column", "content"), columns.items()),
         card_text.statistics(kinds) + statistics_block(statistics),
         card_text.making(kinds) + "\n".join(map(_making, made)),
-        licence_section(names),
+        card_text.licence_section(names),
         card_text.limits(
             kinds,
             relatives_stay=any(_has_default(each, "families", "ignore") for each in made),
             pieces_stay=any(_has_default(each, "max_pieces", 1) for each in made),
         ),
-        citation_section(names, paraphrases=PARAPHRASES in kinds),
+        card_text.citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
-    header = yaml.safe_dump(front_matter(folder), sort_keys=False, allow_unicode=True, width=1000)
+    header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{header}---\n\n" + "\n".join(body)
 
 
@@ -111,33 +115,29 @@ def front_matter(folder: Path) -> dict[str, Any]:
 
 def statistics_block(statistics: list[Statistics]) -> str:
     """Write a table of figures for each set of labels, between marks by which a check finds it."""
-    tables = [
-        _figures(list(alike)) for _, alike in groupby(statistics, key=lambda each: each.label_names)
-    ]
-    return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
-
-
-def _figures(statistics: list[Statistics]) -> str:
-    header = (
-        "configuration",
-        "seeds",
-        *(f"{label} (%)" for label in statistics[0].label_names),
-        "unique variants",
-        "unique variants per seed",
-        "variants per subsample",
-    )
-    rows = [
-        (
-            f"`{each.config}`",
-            f"{each.seeds:,}",
-            *(f"{100 * share:.1f}" for share in each.label_shares),
-            f"{each.variants:,}",
-            f"{each.variants_per_seed:.1f}",
-            f"{each.variants_per_subsample:,.1f}",
+    tables = []
+    for labels, alike in groupby(statistics, key=lambda each: each.label_names):
+        header = (
+            "configuration",
+            "seeds",
+            *(f"{label} (%)" for label in labels),
+            "unique variants",
+            "unique variants per seed",
+            "variants per subsample",
         )
-        for each in statistics
-    ]
-    return _table(header, rows)
+        rows = [
+            (
+                f"`{each.config}`",
+                f"{each.seeds:,}",
+                *(f"{100 * (count / each.seeds):.1f}" for count in each.labels),
+                f"{each.variants:,}",
+                f"{each.variants_per_seed:.1f}",
+                f"{each.drawn / each.subsamples:,.1f}",
+            )
+            for each in alike
+        ]
+        tables.append(_table(header, rows))
+    return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
 
 
 def find_statistics_block(card: str) -> str | None:
@@ -162,12 +162,6 @@ def read_front_matter(card: str) -> dict[str, Any]:
         found = "nothing" if value is None else "a list or a single value"
         raise ValueError(f"no mapping but {found}")
     return value
-
-
-def _example(folder: Path) -> str:
-    """Name a configuration to load, of one class where there is one."""
-    names = all_configurations(folder)
-    return next((name for name in names if parse_config_name(name)[1]), names[0])
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
@@ -235,51 +229,47 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
         f"{count:,} for {CONFIG_SUFFIXES[word_class]}"
         for word_class, count in made["eligible"].items()
     )
-    return [
+    parts = [
         f"{_problems(made)} kept. Eligible seeds: {eligible}. Tagger: {made['tagger']}. "
         f"Ablation: {made['ablation'] or 'none'}. Fingerprint: `{made['fingerprint']}`.\n",
         "Masked language models:\n",
         _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
-        *(_likelihoods(made["signals"]) if "signals" in made else ()),
-        *(_nonce_model(made["nonce"]) if "nonce" in made else ()),
-        *_settings(made, made["config"]),
-        *_options(made["config"]),
-        *(_asked(made["asked"]) if "asked" in made else ()),
+    ]
+    if "signals" in made:
+        signals, kind = made["signals"], "mlm" if "mlm" in made["signals"] else "lm"
+        what = "Causal language model of the changes of log-likelihood"
+        if kind == "mlm":
+            what = (
+                "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
+                f"{signals['scheme']} (Kauf and Ivanova, 2023)"
+            )
+        parts += [
+            f"{what}; {signals['windowed']:,} texts longer than its limit were scored within "
+            "windows:\n",
+            _table(MODEL_KEYS, [[signals[kind][key] for key in MODEL_KEYS]]),
+        ]
+    if "nonce" in made:
+        parts += [
+            f"Model of `hangs_on_word`, asked with {made['nonce']['nonce_words']} made-up words in "
+            "place of each replaced one; the flag is for reports: to filter by it would favour "
+            "such models:\n",
+            _described(made["nonce"]["model"]),
+        ]
+    parts += _settings(made, made["config"])
+    if changes := " ".join(card_text.options(made["config"])):
+        parts.append(f"{changes}\n")
+    if "asked" in made:
+        parts.append(
+            f"The masked language models were asked {made['asked']['questions']:,} of "
+            f"{made['asked']['of']:,} questions: about each shared word in one text first, and "
+            "about the other texts where a seed could still become eligible. The suggestions of "
+            "words that were not asked about in every text are counted as `out_of_reach`.\n"
+        )
+    return [
+        *parts,
         "What became of the suggestions, by model and word class; each was rejected for the first "
         "reason that holds, or kept:\n",
         *_funnel(made),
-    ]
-
-
-def _asked(asked: dict[str, Any]) -> list[str]:
-    return [
-        f"The masked language models were asked {asked['questions']:,} of {asked['of']:,} "
-        "questions: about each shared word in one text first, and about the other texts where a "
-        "seed could still become eligible. The suggestions of words that were not asked about in "
-        "every text are counted as `out_of_reach`.\n"
-    ]
-
-
-def _likelihoods(signals: dict[str, Any]) -> list[str]:
-    kind = "mlm" if "mlm" in signals else "lm"
-    what = (
-        "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
-        f"{signals['scheme']} (Kauf and Ivanova, 2023)"
-        if kind == "mlm"
-        else "Causal language model of the changes of log-likelihood"
-    )
-    return [
-        f"{what}; {signals['windowed']:,} texts longer than its limit were scored within "
-        "windows:\n",
-        _table(MODEL_KEYS, [[signals[kind][key] for key in MODEL_KEYS]]),
-    ]
-
-
-def _nonce_model(nonce: dict[str, Any]) -> list[str]:
-    return [
-        f"Model of `hangs_on_word`, asked with {nonce['nonce_words']} made-up words in place of "
-        "each replaced one; the flag is for reports: to filter by it would favour such models:\n",
-        _described(nonce["model"]),
     ]
 
 
@@ -319,11 +309,6 @@ def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
     return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
 
 
-def _options(config: dict[str, Any]) -> list[str]:
-    text = " ".join(card_text.options(config))
-    return [f"{text}\n"] if text else []
-
-
 def _has_default(made: dict[str, Any], setting: str, default: object) -> bool:
     """Tell whether a run of replacements has a setting's default, and so a limit of it."""
     if provenance.kind_of(made) != REPLACEMENTS:
@@ -337,7 +322,11 @@ def _described(model: dict[str, Any]) -> str:
 
 def _funnel(made: dict[str, Any]) -> list[str]:
     columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
-    rows = ([_count(row.get(key, 0)) for key in columns] for row in made["funnel"])
+    # Counts with commas; models and classes as they are.
+    rows = (
+        [f"{n:,}" if isinstance(n := row.get(key, 0), int) else str(n) for key in columns]
+        for row in made["funnel"]
+    )
     meaning = _explained(made, "funnel")
     explained = [(f"`{key}`", meaning[key]) for key in columns if key in meaning]
     legend = [_table(("column", "what it counts"), explained)] if explained else []
@@ -353,10 +342,6 @@ def _explained(made: dict[str, Any], what: str) -> dict[str, str]:
 def _table(header: Any, rows: Any) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _cell(value: Any) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from merge_dataset.files import open_parquet, read_row_groups
+from merge_dataset.engine import connect, parquet
+from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.layout import format_in, split_files
+from merge_dataset.schema import SPLITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,64 +43,51 @@ class Statistics:
         return sum(self.labels)
 
     @property
-    def label_shares(self) -> tuple[float, ...]:
-        """Shares of the seeds with each label, fractions in 0-1."""
-        return tuple(count / self.seeds for count in self.labels)
-
-    @property
     def variants_per_seed(self) -> float:
         """Mean number of unique variants of a seed."""
         return self.variants / self.seeds
 
-    @property
-    def variants_per_subsample(self) -> float:
-        """Mean number of variants in a subsample."""
-        return self.drawn / self.subsamples
-
 
 def compute_statistics(folder: Path, config: str) -> Statistics:
-    """Count the seeds and variants of a configuration.
+    """Count the seeds and variants of a configuration, whose files are whole.
 
     Raises:
         ValueError: it has no seeds or no drawn variants, so that means are undefined.
     """
     files = split_files(folder, config)
-    labels: Counter[int] = Counter()
-    for table in _tables(folder, files["seeds"], "label"):
-        labels.update(table["label"].to_pylist())
-    draws: Counter[int] = Counter()
-    variants = 0
-    for table in _tables(folder, files["variants"], "subsamples"):
-        variants += len(table)
-        for entry in pc.list_flatten(table["subsamples"]).value_counts().to_pylist():
-            draws[entry["values"]] += entry["counts"]
+    with connect() as connection:
+        seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
+        labels = dict(
+            connection.execute(f"SELECT label, count(*) FROM {seeds} GROUP BY label").fetchall()
+        )
+        drawn = f"SELECT unnest(subsamples) AS draw FROM {variants}"
+        query = (
+            f"SELECT (SELECT count(*) FROM {variants}), count(DISTINCT draw), count(draw) "
+            f"FROM ({drawn})"
+        )
+        [(rows, subsamples, draws)] = connection.execute(query).fetchall()
     if not labels or not draws:
         raise ValueError(
             f"{config}: expected seeds, and variants drawn into subsamples, got "
-            f"{labels.total()} seeds and {draws.total()} draws"
+            f"{sum(labels.values())} seeds and {draws} draws"
         )
     names = format_in(folder, config).labels
     return Statistics(
         config=config,
         label_names=names,
-        labels=tuple(labels[i] for i in range(len(names))),
-        variants=variants,
-        subsamples=len(draws),
-        drawn=draws.total(),
+        labels=tuple(labels.get(code, 0) for code in range(len(names))),
+        variants=rows,
+        subsamples=subsamples,
+        drawn=draws,
     )
 
 
 def split_size(folder: Path, files: list[str]) -> SplitSize:
-    """Rows and bytes of a split that consists of these files."""
+    """Count the rows and bytes of a split that consists of these files."""
     num_examples = num_bytes = 0
     for file in files:
-        with open_parquet(folder / file) as parquet:
-            num_examples += parquet.metadata.num_rows
-            num_bytes += sum(batch.nbytes for batch in parquet.iter_batches())
+        with naming_damage(folder / file), open_parquet(folder / file) as opened:
+            num_examples += opened.metadata.num_rows
+            num_bytes += sum(batch.nbytes for batch in opened.iter_batches())
     file_bytes = sum((folder / file).stat().st_size for file in files)
     return SplitSize(num_examples=num_examples, num_bytes=num_bytes, file_bytes=file_bytes)
-
-
-def _tables(folder: Path, files: list[str], column: str) -> Iterator[pa.Table]:
-    for file in files:
-        yield from read_row_groups(folder / file, [column])

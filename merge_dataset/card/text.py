@@ -5,10 +5,11 @@ It speaks of replacements where there are some, and of paraphrases where there a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from merge_dataset.dataset_columns import COLUMNS, DatasetColumn
+from merge_dataset.dataset_columns import COLUMNS
+from merge_dataset.known_sources import source_of
 from merge_dataset.provenance import PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import DATASET_NAME, NLI, SPLITS, ProblemFormat
 
@@ -27,17 +28,12 @@ def introduction(kinds: Kinds, formats: Formats) -> str:
         text = _PARAPHRASE_INTRODUCTION + _SCORED
     else:
         text = _INTRODUCTION + _PARAPHRASES_TOO
-    return text + _other_formats(formats)
-
-
-def _other_formats(formats: Formats) -> str:
-    """Describe problems that are not of NLI."""
     rows = "".join(
         f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
         for name, each in formats.items()
         if each != NLI
     )
-    return f"{_OTHER_FORMATS}{rows}" if rows else ""
+    return f"{text}{_OTHER_FORMATS}{rows}" if rows else text
 
 
 def loading(example: str, kinds: Kinds) -> str:
@@ -78,27 +74,18 @@ def columns(kinds: Kinds, formats: Formats) -> dict[str, str]:
     fields = dict.fromkeys(one.fields for one in formats.values())
     labels = dict.fromkeys(one.labels for one in formats.values())
     numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
-    label_text = "; or ".join(numbers)
-    return {
-        _names(column, fields): _meaning(column, kinds).format(labels=label_text)
-        for column in COLUMNS
-        if not column.optional or any(column.name in one.optional for one in formats.values())
-    }
-
-
-def _names(column: DatasetColumn, fields: Iterable[Sequence[str]]) -> str:
-    """List the names of a column for the texts of each format, as code."""
-    groups = dict.fromkeys(column.names(each) for each in fields)
-    return "; ".join(", ".join(f"`{name}`" for name in names) for names in groups)
-
-
-def _meaning(column: DatasetColumn, kinds: Kinds) -> str:
-    """Say what a column holds, for the kinds of variants that there are."""
-    if PARAPHRASES not in kinds or not column.in_paraphrases:
-        return column.meaning
-    if REPLACEMENTS not in kinds:
-        return column.in_paraphrases
-    return f"{column.meaning}; of a paraphrase: {column.in_paraphrases}"
+    label_text, meanings = "; or ".join(numbers), {}
+    for column in COLUMNS:
+        if column.optional and not any(column.name in one.optional for one in formats.values()):
+            continue
+        groups = dict.fromkeys(column.names(each) for each in fields)
+        names = "; ".join(", ".join(f"`{name}`" for name in group) for group in groups)
+        meaning = column.meaning
+        if PARAPHRASES in kinds and column.in_paraphrases:
+            others = f"{meaning}; of a paraphrase: " if REPLACEMENTS in kinds else ""
+            meaning = f"{others}{column.in_paraphrases}"
+        meanings[names] = meaning.format(labels=label_text)
+    return meanings
 
 
 def statistics(kinds: Kinds) -> str:
@@ -142,6 +129,28 @@ def options(config: Mapping[str, Any]) -> Iterator[str]:
         yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
     if families == "inflect" or count > 1 or config.get("repair_articles"):
         yield _PAIRS
+
+
+def licence_section(names: Iterable[str]) -> str:
+    """Write the section of the card on the licences of these sources."""
+    facts = {name: source_of(name) for name in names}
+    items = [f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items()]
+    return (
+        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of "
+        "them. Both are under its licence:\n\n" + "".join(items)
+    )
+
+
+def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
+    """Write the section with BibTeX entries: of the methods, then of sources that have one.
+
+    Args:
+        names: Names of the sources.
+        paraphrases: Whether the folder has paraphrases.
+    """
+    entries = [_MERGE, *([_SENSITIVITY] if paraphrases else [])]
+    entries += [citation for name in names if (citation := source_of(name).citation)]
+    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"
 
 
 _RULE: Final = """\
@@ -299,3 +308,28 @@ _LIMITS: Final = {
 }
 
 _ENGLISH: Final = "- English only.\n"
+
+_MERGE: Final = """\
+@misc{zgreaban2025merge,
+  title = {{MERGE}: Minimal Expression-Replacement {GEneralization} Test for Natural Language
+           Inference},
+  author = {Zgreab{\\u{a}}n, M{\\u{a}}d{\\u{a}}lina and Deoskar, Tejaswini and Abzianidze, Lasha},
+  year = {2025},
+  eprint = {2510.24295},
+  archivePrefix = {arXiv},
+  url = {https://arxiv.org/abs/2510.24295}
+}
+"""
+
+_SENSITIVITY: Final = """\
+@inproceedings{arakelyan-etal-2024-semantic,
+  title = {Semantic Sensitivities and Inconsistent Predictions: Measuring the Fragility of {NLI}
+           Models},
+  author = {Arakelyan, Erik and Liu, Zhaoqi and Augenstein, Isabelle},
+  booktitle = {Proceedings of the 18th Conference of the European Chapter of the Association for
+               Computational Linguistics (Volume 1: Long Papers)},
+  year = {2024},
+  pages = {432--444},
+  url = {https://aclanthology.org/2024.eacl-long.27}
+}
+"""

@@ -7,13 +7,14 @@ module of checks is imported here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import paraphrases, replacements  # noqa: F401
 from merge_dataset.checks.registry import CHECKS, Check, Finding, Stage, summarise
+from merge_dataset.engine import engine_errors
+from merge_dataset.files import describe_os_error
 from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections
 
 __all__ = ["check_dataset"]
@@ -29,9 +30,13 @@ def check_dataset(folder: Path) -> list[str]:
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
     structural = [*_of_folder(folder, Stage.STRUCTURE)]
-    contents = chain(_of_collections(folder), _of_folder(folder, Stage.CONTENTS))
-    rest = () if structural else contents
-    found = [*structural, *_of_folder(folder, Stage.ALWAYS), *rest]
+    found = [*structural, *_of_folder(folder, Stage.ALWAYS)]
+    for collection in () if structural else collections(folder):
+        kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
+        for check in CHECKS.values():
+            if check.kind == kind:
+                found += _found(check, folder, collection)
+    found += () if structural else _of_folder(folder, Stage.CONTENTS)
     # Where something else is wrong with the data, that bytes are others says nothing more.
     only_card = all(finding.where == CARD for finding in found)
     return summarise([*found, *(_of_folder(folder, Stage.BYTES) if only_card else ())])
@@ -43,20 +48,16 @@ def _of_folder(folder: Path, stage: Stage) -> Iterator[Finding]:
             yield from _found(check, folder)
 
 
-def _of_collections(folder: Path) -> Iterator[Finding]:
-    for collection in collections(folder):
-        kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
-        for check in CHECKS.values():
-            if check.kind == kind:
-                yield from _found(check, folder, collection)
-
-
 def _found(check: Check, folder: Path, *collection: str) -> Iterator[Finding]:
     """Yield what a check finds; what keeps it from going on, in a damaged file, is found too."""
     try:
-        yield from check.find(folder, *collection)
+        with engine_errors():
+            yield from check.find(folder, *collection)
+    except MemoryError:
+        raise  # it says nothing of the dataset
     except Exception as error:
         where = "/".join(collection) or folder.name
         told = isinstance(error, ValueError | OSError)
-        said = " ".join((f"{error}" if told else f"{type(error).__name__}: {error}").split())
+        said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
+        said = " ".join((said if told else f"{type(error).__name__}: {error}").split())
         yield Finding(where, f"files in which to look at {check.looks_at}", said)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -80,7 +79,10 @@ def check_columns(folder: Path) -> Iterator[Finding]:
     optional: dict[str, tuple[str, ...]] = {}
     for file in parquet_files(folder):
         try:
-            schema = _read_through(folder / file)
+            with open_parquet(folder / file) as opened:
+                for batch in opened.iter_batches():  # which shows damage
+                    batch.validate(full=True)
+                schema = opened.schema_arrow
         except (OSError, ValueError, pa.ArrowException, MemoryError):
             yield Finding(file, "a whole Parquet file", damage_of(folder / file))
             continue
@@ -106,14 +108,6 @@ def check_columns(folder: Path) -> Iterator[Finding]:
             yield Finding(file, f"the columns in the order {expected.names}", f"{schema.names}")
         if b"huggingface" in (schema.metadata or {}):
             yield Finding(file, "no `huggingface` metadata", "some, which datasets 3 cannot read")
-
-
-def _read_through(path: Path) -> pa.Schema:
-    """Read every value of a Parquet file, which shows damage, and return the schema."""
-    with open_parquet(path) as file:
-        for batch in file.iter_batches():
-            batch.validate(full=True)
-        return file.schema_arrow
 
 
 def _format_findings(folder: Path, file: str, problem_format: ProblemFormat) -> Iterator[Finding]:
@@ -191,31 +185,24 @@ def check_card(folder: Path) -> Iterator[Finding]:
         return
     fresh = front_matter(folder)
     for key in ("configs", "dataset_info"):
-        yield from _entry_findings(key, _by_name(fresh[key]), _by_name(given.get(key) or []))
+        wanted, got = (
+            {str(entry.get("config_name")): entry for entry in matter.get(key) or []}
+            for matter in (fresh, given)
+        )
+        for name in dict.fromkeys((*wanted, *got)):
+            if name not in got or name not in wanted:
+                expected = f"`{key}` in the YAML for {list(wanted)}"
+                yield Finding(CARD, expected, f"{'none' if name in wanted else 'one'} for {name}")
+                continue
+            for part in dict.fromkeys((*wanted[name], *got[name])):
+                if (want := wanted[name].get(part)) != (has := got[name].get(part)):
+                    yield Finding(CARD, f"{part} of {name} in the YAML to be {want}", str(has))
     names = all_configurations(folder)
-    want = statistics_block([compute_statistics(folder, name) for name in names])
-    got = find_statistics_block(text)
-    if got is None:
-        yield Finding(CARD, f"a statistics block: {want.splitlines()[0]} …", "none")
-    elif got != want:
-        missing = [line for line in want.splitlines() if line not in got.splitlines()]
-        extra = [line for line in got.splitlines() if line not in want.splitlines()]
+    block = statistics_block([compute_statistics(folder, name) for name in names])
+    written = find_statistics_block(text)
+    if written is None:
+        yield Finding(CARD, f"a statistics block: {block.splitlines()[0]} …", "none")
+    elif written != block:
+        missing = [line for line in block.splitlines() if line not in written.splitlines()]
+        extra = [line for line in written.splitlines() if line not in block.splitlines()]
         yield Finding(CARD, f"the statistics of the data: {missing}", str(extra))
-
-
-def _entry_findings(
-    key: str, fresh: dict[str, dict[str, Any]], given: dict[str, dict[str, Any]]
-) -> Iterator[Finding]:
-    for name in dict.fromkeys((*fresh, *given)):
-        if name not in given or name not in fresh:
-            expected = f"`{key}` in the YAML for {list(fresh)}"
-            yield Finding(CARD, expected, f"{'none' if name in fresh else 'one'} for {name}")
-            continue
-        for part in dict.fromkeys((*fresh[name], *given[name])):
-            want, got = fresh[name].get(part), given[name].get(part)
-            if want != got:
-                yield Finding(CARD, f"{part} of {name} in the YAML to be {want}", str(got))
-
-
-def _by_name(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {str(entry.get("config_name")): entry for entry in entries}

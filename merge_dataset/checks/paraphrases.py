@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from merge_dataset.checks.registry import Finding, check
-from merge_dataset.checks.splits import (
+from merge_dataset.checks.rules import (
+    ROW,
+    Rule,
     collision_findings,
     duplicates,
-    repetition_findings,
+    fetched,
+    quoted,
+    repeated_texts,
+    rule_findings,
     seeds_findings,
     unused_findings,
-    variants_findings,
+    variant_rules,
+    view_rows,
+    view_with_seeds,
 )
 from merge_dataset.dataset_columns import OPTIONAL
-from merge_dataset.files import open_parquet
-from merge_dataset.layout import collections, split_files
+from merge_dataset.engine import connect
+from merge_dataset.layout import collections, format_in, split_files
 from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import PARAPHRASES
-from merge_dataset.schema import PARAPHRASE, SIGNALS, SPLITS, parse_config_name, variant_id
+from merge_dataset.schema import (
+    PARAPHRASE,
+    SIGNALS,
+    SPLITS,
+    arrow_schema,
+    parse_config_name,
+    variant_id,
+)
 
 _EMPTY: Final = ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")
 
-_SHARED: Final = ("premise", "hypothesis", "label")
-"""Columns in which the same seed is the same in both collections of its source."""
+_OF_SEED: Final = ("label", "premise", "hypothesis", "annotator_labels")
+"""Columns of a seed that its paraphrases are compared with."""
 
 
 @check(
@@ -44,25 +55,54 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         collection: Name of the collection, and of its only configuration.
     """
     source, _ = parse_config_name(collection)
-    files = split_files(folder, collection)
+    problem_format, files = format_in(folder, collection), split_files(folder, collection)
     seeds_file, variants_file = (", ".join(patterns_of(files[split])) for split in SPLITS)
-    seeds, variants = (
-        pa.concat_tables(open_parquet(folder / file).read() for file in files[split])
-        for split in SPLITS
-    )
-    yield from seeds_findings(seeds_file, seeds, source)
-    yield from unused_findings(seeds_file, seeds, variants["seed_id"])
-    yield from variants_findings(variants_file, variants, seeds, collection)
-    yield from duplicates(variants_file, variants["variant_id"])
-    yield from collision_findings(variants_file, variants, seeds)
-    yield from _repetitions(variants_file, variants)
-    yield from repetition_findings(variants_file, variants, seeds, of_one_seed=False)
-    of_id = {seed["seed_id"]: seed for seed in seeds.to_pylist()}
-    for row in variants.to_pylist():
-        for expected, got in paraphrase_problems(row, of_id.get(row["seed_id"])):
-            yield Finding(variants_file, expected, f"{got} ({row['variant_id']})")
-    if source in collections(folder):
-        yield from _differences(folder, seeds_file, seeds, source)
+    with connect() as connection:
+        for split in SPLITS:
+            view_rows(connection, split, folder, files[split])
+        yield from seeds_findings(connection, seeds_file, "seeds", source, problem_format)
+        yield from unused_findings(connection, seeds_file, "seeds", "variants")
+        view_with_seeds(connection, "paired", "variants", "seeds", _OF_SEED)
+        rules = variant_rules(collection, problem_format)
+        yield from rule_findings(connection, variants_file, "paired", rules)
+        yield from duplicates(connection, variants_file, "variants", "variant_id")
+        fields = problem_format.fields
+        yield from collision_findings(connection, variants_file, "variants", "seeds", fields)
+        query = (
+            "SELECT hypothesis, count(*) AS times, seed_id FROM variants GROUP BY seed_id, "
+            f"hypothesis HAVING times > 1 ORDER BY min({ROW})"
+        )
+        for text, times, seed in fetched(connection, query):
+            got = f"{text!r} {times} times ({seed})"
+            yield Finding(variants_file, "each paraphrase of a seed once", got)
+        several = repeated_texts(connection, "variants", "seeds", fields, of_one_seed=False)
+        for first, other in several:
+            got = f"{first} and {other}"
+            yield Finding(variants_file, "texts that stand in one variant", got)
+        columns = arrow_schema(problem_format).names
+        of_seed = [f"seed {name}" for name in _OF_SEED]
+        query = f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM paired ORDER BY {ROW}'
+        for has_seed, *values in fetched(connection, query):
+            its_seed = dict(zip(_OF_SEED, values, strict=False)) if has_seed else None
+            row = dict(zip(columns, values[len(_OF_SEED) :], strict=True))
+            for expected, got in paraphrase_problems(row, its_seed):
+                yield Finding(variants_file, expected, f"{got} ({row['variant_id']})")
+        # The same seed is the same in both collections of its source.
+        others = split_files(folder, source)["seeds"] if source in collections(folder) else []
+        for number, file in enumerate(others):
+            view_rows(connection, f"other_{number}", folder, [file])
+            shared = ("premise", "hypothesis", "label")
+            view_with_seeds(connection, "compared", "seeds", f"other_{number}", shared)
+            differing = (
+                Rule(
+                    f"{name} as in {file}",
+                    f'"has seed" AND {name} IS DISTINCT FROM "seed {name}"',
+                    (name, f"seed {name}", "seed_id"),
+                    "{0!r} instead of {1!r} ({2})",
+                )
+                for name in shared
+            )
+            yield from rule_findings(connection, seeds_file, "compared", differing)
 
 
 def paraphrase_problems(
@@ -78,7 +118,14 @@ def paraphrase_problems(
     if text is None:  # found elsewhere, as every missing value
         return
     if seed is not None:
-        yield from _against_seed(variant, seed)
+        if variant["premise"] != seed["premise"]:
+            yield "the seed's premise", repr(variant["premise"])
+        if variant["hypothesis"] == seed["hypothesis"]:
+            yield "another hypothesis than the seed's", repr(variant["hypothesis"])
+        if variant["original"] != seed["hypothesis"]:
+            yield "original to be the seed's hypothesis", repr(variant["original"])
+        if (variant["annotator_labels"] or []) != (seed["annotator_labels"] or []):
+            yield "the annotator_labels of the seed", str(variant["annotator_labels"])
     if not text.strip():
         yield "a hypothesis with words in it", repr(text)
     if variant["replacement"] != text:
@@ -98,35 +145,3 @@ def paraphrase_problems(
     if variant["variant_id"] != identifier:
         expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
         yield expected, f"other than {identifier.removeprefix(str(variant['seed_id']))}"
-
-
-def _against_seed(variant: Mapping[str, Any], seed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if variant["premise"] != seed["premise"]:
-        yield "the seed's premise", repr(variant["premise"])
-    if variant["hypothesis"] == seed["hypothesis"]:
-        yield "another hypothesis than the seed's", repr(variant["hypothesis"])
-    if variant["original"] != seed["hypothesis"]:
-        yield "original to be the seed's hypothesis", repr(variant["original"])
-    if (variant["annotator_labels"] or []) != (seed["annotator_labels"] or []):
-        yield "the annotator_labels of the seed", str(variant["annotator_labels"])
-
-
-def _repetitions(where: str, variants: pa.Table) -> Iterator[Finding]:
-    columns = (variants[name].to_pylist() for name in ("seed_id", "hypothesis"))
-    for (seed, text), times in Counter(zip(*columns, strict=True)).items():
-        if times > 1:
-            yield Finding(
-                where, "each paraphrase of a seed once", f"{text!r} {times} times ({seed})"
-            )
-
-
-def _differences(folder: Path, where: str, seeds: pa.Table, source: str) -> Iterator[Finding]:
-    """Find seeds that are another problem in the replacements of the same source."""
-    for file in split_files(folder, source)["seeds"]:
-        others = open_parquet(folder / file).read(["seed_id", *_SHARED]).to_pylist()
-        of_id = {other["seed_id"]: other for other in others}
-        for seed in seeds.select(["seed_id", *_SHARED]).to_pylist():
-            other = of_id.get(seed["seed_id"], seed)
-            for column in (name for name in _SHARED if seed[name] != other[name]):
-                got = f"{seed[column]!r} instead of {other[column]!r} ({seed['seed_id']})"
-                yield Finding(where, f"{column} as in {file}", got)

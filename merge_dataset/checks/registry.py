@@ -21,7 +21,7 @@ class Finding:
     where: str
     """A file or configuration, relative to the dataset folder."""
     expected: str
-    """In words that are alike for all findings of a kind."""
+    """Expectation, in words that are alike for all findings of a kind."""
     got: str
     """The value that came, with the row's id."""
 
@@ -49,7 +49,7 @@ class Check:
 
     name: str
     looks_at: str
-    """In a sentence."""
+    """Subject of the check, in a sentence."""
     stage: Stage
     kind: str | None
     """The kind of collections whose rows it looks at, one at a time; None: the whole folder."""

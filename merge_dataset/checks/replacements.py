@@ -1,45 +1,64 @@
-"""Checks of replacements: ids, seeds, labels, and that each substitution can be undone."""
+"""Checks of replacements: ids, seeds, labels, signals, and that each substitution can be undone.
+
+Of signals nothing is asked of a tagger, a dictionary or a model here. So `common_mlm_count` is
+counted again; of other columns it is checked when they have to be null, or equal, or in a range.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset import provenance
 from merge_dataset.checks.registry import Finding, check
-from merge_dataset.checks.signal_values import seed_flag_findings, signal_findings
-from merge_dataset.checks.splits import (
+from merge_dataset.checks.rules import (
+    ROW,
+    Rule,
     collision_findings,
     duplicates,
-    filled_in_variants,
-    repetition_findings,
-    row_findings,
+    fetched,
+    quoted,
+    repeated_texts,
+    rule_findings,
     seeds_findings,
     unused_findings,
-    variants_findings,
+    variant_rules,
+    view_rows,
+    view_with_seeds,
 )
-from merge_dataset.files import read_schema
-from merge_dataset.layout import PROVENANCE, configurations, split_files
+from merge_dataset.engine import connect
+from merge_dataset.layout import PROVENANCE, configurations, format_in, split_files
 from merge_dataset.numbered_files import patterns_of
-from merge_dataset.repeats import Digests, digests_of, is_among, repeats
-from merge_dataset.schema import (
-    NLI,
-    ProblemFormat,
-    arrow_schema,
-    changed_words,
-    format_of,
-)
-from merge_dataset.seed_ranges import SeedRange, seed_ranges
+from merge_dataset.schema import NLI, SPLITS, ProblemFormat, arrow_schema, changed_words
 
-_ROWS_AT_A_TIME: Final = 10_000
+if TYPE_CHECKING:
+    import duckdb
+
+_OF_SEEDS: Final = "beyond_premise"
+"""A column that depends on nothing but the seed."""
+_OF_WORDS: Final = ("in_compound", "hangs_on_word")
+"""Columns that depend on nothing but the seed and its words."""
+
+_LEAST: Final = {
+    "log_odds": "min_log_odds",
+    "mlm_count": "min_mlms",
+    "zipf_frequency": "min_zipf_frequency",
+    "valency": "min_valency",
+    "quality": "min_quality",
+}
+"""Column → the setting that says its least value."""
+_REFUSED: Final = {
+    "number_changed": ("same_number", True),
+    "tense_changed": ("same_tense", True),
+    "article_fits": ("fitting_article", False),
+    "form_attested": ("attested_form", False),
+    "number_agrees": ("agreeing_number", False),
+    "determiner_fits": ("fitting_determiner", False),
+    "in_compound": ("no_compounds", True),
+}
+"""Flag → the setting that refuses an answer, and that answer."""
 
 
 @check(
@@ -55,159 +74,133 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
         source: Name of the source, and of the collection.
     """
     made = provenance.read(folder / source / PROVENANCE)
-    name_of_all, *names = configurations(folder, source)
-    of_class = {name: split_files(folder, name) for name in names}
-    files = _Files(split_files(folder, name_of_all)["seeds"], of_class)
-    ranges = seed_ranges(folder, files.all)
-    for some in ranges:
-        yield from _range_findings(some, files, source, made)
-    seeds, variants = _suspects(ranges, files)
-    for config, rows in variants.items():
-        yield from collision_findings(files.where(config, "variants"), rows, seeds)
-    where, every = f"{source}/*/variants.parquet", pa.concat_tables(variants.values())
-    yield from duplicates(where, every["variant_id"])
-    yield from repetition_findings(where, every, seeds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """Files of a collection of replacements."""
-
-    seeds: list[str]
-    of_class: Mapping[str, Mapping[str, list[str]]]
-    """Configuration of a word class → split → files."""
-
-    @property
-    def all(self) -> list[str]:
-        """All of them."""
-        of_classes = (each for splits in self.of_class.values() for each in splits.values())
-        return [*self.seeds, *chain.from_iterable(of_classes)]
-
-    def where(self, config: str, split: str) -> str:
-        """Name the files of a split in a finding."""
-        return ", ".join(patterns_of(self.of_class[config][split]))
-
-
-def _read(some: SeedRange, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-    # Those without a row are not opened, but one, for its columns.
-    having = [file for file in files if some.size(file)] or files[:1]
-    return pa.concat_tables(some.read(file, columns) for file in having)
-
-
-def _range_findings(
-    some: SeedRange,
-    files: _Files,
-    source: str,
-    made: dict[str, Any],
-) -> Iterator[Finding]:
-    """Find what is wrong in the rows of some seeds and their variants, by themselves."""
+    problem_format = format_in(folder, source)
+    fields, columns = problem_format.fields, arrow_schema(problem_format).names
     sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
     subsamples = made["config"].get("subsamples")
-    seeds, used, of_classes = _read(some, files.seeds), [], []
-    where_seeds = ", ".join(patterns_of(files.seeds))
-    yield from seeds_findings(where_seeds, seeds, source)
-    for config, of_config in files.of_class.items():
-        where = files.where(config, "seeds")
-        class_seeds = _read(some, of_config["seeds"])
-        used.append(class_seeds["seed_id"])
-        yield from seeds_findings(where, class_seeds, source)
-        yield from _subset_findings(where, class_seeds, seeds)
-        variants = _read(some, of_config["variants"])
-        yield from _class_findings(files, variants, class_seeds, config)
-        where = files.where(config, "variants")
-        yield from _substitution_findings(where, variants, class_seeds, subsamples, sharing)
-        yield from signal_findings(where, variants, made)
-        of_classes.append(variants)
-    yield from seed_flag_findings(f"{source}/*/variants.parquet", of_classes)
-    every = pa.chunked_array((c for u in used for c in u.chunks), pa.string())
-    yield from unused_findings(where_seeds, seeds, every)
+    name_of_all, *names = configurations(folder, source)
+    where, views = {}, {}
+    with connect() as connection:
+        for name in (name_of_all, *names):
+            for split, files in split_files(folder, name).items():
+                where[name, split] = ", ".join(patterns_of(files))
+                views[name, split] = view_rows(connection, f'"{name} {split}"', folder, files)
+        all_seeds = views[name_of_all, "seeds"]
+        there = where[name_of_all, "seeds"]
+        yield from seeds_findings(connection, there, all_seeds, source, problem_format)
+        for name in names:
+            seeds, variants = (views[name, split] for split in SPLITS)
+            there = where[name, "seeds"]
+            yield from seeds_findings(connection, there, seeds, source, problem_format)
+            yield from _subset_findings(connection, there, seeds, all_seeds, columns)
+            view_with_seeds(connection, "variants", variants, seeds, ["label", *fields])
+            rules = variant_rules(name, problem_format)
+            yield from rule_findings(connection, where[name, "variants"], "variants", rules)
+            yield from unused_findings(connection, there, seeds, variants)
+            there = where[name, "variants"]
+            problems = _substitution_problems(connection, subsamples, problem_format, sharing)
+            for expected, got in problems:
+                yield Finding(there, expected, got)
+            yield from signal_findings(connection, there, variants, problem_format, made)
+        every, there = views[name_of_all, "variants"], f"{source}/*/variants.parquet"
+        if _OF_SEEDS in problem_format.optional:
+            of = "of one seed"
+            yield from _same_findings(connection, there, every, _OF_SEEDS, ["seed_id"], of)
+        used = " UNION ALL ".join(f"SELECT seed_id FROM {views[name, 'seeds']}" for name in names)
+        there_seeds = where[name_of_all, "seeds"]
+        yield from unused_findings(connection, there_seeds, all_seeds, f"({used})")
+        for name in names:
+            variants = views[name, "variants"]
+            yield from collision_findings(
+                connection, where[name, "variants"], variants, all_seeds, fields
+            )
+        yield from duplicates(connection, there, every, "variant_id")
+        for first, other in repeated_texts(connection, every, all_seeds, fields):
+            yield Finding(there, "texts that stand in one variant", f"{first} and {other}")
 
 
-def _suspects(ranges: Sequence[SeedRange], files: _Files) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """Read the seeds, and the variants of each class, whose id or texts stand in other rows, too.
-
-    Where all rows fit into memory it is all of them.
-    """
-    fields = format_of(read_schema(ranges[0].folder / files.seeds[0])).fields
-    columns = ["variant_id", "seed_id", *fields]
-    variants_files = {config: splits["variants"] for config, splits in files.of_class.items()}
-
-    def digests(table: pa.Table) -> tuple[Digests, Digests]:
-        ids, *texts = (table[name].to_pylist() for name in ("variant_id", *fields))
-        whole = ("\0".join(map(str, each)) for each in zip(*texts, strict=True))
-        return digests_of(map(str, ids)), digests_of(whole)
-
-    def kept(table: pa.Table, wanted: pa.Array | None = None) -> pa.Table:
-        if known is None:
-            return table
-        keep = reduce(np.logical_or, map(is_among, digests(table), known))
-        if wanted is not None:
-            keep |= pc.is_in(table["seed_id"], value_set=wanted).to_numpy()
-        return table.filter(pa.array(keep))
-
-    known: tuple[Digests, Digests] | None = None
-    if len(ranges) > 1:
-        with repeats() as ids, repeats() as texts:
-            for some in ranges:
-                for of_split in (files.seeds, *variants_files.values()):
-                    of_ids, of_texts = digests(_read(some, of_split, columns))
-                    ids.add(of_ids)
-                    texts.add(of_texts)
-            known = ids.found(), texts.found()
-    variants = {
-        config: pa.concat_tables(kept(_read(some, of_class, columns)) for some in ranges)
-        for config, of_class in variants_files.items()
-    }
-    of_variants = pa.concat_tables(variants.values())["seed_id"].unique()
-    seeds = pa.concat_tables(
-        kept(_read(some, files.seeds, columns), of_variants) for some in ranges
-    )
-    return seeds, variants
-
-
-def _subset_findings(where: str, some: pa.Table, every: pa.Table) -> Iterator[Finding]:
-    positions = pc.index_in(some["seed_id"], value_set=every["seed_id"])
-    expected = "every seed among the seeds of all classes"
-    yield from row_findings(where, expected, some, pc.is_null(positions), "seed_id")
-    if positions.null_count or every.take(positions).equals(some):
-        return
-    for got, want in zip(some.to_pylist(), every.take(positions).to_pylist(), strict=True):
-        for column in (c for c in got if got[c] != want[c]):
-            text = f"{got[column]!r} instead of {want[column]!r} ({got['seed_id']})"
-            yield Finding(where, f"{column} as in the seeds of all classes", text)
-
-
-def _class_findings(
-    files: _Files, variants: pa.Table, seeds: pa.Table, config: str
-) -> Iterator[Finding]:
-    where = files.where(config, "variants")
-    variants = variants.select(filled_in_variants(format_of(seeds.schema)))
-    yield from variants_findings(where, variants, seeds, config)
-    expected = "original and replacement to differ"
-    same = pc.equal(variants["original"], variants["replacement"])
-    yield from row_findings(where, expected, variants, same, "replacement")
-    yield from unused_findings(files.where(config, "seeds"), seeds, variants["seed_id"])
-
-
-def _substitution_findings(
+def _subset_findings(
+    connection: duckdb.DuckDBPyConnection,
     where: str,
-    variants: pa.Table,
-    seeds: pa.Table,
-    subsamples: int | None,
-    sharing: Collection[str],
+    seeds: str,
+    every: str,
+    columns: Sequence[str],
 ) -> Iterator[Finding]:
-    problem_format = format_of(seeds.schema)
-    texts = {
-        row["seed_id"]: row for row in seeds.select(["seed_id", *problem_format.fields]).to_pylist()
-    }
+    """Find seeds of a class that are not among those of all classes, or are others there."""
+    view_with_seeds(connection, "listed", seeds, every, columns)
+    expected = "every seed among the seeds of all classes"
+    absent = [Rule(expected, 'NOT "has seed"', ("seed_id",))]
+    found = list(rule_findings(connection, where, "listed", absent))
+    rules = (
+        Rule(
+            f"{column} as in the seeds of all classes",
+            f'"{column}" IS DISTINCT FROM "seed {column}"',
+            (column, f"seed {column}", "seed_id"),
+            "{0!r} instead of {1!r} ({2})",
+        )
+        for column in columns
+    )
+    yield from found or rule_findings(connection, where, "listed", rules)
+
+
+def _substitution_problems(
+    connection: duckdb.DuckDBPyConnection,
+    subsamples: int | None,
+    problem_format: ProblemFormat,
+    sharing: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """Find what `row_problems` finds in the view `variants`: it looks at rows not surely right."""
+    right = " AND ".join(_right_rows(subsamples, problem_format, sharing))
     unchecked = {"source", "label", "log_odds", *problem_format.signals}
     unchecked -= {"mlm_count", *problem_format.pll_changes}  # a row alone shows if they are right
     columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
-    for batch in variants.select(columns).to_batches(_ROWS_AT_A_TIME):
-        for row in batch.to_pylist():
-            seed = texts.get(row["seed_id"])
-            for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
-                yield Finding(where, expected, f"{got} ({row['variant_id']})")
+    of_seed = [f"seed {field}" for field in problem_format.fields]
+    query = (
+        f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM variants '
+        f"WHERE NOT coalesce({right}, false) ORDER BY {ROW}"
+    )
+    for has_seed, *values in fetched(connection, query):
+        seed = dict(zip(problem_format.fields, values, strict=False)) if has_seed else None
+        row = dict(zip(columns, values[len(of_seed) :], strict=True))
+        for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
+            yield expected, f"{got} ({row['variant_id']})"
+
+
+def _right_rows(
+    subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
+) -> Iterator[str]:
+    """List conditions in SQL of rows in which one word is replaced and nothing is wrong."""
+    yield "NOT contains(original, ' ') AND NOT contains(replacement, ' ')"
+    for field in problem_format.fields:
+        text, spans = f'"{field}"', f"coalesce({field}_spans, [])"
+        flat = f"flatten({spans})"
+        places = (
+            f"len(list_filter({spans}, lambda s: len(s) = 2 AND s[1] < s[2])) = len({spans}) "
+            f"AND list_sort({flat}) = {flat} AND {flat}[1] >= 0 AND {flat}[-1] <= length({text}) "
+            f"AND len(list_filter({spans}, lambda s: "
+            f"substring({text}, s[1] + 1, s[2] - s[1]) != replacement)) = 0"
+        )
+        yield f"({places}{'' if field in sharing else f' OR len({spans}) = 0'})"
+        # What stands between the spans, with the original in between.
+        pieces = (
+            f"list_transform(range(len({spans}) + 1), lambda i: substring({text}, "
+            f"coalesce({spans}[i][2], 0) + 1, "
+            f"coalesce({spans}[i + 1][1], length({text})) - coalesce({spans}[i][2], 0)))"
+        )
+        yield f'list_reduce({pieces}, lambda a, b: concat(a, original, b)) = "seed {field}"'
+    lists = ", ".join(f"coalesce({name}, [])" for name in problem_format.mlms)
+    every = f"flatten([{lists}])"
+    yield f"mlms = list_sort(list_distinct({every})) AND mlm_count = len(mlms)"
+    yield f"len(list_filter({every}, lambda name: name IS NULL)) = 0"
+    texts = list(zip(problem_format.pll_changes, problem_format.spans, strict=True))
+    none = " AND ".join(f"{change} IS NULL" for change, _ in texts)
+    changed = " AND ".join(
+        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)" for change, spans in texts
+    )
+    yield f"({none} OR {changed})"
+    yield "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
+    if subsamples is not None:
+        yield f"subsamples[-1] < {subsamples}"
 
 
 def row_problems(
@@ -239,7 +232,10 @@ def row_problems(
     known = [name for name in problem_format.pll_changes if variant[name] is not None]
     if known and known != changed:
         yield f"{' and '.join(changed)}, or neither", f"only {' and '.join(known)}"
-    if not _are_subsamples(variant["subsamples"], subsamples):
+    drawn = variant["subsamples"]
+    within = drawn and None not in drawn and drawn[0] >= 0
+    within = within and (subsamples is None or drawn[-1] < subsamples)
+    if not within or drawn != sorted(set(drawn)):
         limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
         expected = f"subsamples: at least one number {limit}, ascending, each once"
         yield expected, str(variant["subsamples"])
@@ -315,8 +311,108 @@ def _are_spans(spans: list[Any], length: int) -> bool:
     return ascending and all(start < end for start, end in spans)
 
 
-def _are_subsamples(drawn: list[Any] | None, count: int | None) -> bool:
-    if not drawn or None in drawn:
-        return False
-    within = drawn[0] >= 0 and (count is None or drawn[-1] < count)
-    return within and drawn == sorted(set(drawn))
+# --- Signals ---
+
+
+def signal_findings(
+    connection: duckdb.DuckDBPyConnection,
+    where: str,
+    variants: str,
+    problem_format: ProblemFormat,
+    made: Mapping[str, Any],
+) -> Iterator[Finding]:
+    """Find signals that cannot be right in the variants of a class.
+
+    Args:
+        connection: Where the relation is.
+        where: Their file.
+        variants: All variants of the class.
+        problem_format: Of their problems, with the optional columns there are.
+        made: The description of their collection.
+    """
+    yield from rule_findings(connection, where, variants, _signal_rules(problem_format, made))
+    if "common_mlm_count" in problem_format.optional:
+        # Masked LMs that validated the word in every text in which it stands. Of several words,
+        # other forms may stand in texts where the word does not.
+        texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
+        lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
+        everywhere = " AND ".join(
+            f"(len(coalesce({spans}, [])) = 0 OR list_contains(coalesce({mlms}, []), name))"
+            for spans, mlms in texts
+        )
+        stands = " OR ".join(f"len({spans}) > 0" for spans, _ in texts)
+        query = (
+            f"SELECT CASE WHEN {stands} THEN len(list_filter(list_distinct(flatten([{lists}])), "
+            f"lambda name: {everywhere})) ELSE 0 END AS counted, common_mlm_count, variant_id "
+            f"FROM {variants} WHERE NOT contains(coalesce(original, ''), ' ') "
+            f"AND counted != common_mlm_count ORDER BY {ROW}"
+        )
+        for count, given, variant_id in fetched(connection, query):
+            expected = f"common_mlm_count to be the masked LMs of every text, {count}"
+            yield Finding(where, expected, f"{given} ({variant_id})")
+    for name in _OF_WORDS:
+        if name in problem_format.optional:
+            keys = ["seed_id", "original"]
+            yield from _same_findings(
+                connection, where, variants, name, keys, "of one word of a seed"
+            )
+
+
+def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
+    """List rules of signals: limits of the build, numbers, where there can be a value."""
+    config, columns = made["config"], {"log_odds", *problem_format.signals}
+    changes = problem_format.pll_changes
+    for name, setting in {**_LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
+        limit = config.get(setting)
+        if limit is not None and name in columns:
+            # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+            least = str(limit) if name == "mlm_count" else f"'{limit}'::DOUBLE::FLOAT"
+            yield Rule(
+                f"{name} of {limit} at least, as {setting} says", f"{name} < {least}", (name,)
+            )
+    for name, (setting, answer) in _REFUSED.items():
+        if config.get(setting) and name in columns:
+            expected = f"{name} not to be {answer}, as {setting} says"
+            yield Rule(expected, f"{name} = {answer}", (name,))
+    for name in ("zipf_frequency", "valency", "quality", *changes):
+        if name in columns:
+            # As text: DuckDB skips row groups by their bounds, in which Parquet has no NaN.
+            wrong = f"{name}::VARCHAR IN ('nan', 'inf', '-inf')"
+            yield Rule(f"{name} to be a number", wrong, (name,))
+    if "quality" in columns:
+        wrong = "quality < 0 OR (quality > 1 AND quality::VARCHAR != 'nan')"
+        yield Rule("quality from 0 to 1", wrong, ("quality",))
+    if "pronoun_clash" in columns:
+        expected = "pronoun_clash of nouns, and null for others"
+        wrong = "(pronoun_clash IS NOT NULL) = (word_class != 'noun')"
+        yield Rule(expected, wrong, ("pronoun_clash",))
+    if _OF_SEEDS in columns:
+        labels = problem_format.labels
+        entailment = labels.index("entailment") if "entailment" in labels else len(labels)
+        expected = f"{_OF_SEEDS} to be null where the label is not entailment"
+        yield Rule(expected, f"{_OF_SEEDS} IS NOT NULL AND label != {entailment}", (_OF_SEEDS,))
+    if "hangs_on_word" in columns and "nonce" not in made:
+        expected = "hangs_on_word to be null, as no model was asked with made-up words"
+        yield Rule(expected, "hangs_on_word IS NOT NULL", ("hangs_on_word",))
+    at_once = config.get("words_at_once", 1)
+    for name in ("quality", "common_mlm_count"):
+        if at_once > 1 and name in columns:
+            expected = f"{name} to be null, as {at_once} words change at once"
+            yield Rule(expected, f"{name} IS NOT NULL", (name,))
+
+
+def _same_findings(
+    connection: duckdb.DuckDBPyConnection,
+    where: str,
+    variants: str,
+    name: str,
+    keys: Sequence[str],
+    of: str,
+) -> Iterator[Finding]:
+    """Find rows with the same keys and different answers; the last of each group is told."""
+    query = (
+        f"SELECT max(variant_id) FROM {variants} GROUP BY {quoted(*keys)} "
+        f"HAVING count(DISTINCT coalesce({name}::TINYINT, -1)) > 1 ORDER BY min({ROW})"
+    )
+    for (variant_id,) in fetched(connection, query):
+        yield Finding(where, f"the same {name} in all variants {of}", f"two ({variant_id})")

@@ -105,7 +105,11 @@ def annotate_command(
         raise ValueError("expected --export or --import, got both")
     session = open_session(out, dataset, config or (), per_class=per_class, rng_seed=rng_seed)
     if export:
-        _export(session, export, annotator, output)
+        from merge_dataset.annotation.transfer import export_items
+
+        written = [str(file) for file in export_items(session, export, annotator)]
+        text = f"{len(session.items):,} items: {', '.join(written)}"
+        write_result(output, {"written": written}, text)
     elif import_:
         _import(session, import_, annotator, overwrite, output)
     elif annotator:
@@ -136,39 +140,25 @@ def _progress(progress: tuple[int, int]) -> str:
     return f"{answered:,} of {count:,} variants answered"
 
 
-def _export(session: Session, path: Path, annotator: str | None, output: OutputFormat) -> None:
-    from merge_dataset.annotation.transfer import export_items
-
-    written = [str(file) for file in export_items(session, path, annotator)]
-    write_result(
-        output, {"written": written}, f"{len(session.items):,} items: {', '.join(written)}"
-    )
-
-
 def _import(
     session: Session, path: Path, annotator: str | None, overwrite: bool, output: OutputFormat
 ) -> None:
     from dataclasses import asdict
 
+    from merge_dataset.annotation.answers import answers_path, current, read_standing
     from merge_dataset.annotation.transfer import import_answers
 
-    taken = import_answers(session, path, annotator, overwrite=overwrite)
-    lines = [
-        f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, {each.known:,} as before"
-        + (f"; {left:,} variants not answered yet" if left else "")
-        for each in taken
-        for left in [_count_left(session, each.annotator)]
-    ]
+    taken, lines = import_answers(session, path, annotator, overwrite=overwrite), []
+    for each in taken:
+        line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
+        line += f"{each.known:,} as before"
+        # The file may have been cut off.
+        answered = current(read_standing(answers_path(session.folder, each.annotator)))
+        if left := len(session.items.keys() - answered.keys()):
+            line += f"; {left:,} variants not answered yet"
+        lines.append(line)
     imported = {"imported": [asdict(each) for each in taken]}
     write_result(output, imported, *(lines or ["no answers in it"]))
-
-
-def _count_left(session: Session, annotator: str) -> int:
-    """Count the variants that an annotator has not answered: a file may have been cut off."""
-    from merge_dataset.annotation.answers import answers_path, current, read_standing
-
-    answered = current(read_standing(answers_path(session.folder, annotator)))
-    return len(session.items.keys() - answered.keys())
 
 
 def _describe(session: Session, output: OutputFormat) -> None:

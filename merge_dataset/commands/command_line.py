@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from merge_dataset.engine import engine_errors
 from merge_dataset.executors.plan import (
     CLUSTER,
     COMMANDS,
@@ -27,7 +28,8 @@ from merge_dataset.executors.plan import (
     Resources,
 )
 from merge_dataset.files import describe_os_error, to_json
-from merge_dataset.settings import Setting, declared_settings, parse_toml, types_of
+from merge_dataset.redaction import MaskingFormatter, mask_urls
+from merge_dataset.settings import Setting, declared_settings, parse_toml
 
 OutputFormat = Literal["text", "json"]
 
@@ -91,6 +93,13 @@ Cluster = Annotated[
     ),
 ]
 BootstrapSeed = Annotated[int, option("Seed of the bootstrap.", "--rng-seed", min=0)]
+ForSpreadsheets = Annotated[
+    bool,
+    option(
+        "Put an apostrophe before texts that a spreadsheet would run as formulas (CSV).",
+        "--for-spreadsheets",
+    ),
+]
 
 
 # --- Options of settings classes ---
@@ -116,7 +125,7 @@ class _OptionsOf:
 
     def parameters(self) -> list[inspect.Parameter]:
         """Make a parameter for each of them, as Typer reads it."""
-        types = types_of(self.settings)
+        types = get_type_hints(self.settings)
         return [
             self._parameter(field, setting, types[field.name])
             for field, setting in self.declared.items()
@@ -241,7 +250,12 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     Its errors and log then speak of options: see `in_options`.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    groups = {name: each for name, p in own.items() if (each := _options_in(p.annotation))}
+    groups = {
+        name: each
+        for name, p in own.items()
+        for each in get_args(p.annotation)
+        if isinstance(each, _OptionsOf)
+    }
 
     own_names = {name: _own_option(name, p.annotation) for name, p in own.items()}
     assigned = "--set" in own_names.values()
@@ -269,10 +283,6 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     )
     return with_options
-
-
-def _options_in(annotation: Any) -> _OptionsOf | None:
-    return next((each for each in get_args(annotation) if isinstance(each, _OptionsOf)), None)
 
 
 def _own_option(name: str, annotation: Any) -> str:
@@ -369,6 +379,10 @@ def needing(extra: str) -> Iterator[None]:
         raise MissingExtraError(error.name, extra) from error
 
 
+_LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
+"""How Python before 3.13 tells of a link that leads to itself."""
+
+
 @contextmanager
 def user_errors(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
@@ -382,12 +396,16 @@ def user_errors(
         failures: Errors with exit code 1: the command was used as it should be. All others
             have exit code 2.
     """
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(MaskingFormatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[shown])
     for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
         logging.getLogger(name).setLevel(logging.WARNING)
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
+    caught: tuple[type[Exception], ...] = (*expected, RuntimeError)
     try:
-        yield
+        with engine_errors():
+            yield
     except KeyboardInterrupt:
         typer.echo(f"\n{STOPPED}", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -398,11 +416,22 @@ def user_errors(
             f"error: this command needs {error.name}; run: pip install '{package}'", err=True
         )
         raise typer.Exit(2) from error
+    except MemoryError as error:
+        is_own = type(error) is MemoryError and error.args
+        typer.echo(f"error: {error if is_own else 'expected more memory than there is'}", err=True)
+        raise typer.Exit(2) from error
     except BrokenPipeError:
         raise  # whoever read the output has enough
-    except expected as error:
-        said = describe_os_error(error) if isinstance(error, OSError) else error
-        typer.echo(f"error: {said}", err=True)
+    except caught as error:
+        said = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        if loop := _LOOP.fullmatch(said):
+            said = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
+        elif isinstance(error, UnicodeEncodeError):
+            place = error.object[max(error.start - 20, 0) : error.end + 20]
+            said = f"expected text in UTF-8, got {place!r}; rename it where it is a file or folder"
+        elif not isinstance(error, expected):
+            raise
+        typer.echo(f"error: {mask_urls(said)}", err=True)
         raise typer.Exit(1 if isinstance(error, failures) else 2) from error
 
 

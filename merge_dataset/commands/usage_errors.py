@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
+from merge_dataset.redaction import mask_urls
 
 _WRONG_VALUES: Final = (
     (r"valid integer", "a whole number"),
@@ -50,7 +51,7 @@ class OneLineErrors(TyperGroup):
             if not hasattr(error, "format_message"):
                 raise
             if message := describe_error(error, given):
-                typer.echo(f"error: {message}", err=True)
+                typer.echo(f"error: {mask_urls(message)}", err=True)
             sys.exit(getattr(error, "exit_code", 2))
 
     def make_context(self, *args: Any, **more: Any) -> Any:
@@ -86,47 +87,34 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
     if kind == "NoArgsIsHelpError":
         return ""
     if kind == "NoSuchOption":
-        return _ended(f"no option {error.option_name}{_near_option(error)}", help_)
+        parameters = error.ctx.command.params if error.ctx else ()
+        known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
+        said = error.option_name.lstrip("-")
+        near = difflib.get_close_matches(said, known, n=1) or [k for k in known if said in k]
+        hint = f"; did you mean --{near[0]}?" if near else ""
+        return _ended(f"no option {error.option_name}{hint}", help_)
     if kind == "BadOptionUsage":
         return f"{error.option_name}: expected a value after it, got none; {help_}"
     parameter = getattr(error, "param", None)
     if parameter is None:
         message = error.format_message().strip().rstrip(".").replace(". Did", "; did")
         return _ended(f"{message[:1].lower()}{message[1:]}", help_)
-    name = _name_of(parameter)
+    is_option = parameter.param_type_name == "option"  # else it is called as in the help
+    shown = parameter.metavar or parameter.name
+    name = str(max(parameter.opts, key=len)) if is_option else str(shown).upper()
     if kind == "MissingParameter":
         return f"{name}: expected a value, got none; {help_}"
-    value = _value_of(parameter, given)
+    value = None
+    for place, word in enumerate(given):  # the last one counts
+        option, equals, after = word.partition("=")
+        if option in parameter.opts:
+            value = after if equals else next(iter(given[place + 1 : place + 2]), None)
     return _ended(f"{name}: {_expected(error.message, value)}", help_)
 
 
 def _ended(message: str, help_: str) -> str:
     """Point to the help where a message does not say already what was meant."""
     return message if message.endswith("?") else f"{message}; {help_}"
-
-
-def _near_option(error: Any) -> str:
-    parameters = error.ctx.command.params if error.ctx else ()
-    known = [name[2:] for each in parameters for name in each.opts if name.startswith("--")]
-    given = error.option_name.lstrip("-")
-    near = difflib.get_close_matches(given, known, n=1) or [k for k in known if given in k]
-    return f"; did you mean --{near[0]}?" if near else ""
-
-
-def _name_of(parameter: Any) -> str:
-    """Name a parameter as the help does."""
-    if parameter.param_type_name == "option":
-        return str(max(parameter.opts, key=len))
-    return str(parameter.metavar or parameter.name).upper()
-
-
-def _value_of(parameter: Any, given: Sequence[str]) -> str | None:
-    """Find the value of an option among the words; the last one counts."""
-    for place in range(len(given) - 1, -1, -1):
-        option, equals, value = given[place].partition("=")
-        if option in parameter.opts:
-            return value if equals else next(iter(given[place + 1 : place + 2]), None)
-    return None
 
 
 def _expected(said: str, value: str | None) -> str:

@@ -1,7 +1,11 @@
-"""Calls: units of work that read from a plan what to do, and say what they did.
+"""Units of work, run by an executor of `plan.EXECUTORS`, that say what they did.
 
-This is all that a command needs to run as tasks: a plan, names of units, and a function that does
-one of them:
+`run_units` runs them, in a folder of its own each time, `tasks/0001`, `tasks/0002`, … inside the
+folder worked on, with datatrove's logs and completion markers. So a marker never outlives its plan:
+the units' outputs show what is done, and the caller passes the units that are not.
+
+`call_tasks` also gives them a plan and collects what they say. This is all that a command needs to
+run as tasks: a plan, names of units, and a function that does one of them:
 
     @says
     def count_unit(folder: Path, unit: str) -> int:
@@ -14,19 +18,35 @@ What was said is kept until the call is over, so the same call again does only t
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
+import pkgutil
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
-from merge_dataset.executors.dispatch import run_units
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from tqdm import tqdm
+
+from merge_dataset.executors.plan import (
+    EXECUTORS,
+    Distribution,
+    ExecutorError,
+    Plan,
+    Resources,
+    TaskExecutor,
+)
 from merge_dataset.files import digest_of, read_json, write_json
 
 _PLAN: Final = "call.json"
 _SAID: Final = "said"
+
+_PROGRESS_SECONDS: Final = 1.0
+_FAILURES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +54,7 @@ class Said:
     """Records of the units that are done."""
 
     records: dict[str, Any]
-    """By unit."""
+    """Records by unit."""
     error: ExecutorError | None
     """Tasks that failed."""
 
@@ -104,3 +124,88 @@ def forget(folder: Path, units: Iterable[str]) -> None:
 def _record(folder: Path, unit: str) -> Path:
     """Name the file in which a unit says what it did."""
     return folder / _SAID / f"{digest_of(unit)[:16]}.json"
+
+
+# --- Running them ---
+
+
+def run_units(
+    unit_function: str, folder: Path, units: Sequence[str], distribution: Distribution
+) -> None:
+    """Run every unit once, in tasks, and wait for the end.
+
+    Args:
+        unit_function: `module:name` of a function `(folder, unit)` in a module that the
+            workers can import. It writes the unit's outputs whole or not at all and skips
+            what is there.
+        folder: Where the units work; on a cluster, on a file system that all machines share.
+        units: Names of the units still to be done; with none, nothing happens.
+        distribution: The tasks, and where they run.
+
+    Raises:
+        ValueError: a unit is there twice.
+        ExecutorError: tasks failed, and the message says which, why, and where the logs are;
+            datatrove or Ray is not installed; there is no such cluster. In every case the units
+            that were finished are, and the same call without them does the rest.
+    """
+    # Two tasks would write the same files at the same time.
+    if twice := [unit for unit, count in Counter(units).items() if count > 1]:
+        raise ValueError(f"units: expected each once, got {twice[0]!r} again")
+    if not units:
+        return
+    entry = EXECUTORS[distribution.executor]
+    for library in entry.needs:
+        if not importlib.util.find_spec(library):
+            raise ExecutorError(
+                f"executor {distribution.executor}: expected {library}, found none; run: pip "
+                "install 'merge-nli[distributed]'"
+            )
+    folder = folder.resolve()
+    plan = Plan(
+        function=unit_function,
+        folder=str(folder),
+        units=tuple(units),
+        tasks=min(distribution.tasks, len(units)),
+        cpus=distribution.resources.cpus,
+        working_folder=str(Path.cwd()),
+    )
+    parent = folder / "tasks"
+    parent.mkdir(parents=True, exist_ok=True)
+    taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
+    logs = parent / f"{max(taken, default=0) + 1:04}"
+    logs.mkdir()
+    plan.write(logs)
+    make: Callable[[int, Resources], TaskExecutor] = pkgutil.resolve_name(entry.path)
+    with _progress(logs / "done", len(units)):
+        failures = make(distribution.workers, distribution.resources).run(logs, plan.tasks)
+    if failures:
+        shown = [f"  task {task}: {failures[task]}" for task in sorted(failures)[:_FAILURES_SHOWN]]
+        if len(failures) > len(shown):
+            shown.append(f"  and {len(failures) - len(shown)} more")
+        listed = "\n".join(shown)
+        raise ExecutorError(
+            f"{len(failures)} of {plan.tasks} tasks failed:\n{listed}\n"
+            f"Their logs are in {logs}. What was finished is kept; the same command does the rest."
+        )
+
+
+@contextlib.contextmanager
+def _progress(done: Path, total: int) -> Iterator[None]:
+    """Show a progress bar over the units done, wherever they are done."""
+    ended = Event()
+    with tqdm(total=total, desc="units", unit="unit") as bar:
+
+        def follow() -> None:
+            last_look = False
+            while not last_look:
+                last_look = ended.wait(_PROGRESS_SECONDS)
+                if more := sum(1 for _ in done.iterdir()) - bar.n:
+                    bar.update(more)
+
+        follower = Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            follower.join()

@@ -55,47 +55,55 @@ def _datatrove_messages() -> Iterator[list[str]]:
 # --- Ray ---
 
 
-def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
-    """Run all tasks on a running Ray cluster, and map failed tasks to reasons.
+@dataclass(frozen=True, slots=True)
+class RayExecutor:
+    """Runs tasks on a Ray cluster that is there."""
 
-    Raises:
-        ExecutorError: there is no such cluster, or it cannot import what a task needs.
-    """
-    # No usage statistics leave the machine.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+    workers: int
+    resources: Resources
 
-    with contextlib.ExitStack() as stack:
-        # Ray prints what happens to its workers; stdout is for results.
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        if not ray.is_initialized():
-            address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except ConnectionError as error:
-                raise ExecutorError(
-                    f"expected a Ray cluster at address {address}, found none; start one with: "
-                    "ray start --head"
-                ) from error
-            stack.callback(ray.shutdown)
-        _check_ray(ray, resources)
-        messages = stack.enter_context(_datatrove_messages())
-        RayPipelineExecutor(
-            [RunUnits(logs, apart=True)],
-            tasks=tasks,
-            workers=min(workers, tasks),
-            logging_dir=str(logs),
-            cpus_per_task=resources.cpus,
-            mem_per_cpu_gb=(resources.memory_gb or 0) / resources.cpus,
-            gpus_per_task=resources.gpus,
-        ).run()
-    text = "".join(messages)
-    said = dict(re.findall(r"UnitsFailed: task (\d+): (.*)", text))
-    return {
-        task: said.get(str(task)) or f"its Ray worker died: {last_line(text.splitlines())}"
-        for task in range(tasks)
-        if not _is_complete(logs, task)
-    }
+    def run(self, logs: Path, tasks: int) -> dict[int, str]:
+        """Run all tasks, and map those that failed to reasons.
+
+        Raises:
+            ExecutorError: there is no such cluster, or it cannot import what a task needs.
+        """
+        resources = self.resources
+        # No usage statistics leave the machine.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        with contextlib.ExitStack() as stack:
+            # Ray prints what happens to its workers; stdout is for results.
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+            if not ray.is_initialized():
+                address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
+                try:
+                    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                except ConnectionError as error:
+                    raise ExecutorError(
+                        f"expected a Ray cluster at address {address}, found none; start one with: "
+                        "ray start --head"
+                    ) from error
+                stack.callback(ray.shutdown)
+            _check_ray(ray, resources)
+            messages = stack.enter_context(_datatrove_messages())
+            RayPipelineExecutor(
+                [RunUnits(logs, apart=True)],
+                tasks=tasks,
+                workers=min(self.workers, tasks),
+                logging_dir=str(logs),
+                cpus_per_task=resources.cpus,
+                mem_per_cpu_gb=(resources.memory_gb or 0) / resources.cpus,
+                gpus_per_task=resources.gpus,
+            ).run()
+        text = "".join(messages)
+        said = dict(re.findall(r"UnitsFailed: task (\d+): (.*)", text))
+        return {
+            task: said.get(str(task)) or f"its Ray worker died: {last_line(text.splitlines())}"
+            for task in range(tasks)
+            if not _is_complete(logs, task)
+        }
 
 
 def _check_ray(ray: Any, resources: Resources) -> None:
@@ -136,7 +144,7 @@ class _SlurmJob(SlurmPipelineExecutor):  # type: ignore[misc]
         return {name: value for name, value in options.items() if value is not None}
 
     def launch_merge_stats(self) -> None:
-        """It would stay in the queue for ever when a task fails."""
+        """Launch nothing: such a job would stay in the queue for ever when a task fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,65 +157,74 @@ class _Entry:
     reason: str
 
 
-def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
-    """Submit all tasks to Slurm, wait for the end, and map failed tasks to reasons.
+@dataclass(frozen=True, slots=True)
+class SlurmExecutor:
+    """Runs tasks as array jobs of Slurm."""
 
-    When this process is interrupted its jobs are cancelled.
+    workers: int
+    resources: Resources
 
-    Raises:
-        ExecutorError: there is no Slurm, or it refused; jobs of an earlier call for the same
-            folder are still in the queue.
-    """
-    if not shutil.which("sbatch"):
-        raise ExecutorError("executor slurm: expected the command sbatch, found none")
-    if "SLURM_ARRAY_TASK_ID" in os.environ:
-        raise ExecutorError("executor slurm: expected a login node, got a task of an array job")
-    name = f"merge-nli-{digest_of(str(logs.parent))[:12]}"
-    before = _queue(name)
-    if alive := [entry for entry in before if entry.state not in _OVER]:
-        raise ExecutorError(
-            f"expected no job for {logs.parents[1]} in Slurm's queue, found {len(alive)} tasks of "
-            f"an earlier command; wait for them, or run: scancel --name {name}"
-        )
-    job = _SlurmJob(
-        [RunUnits(logs)],
-        tasks=tasks,
-        workers=min(workers, tasks),
-        logging_dir=str(logs),
-        job_name=name,
-        time=resources.time,
-        partition=resources.partition,
-        qos=None,
-        cpus_per_task=resources.cpus,
-        memory_gb=resources.memory_gb,
-        gpus_per_task=resources.gpus,
-        sbatch_args=dict(resources.sbatch),
-        # The tasks run in this very environment.
-        env_command=f"{resources.setup}\nexport PATH={Path(sys.executable).parent}:$PATH",
-        max_array_size=_max_array_size(),
-        with_srun=False,  # one process on one machine needs no job step
-    )
-    try:
-        with _datatrove_messages():
-            job.run()
-        entries = _wait(name, {entry.job for entry in before})
-    except BaseException as error:
-        subprocess.run(["scancel", "--name", name], check=False, capture_output=True)
-        if isinstance(error, subprocess.CalledProcessError):
+    def run(self, logs: Path, tasks: int) -> dict[int, str]:
+        """Submit all tasks, wait for the end, and map those that failed to reasons.
+
+        When this process is interrupted its jobs are cancelled.
+
+        Raises:
+            ExecutorError: there is no Slurm, or it refused; jobs of an earlier call for the same
+                folder are still in the queue.
+        """
+        resources = self.resources
+        if not shutil.which("sbatch"):
+            raise ExecutorError("executor slurm: expected the command sbatch, found none")
+        if "SLURM_ARRAY_TASK_ID" in os.environ:
+            raise ExecutorError("executor slurm: expected a login node, got a task of an array job")
+        name = f"merge-nli-{digest_of(str(logs.parent))[:12]}"
+        before = _queue(name)
+        if alive := [entry for entry in before if entry.state not in _OVER]:
             raise ExecutorError(
-                f"Slurm refused the job: sbatch said why above ({error})"
-            ) from error
-        raise
-    jobs = sorted({entry.job for entry in entries})
-    found = {
-        entry.index + jobs.index(entry.job) * job.max_array_size: entry for entry in entries
-    }  # more tasks than an array may have are several arrays
-    return {
-        task: _slurm_failure(logs, found.get(task))
-        for task in range(tasks)
-        # The marker may take a while to be seen over a network.
-        if not _is_complete(logs, task) and (task not in found or found[task].state != "COMPLETED")
-    }
+                f"expected no job for {logs.parents[1]} in Slurm's queue, found {len(alive)} tasks "
+                f"of an earlier command; wait for them, or run: scancel --name {name}"
+            )
+        job = _SlurmJob(
+            [RunUnits(logs)],
+            tasks=tasks,
+            workers=min(self.workers, tasks),
+            logging_dir=str(logs),
+            job_name=name,
+            time=resources.time,
+            partition=resources.partition,
+            qos=None,
+            cpus_per_task=resources.cpus,
+            memory_gb=resources.memory_gb,
+            gpus_per_task=resources.gpus,
+            sbatch_args=dict(resources.sbatch),
+            # The tasks run in this very environment.
+            env_command=f"{resources.setup}\nexport PATH={Path(sys.executable).parent}:$PATH",
+            max_array_size=_max_array_size(),
+            with_srun=False,  # one process on one machine needs no job step
+        )
+        try:
+            with _datatrove_messages():
+                job.run()
+            entries = _wait(name, {entry.job for entry in before})
+        except BaseException as error:
+            subprocess.run(["scancel", "--name", name], check=False, capture_output=True)
+            if isinstance(error, subprocess.CalledProcessError):
+                raise ExecutorError(
+                    f"Slurm refused the job: sbatch said why above ({error})"
+                ) from error
+            raise
+        jobs = sorted({entry.job for entry in entries})
+        found = {
+            entry.index + jobs.index(entry.job) * job.max_array_size: entry for entry in entries
+        }  # more tasks than an array may have are several arrays
+        return {
+            task: _slurm_failure(logs, found.get(task))
+            for task in range(tasks)
+            # The marker may take a while to be seen over a network.
+            if not _is_complete(logs, task)
+            and (task not in found or found[task].state != "COMPLETED")
+        }
 
 
 def _slurm_failure(logs: Path, entry: _Entry | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Self, get_args
+from typing import Final, Literal, Protocol, Self
 
 from merge_dataset.files import read_json, write_json
 from merge_dataset.settings import check_ranges, parse_pairs, setting
@@ -18,6 +18,7 @@ from merge_dataset.settings import check_ranges, parse_pairs, setting
 log = logging.getLogger(__name__)
 
 Executor = Literal["local", "ray", "slurm"]
+"""Names of `EXECUTORS`, as the command line offers them."""
 
 CLUSTER: Final = "Many processes, many machines"
 """Heading of the help."""
@@ -41,14 +42,14 @@ class Resources:
         panel=CLUSTER,
         minimum=1,
     )
-    """Also threads, unless OMP_NUM_THREADS says otherwise."""
+    """Cores, and threads too unless OMP_NUM_THREADS says otherwise."""
     gpus: int = setting(
         0, "GPUs of a task.", commands=COMMANDS, option="--gpus-per-task", panel=CLUSTER, minimum=0
     )
     memory_gb: int | None = setting(
         None, "Memory of a task (ray, slurm).", commands=COMMANDS, panel=CLUSTER, minimum=1
     )
-    """By default what the cluster gives."""
+    """Memory; by default what the cluster gives."""
     time: str | None = setting(
         None, "Time limit of a task, such as 2:00:00 (slurm).", commands=COMMANDS, panel=CLUSTER
     )
@@ -61,7 +62,7 @@ class Resources:
         parse=partial(parse_pairs, form="KEY=VALUE"),
         repeated=True,
     )
-    """Without their dashes: `{"gres": "gpu:a100:1"}`."""
+    """Options without their dashes: `{"gres": "gpu:a100:1"}`."""
     setup: str = setting(
         "",
         "Commands before a task, such as 'module load cuda' (slurm).",
@@ -82,19 +83,43 @@ class Resources:
         check_ranges(self)
 
 
-_ONLY_FOR: Final = {
-    "time": ("slurm",),
-    "partition": ("slurm",),
-    "sbatch": ("slurm",),
-    "setup": ("slurm",),
-    "address": ("ray",),
+class TaskExecutor(Protocol):
+    """Something that runs tasks."""
+
+    def run(self, logs: Path, tasks: int) -> dict[int, str]:
+        """Run all tasks of the plan in `logs`, and map those that failed to reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorEntry:
+    """An executor, without importing what it needs."""
+
+    path: str
+    """`module:class` of a `TaskExecutor`, made with how many tasks run at a time, and the
+    resources of each."""
+    needs: tuple[str, ...]
+    """Libraries that have to be installed."""
+    options: tuple[str, ...] = ()
+    """Resources that others do not have."""
+
+
+EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
+    "local": ExecutorEntry("merge_dataset.executors.local:LocalExecutor", ("datatrove",)),
+    "ray": ExecutorEntry(
+        "merge_dataset.executors.clusters:RayExecutor", ("datatrove", "ray"), ("address",)
+    ),
+    "slurm": ExecutorEntry(
+        "merge_dataset.executors.clusters:SlurmExecutor",
+        ("datatrove",),
+        ("time", "partition", "sbatch", "setup"),
+    ),
 }
-"""Resources → the executors that have them."""
+"""Executors by name. Another one is a class and its entry, and its name in `Executor`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Where work is done that is dealt to tasks."""
+    """A place for work that is dealt to tasks."""
 
     executor: Executor
     """Processes here, a Ray cluster that runs, or Slurm through sbatch."""
@@ -107,18 +132,19 @@ class Distribution:
 
     def __post_init__(self) -> None:
         """Raise ValueError where a value is out of range."""
-        if self.executor not in (names := get_args(Executor)):
+        if self.executor not in EXECUTORS:
+            names = tuple(EXECUTORS)
             raise ValueError(f"executor: expected one of {names}, got {self.executor!r}")
         for name in ("tasks", "workers"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
-        for name, executors in _ONLY_FOR.items():
-            unused = getattr(self.resources, name) == getattr(Resources(), name)
-            if self.executor not in executors and not unused:
-                expected = " or ".join(executors)
-                raise ValueError(
-                    f"{name}: expected with the executor {expected}, got it with {self.executor}"
-                )
+        for executor, entry in EXECUTORS.items():
+            for name in entry.options if executor != self.executor else ():
+                if getattr(self.resources, name) != getattr(Resources(), name):
+                    raise ValueError(
+                        f"{name}: expected with the executor {executor}, got it with "
+                        f"{self.executor}"
+                    )
 
     def without_gpus(self) -> Self:
         """Return the same for work that has no use for a GPU."""
@@ -139,7 +165,7 @@ class Plan:
     cpus: int
     """Threads that a task may use."""
     working_folder: str
-    """Where the command was given: relative paths are its."""
+    """Folder in which the command was given, to which relative paths belong."""
 
     @classmethod
     def read(cls, logs: Path) -> Self:

@@ -53,27 +53,23 @@ def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
     fields = problem_format.fields
     asked = "prompt" if "prompt" in fields else fields[-1]
     others = [name for name in fields if name != asked]
+    texts = [
+        f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
+        for name in fields
+    ]
+    # Labels are numbers, as Inspect reads them from the column.
+    codes = [f"{code} for {label}" for code, label in enumerate(problem_format.labels)]
+    question = f"Which label is right: {', '.join(codes[:-1])} or {codes[-1]}?"
+    form = 'The last line of your response should be of the form "ANSWER: NUMBER", without quotes.'
+    template = "\n".join([*texts, "", question, form])
     return {
         "id": config,
         "config": config,
         "split": "variants",
         "field_spec": {"input": asked, "target": "label", "metadata": [*others, *_IDS]},
         "solvers": [
-            {"name": "prompt_template", "args": {"template": _template(problem_format, asked)}},
+            {"name": "prompt_template", "args": {"template": template}},
             {"name": "generate"},
         ],
         "scorers": [{"name": "answer", "args": {"pattern": "word"}}],
     }
-
-
-def _template(problem_format: ProblemFormat, asked: str) -> str:
-    """Write what a model is asked; labels are numbers, as Inspect reads them from the column."""
-    texts = [
-        f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
-        for name in problem_format.fields
-    ]
-    codes = [f"{code} for {label}" for code, label in enumerate(problem_format.labels)]
-    listed = f"{', '.join(codes[:-1])} or {codes[-1]}"
-    question = f"Which label is right: {listed}?"
-    form = 'The last line of your response should be of the form "ANSWER: NUMBER", without quotes.'
-    return "\n".join([*texts, "", question, form])

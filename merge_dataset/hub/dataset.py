@@ -77,15 +77,24 @@ def plan_dataset(
         listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
         raise PublishError(f"{folder}: not published: {listed}")
     files = tuple(_files(folder, target))
-    script_files = tuple(_script_files(files, target))
+    # datasets 3 looks for a script that is called like the repository.
+    names = {name: _script_name(target) if name == _SCRIPT[0] else name for name in _SCRIPT}
+    sources = Path(__file__).parents[1]
+    script = (make_file(path, sources / name) for name, path in names.items())
+    script_files = (*files, *script)
     hub, account, state = look_at(target, private=private)
     same = {} if state is None else _compare_tags(hub, target, state, files)
     chosen, why = choose_version(same, wanted)
-    main, script = _differences(hub, target, state, files, script_files)
+    main, of_script = _differences(hub, target, state, files, script_files)
     tag, tagged = tag_of(chosen), same.get(chosen, False)
     superseded = tagged and any(map(_is_data, main.paths))
-    is_done = superseded or (tagged and not main and not script)
-    left_out, configs = list(_left_out(folder, files)), all_configurations(folder)
+    is_done = superseded or (tagged and not main and not of_script)
+    settled = "main, tag and script are up to date"
+    if superseded:
+        settled = f"main holds other data than {tag} and stays as it is"
+    published, configs = {file.path for file in files}, all_configurations(folder)
+    there = [p.relative_to(folder).as_posix() for p in sorted(folder.rglob("*")) if p.is_file()]
+    left_out = [name for name in there if name not in published]
     return PublishingPlan(
         repository=target,
         account=account,
@@ -100,38 +109,25 @@ def plan_dataset(
             "configurations": configs,
         },
         notes=(f"version {tag}: {why}",),
-        branches=_branches(tag, files, script_files, main, script),
+        branches=(
+            Branch(files=files, difference=main, message=f"Data {tag}"),
+            Branch(
+                name=SCRIPT_REVISION,
+                files=script_files,
+                difference=of_script,
+                message=f"Data {tag} with the loading script, for datasets 3",
+            ),
+        ),
         head=None if state is None else state.head,
         removable=_removable_files(target),
         tag=Tag(name=tag, is_set=tagged, message=f"Version {tag} of the data", covers=_is_data),
         load_back=partial(_load_back, folder, target, tag, needed=bool(main) or not tagged),
         is_done=is_done,
-        settled=_settled(tag, superseded=superseded) if is_done else None,
+        settled=settled if is_done else None,
         remarks={"left_out": left_out},
         remark_lines=(f"left out: {', '.join(left_out)}",) if left_out else (),
         usage=f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")',
     )
-
-
-def _branches(
-    tag: str,
-    files: tuple[File, ...],
-    script_files: tuple[File, ...],
-    main: Changes,
-    script: Changes,
-) -> tuple[Branch, ...]:
-    message = f"Data {tag}"
-    with_script = f"{message} with the loading script, for datasets 3"
-    return (
-        Branch(files=files, difference=main, message=message),
-        Branch(name=SCRIPT_REVISION, files=script_files, difference=script, message=with_script),
-    )
-
-
-def _settled(tag: str, *, superseded: bool) -> str:
-    if superseded:
-        return f"main holds other data than {tag} and stays as it is"
-    return "main, tag and script are up to date"
 
 
 def _load_back(
@@ -258,16 +254,6 @@ def _data_files(folder: Path) -> Iterator[File]:
         yield make_file(path, folder / path)
 
 
-def _script_files(files: Iterable[File], target: Repository) -> Iterator[File]:
-    """List the files of the branch `script`: those of `main`, and the loading script."""
-    yield from files
-    here = Path(__file__).parents[1]
-    for name in _SCRIPT:
-        # datasets 3 looks for a script that is called like the repository.
-        path = _script_name(target) if name == _SCRIPT[0] else name
-        yield make_file(path, here / name)
-
-
 def _script_name(target: Repository) -> str:
     return f"{target.short_name}.py"
 
@@ -283,14 +269,6 @@ def _removable_files(target: Repository) -> Callable[[str], bool]:
     On `main` also a script of the repository's name, with which datasets 4 and later refuse it.
     """
     return lambda path: _is_data(path) or path == _script_name(target)
-
-
-def _left_out(folder: Path, files: Iterable[File]) -> Iterator[str]:
-    published = {file.path for file in files}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in published:
-            yield name
 
 
 def _compare_tags(

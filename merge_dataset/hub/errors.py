@@ -1,5 +1,7 @@
 """Failures of the Hub: those that may pass are tried again, the rest is said in words for users.
 
+`refusal` says why it does not give a repository, for all that read from it.
+
 No message has an address with a query, which could be signed.
 """
 
@@ -10,13 +12,18 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
-
-from merge_dataset.hub_refusals import http_error
+from typing import Final, Literal, TypeVar
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Kind = Literal["model", "data set"]
+
+_EXPECTED: Final = {
+    "model": "a folder with a model",
+    "data set": "a file or folder that is there",
+}
+_PAGES: Final = {"model": "https://huggingface.co/", "data set": "https://huggingface.co/datasets/"}
 
 _PASSING: Final = (429, 500, 502, 503, 504)
 """Status codes of failures that may pass."""
@@ -45,8 +52,11 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
             cause = error.__cause__ if isinstance(error, RuntimeError) else error
             if wait is None or not _may_pass(cause):
                 raise PublishError(f"{doing}: {_in_words(cause or error)}") from error
-            seconds = _asked_to_wait(cause, wait)
-            log.warning("%s: %s; trying again in %g s", doing, _reason(cause), seconds)
+            status, response = _status(cause), getattr(cause, "response", None)
+            asked = response.headers.get("Retry-After", "") if response is not None else ""
+            seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
+            reason = type(cause).__name__ if status is None else f"the Hub answered {status}"
+            log.warning("%s: %s; trying again in %g s", doing, reason, seconds)
             time.sleep(seconds)
     raise AssertionError("the last round returns or raises")
 
@@ -57,14 +67,14 @@ def hide_queries() -> None:
     It logs the address of a request that it repeats; that of a large file is signed, and who has
     it may write.
     """
+
+    def without_query(record: logging.LogRecord) -> bool:
+        record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
+        return True
+
     for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
         for handler in logger.handlers:
-            handler.addFilter(_without_query)
-
-
-def _without_query(record: logging.LogRecord) -> bool:
-    record.msg, record.args = _QUERY.sub("?…", record.getMessage()), ()
-    return True
+            handler.addFilter(without_query)
 
 
 def _expected() -> tuple[type[Exception], ...]:
@@ -102,17 +112,6 @@ def _may_pass(error: BaseException | None) -> bool:
     return isinstance(error, passing) and not isinstance(error, OfflineModeIsEnabled)
 
 
-def _asked_to_wait(error: BaseException | None, otherwise: float) -> float:
-    response = getattr(error, "response", None)
-    text = response.headers.get("Retry-After", "") if response is not None else ""
-    return min(float(text), _LONGEST_WAIT) if text.isdecimal() else otherwise
-
-
-def _reason(error: BaseException | None) -> str:
-    status = _status(error)
-    return type(error).__name__ if status is None else f"the Hub answered {status}"
-
-
 def _in_words(error: BaseException) -> str:
     from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
@@ -144,3 +143,46 @@ def _told(error: BaseException) -> str:
     header = response.headers.get("X-Error-Message") if response is not None else None
     text = " ".join(str(getattr(error, "server_message", None) or header or "").split())
     return f": {text[:_LONGEST_MESSAGE]}" if text else ""
+
+
+def http_error() -> type[Exception]:
+    """Find the base class of all errors of the HTTP library, which differs between releases."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    base: type[Exception] = HfHubHTTPError.__bases__[0]
+    return base
+
+
+def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
+    """Say in a line why the Hub does not give a repository, and what to do.
+
+    Args:
+        error: As huggingface_hub raised it.
+        kind: Of the repository.
+        name: Its id, as the user gave it.
+
+    Returns:
+        None where the Hub did not refuse: it could not be asked, or is broken for now.
+    """
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):
+        return (
+            f"the {kind} is gated: ask for access at {_PAGES[kind]}{name}, then log in with hf "
+            f"auth login"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return (
+            f"there is no such {kind} on the Hub, or it is private: check the id, and log in with "
+            f"hf auth login if it is yours"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return f"the {kind} on the Hub has no such revision"
+    if isinstance(error, HFValidationError):
+        return f"expected {_EXPECTED[kind]}, or an id on the Hub such as org/name"
+    return None

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from merge_dataset.schema import ProblemFormat
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 """The folder that holds our packages."""
 
 _LONGEST: Final = 500
-"""Characters of an error; those of `datasets` may list every suffix that it knows."""
+"""Characters of an error; `datasets` may list every suffix that it knows."""
 
 _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 
@@ -67,7 +65,7 @@ def run_fresh(module: str, *arguments: str) -> str:
 
 
 def fresh_environment(home: Path) -> dict[str, str]:
-    """This process's environment, but for caches, which are in `home`, and offline modes."""
+    """Copy this process's environment without offline modes, and with caches in `home`."""
     from huggingface_hub.constants import HF_TOKEN_PATH
 
     kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
@@ -137,21 +135,18 @@ def _compare_rows(
                 raise ValueError(f"{where}: expected more than {len(stored):,} rows, as in {files}")
             got = stored[start:end].cast(schema)
             if not got.equals(want.cast(schema)):
-                raise ValueError(
-                    f"{where}: expected the rows of {file}, got others: "
-                    f"{_first_difference(want, got)}"
+                differing = (
+                    f"{name} of {a['variant_id']} is {b[name]!r} instead of {a[name]!r}"
+                    for a, b in zip(want.to_pylist(), got.to_pylist(), strict=True)
+                    for name in a
+                    if a[name] != b[name]
                 )
+                first = next(differing, "they differ in type")
+                raise ValueError(f"{where}: expected the rows of {file}, got others: {first}")
             start = end
     if start != len(stored):
         raise ValueError(f"{where}: expected {start:,} rows as in {files}, got {len(stored):,}")
     return start
-
-
-def _first_difference(want: pa.Table, got: pa.Table) -> str:
-    for a, b in zip(want.to_pylist(), got.to_pylist(), strict=True):
-        for column in (name for name in a if a[name] != b[name]):
-            return f"{column} of {a['variant_id']} is {b[column]!r} instead of {a[column]!r}"
-    return "they differ in type"
 
 
 def check_metric(name: str, example: str) -> dict[str, Any]:

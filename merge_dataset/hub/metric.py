@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from merge_dataset.hub.publication import (
     look_at,
     repository_line,
 )
-from merge_dataset.hub.repository import File, Repository, compare, make_file, parse_repository
+from merge_dataset.hub.repository import Repository, compare, make_file, parse_repository
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,11 @@ def plan_metric(
             f"expected a Space called OWNER/{folder.name}, got {repository!r}: evaluate loads "
             "the script that is called like the Space"
         )
-    files = tuple(_files(folder))
+    files = tuple(
+        make_file(path.name, path)
+        for path in sorted(folder.iterdir())
+        if path.suffix == ".py" or path.name in _FILES
+    )
     hub, account, state = look_at(target, private=private)
     main = compare(files, {} if state is None else hub.files(target, state.head), _is_removable)
     return PublishingPlan(
@@ -90,12 +94,6 @@ def _load_back(target: Repository, example: MetricExample) -> LoadedBack:
             "main of the Space holds it; the same command, run again, checks it again."
         ) from error
     return LoadedBack("figures", figures, ", ".join(f"{k} {v}" for k, v in figures.items()))
-
-
-def _files(folder: Path) -> Iterator[File]:
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".py" or path.name in _FILES:
-            yield make_file(path.name, path)
 
 
 def _is_removable(path: str) -> bool:

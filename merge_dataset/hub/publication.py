@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from merge_dataset.files import size_in_words
 from merge_dataset.hub.errors import PublishError
 from merge_dataset.hub.repository import MAIN, Changes, File, Hub, Repository, State, compare
 
@@ -56,7 +57,7 @@ class LoadedBack:
     """Its key in JSON."""
     value: Mapping[str, Any]
     text: str
-    """For readers; empty where nothing had to be loaded."""
+    """Text for readers; empty where nothing had to be loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,9 @@ class PublishingPlan:
     proposal: str | None = None
     """Description of the pull request, where there is to be one instead of a commit."""
     is_done: bool
-    """Whether there is nothing left to do."""
+    """Whether nothing is left to do."""
     settled: str | None = None
-    """Why nothing is done to any branch, where that is so."""
+    """Reason to do nothing to any branch, where there is one."""
     remarks: Mapping[str, Any] = field(default_factory=dict)
     """More for JSON, after the branches."""
     remark_lines: tuple[str, ...] = ()
@@ -114,7 +115,7 @@ class Published:
     """The outcome of publishing."""
 
     address: str
-    """Where it can be seen."""
+    """Address at which it can be seen."""
     revision: str | None = None
     """The commit of `main`; None for a pull request."""
     committed: bool = False
@@ -173,8 +174,14 @@ def carry_out(plan: PublishingPlan) -> Published:
         planned_on=plan.head,
     )
     loaded = plan.load_back(revision) if plan.load_back is not None else None
-    if plan.tag is not None and not plan.tag.is_set:
-        _set_tag(hub, target, plan.tag, main, revision)
+    if (tag := plan.tag) is not None and not tag.is_set:
+        hub.tag(target, tag.name, revision, tag.message)
+        covered = [file for file in main.files if tag.covers(file.path)]
+        if compare(covered, hub.files(target, tag.name), tag.covers):
+            raise PublishError(
+                f"{tag.name} was set on other data meanwhile, and versions do not change; run the "
+                "same command again for the next one"
+            )
     for branch in plan.branches[1:]:
         if branch.difference or not plan.exists:
             hub.branch(target, branch.name, revision)
@@ -192,16 +199,6 @@ def carry_out(plan: PublishingPlan) -> Published:
         tagged=plan.tag is not None and not plan.tag.is_set,
         loaded=loaded,
     )
-
-
-def _set_tag(hub: Hub, target: Repository, tag: Tag, main: Branch, revision: str) -> None:
-    hub.tag(target, tag.name, revision, tag.message)
-    covered = [file for file in main.files if tag.covers(file.path)]
-    if compare(covered, hub.files(target, tag.name), tag.covers):
-        raise PublishError(
-            f"{tag.name} was set on other data meanwhile, and versions do not change; run the "
-            "same command again for the next one"
-        )
 
 
 # --- For readers and programs ---
@@ -223,7 +220,12 @@ def plan_lines(plan: PublishingPlan) -> Iterator[str]:
         main, *others = plan.branches
         where = main.name if plan.proposal is None else f"a pull request to {main.name}"
         yield f"{where}: {main.difference or ('nothing to commit' if plan.tag else 'up to date')}"
-        yield from _file_lines(main)
+        sizes = {file.path: file.size for file in main.files}
+        for kind, mark in _MARKS.items():
+            for path in getattr(main.difference, kind):
+                yield f"  {mark} {path}" + (
+                    f"  {size_in_words(sizes[path])}" if path in sizes else ""
+                )
         if plan.tag is not None:
             yield f"tag {plan.tag.name}: {'is there' if plan.tag.is_set else 'to be set'}"
         for branch in others:
@@ -248,6 +250,13 @@ def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
 def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     """Render a plan, and what was done of it, as a value for JSON."""
     seen = {"exists": plan.exists, "private": plan.private} if plan.usage else {}
+    outcome: dict[str, Any] = {"done": None}
+    if not plan.usage:
+        outcome = {"published": None if done is None else done.address}
+    elif done is not None:
+        steps = {"committed": done.committed, "tagged": done.tagged} if plan.tag else {}
+        loaded = {} if done.loaded is None else {done.loaded.name: done.loaded.value}
+        outcome = {"done": {"revision": done.revision, **steps, **loaded}}
     return {
         "repository": plan.repository.name,
         **seen,
@@ -259,38 +268,5 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
         },
         **plan.remarks,
         "nothing_to_do": plan.is_done,
-        **_outcome(plan, done),
+        **outcome,
     }
-
-
-def _outcome(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
-    if not plan.usage:
-        return {"published": None if done is None else done.address}
-    if done is None:
-        return {"done": None}
-    steps = {"committed": done.committed, "tagged": done.tagged} if plan.tag else {}
-    loaded = {} if done.loaded is None else {done.loaded.name: done.loaded.value}
-    return {"done": {"revision": done.revision, **steps, **loaded}}
-
-
-def _file_lines(branch: Branch) -> Iterator[str]:
-    """One line per file that a commit would touch."""
-    sizes = {file.path: file.size for file in branch.files}
-    for kind, mark in _MARKS.items():
-        for path in getattr(branch.difference, kind):
-            yield f"  {mark} {path}" + (f"  {size_text(sizes[path])}" if path in sizes else "")
-
-
-def size_text(n: int) -> str:
-    """Write a number of bytes for readers.
-
-    >>> size_text(950), size_text(12_345), size_text(12_345_678)
-    ('950 bytes', '12.3 kB', '12.3 MB')
-    """
-    if n < 1000:
-        return f"{n} bytes"
-    for unit in ("kB", "MB"):
-        n_units = n / 1000 if unit == "kB" else n / 1000**2
-        if n_units < 1000:
-            return f"{n_units:.1f} {unit}"
-    return f"{n / 1000**3:.1f} GB"

@@ -12,6 +12,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -82,7 +83,7 @@ class File:
     """A file to be published."""
 
     path: str
-    """In the repository."""
+    """Path in the repository."""
     content: Path | bytes
     size: int
     git_oid: str
@@ -190,7 +191,7 @@ class Hub:
 
     @property
     def is_offline(self) -> bool:
-        """Whether HF_HUB_OFFLINE forbids every call."""
+        """Tell whether HF_HUB_OFFLINE forbids every call."""
         from huggingface_hub import constants
 
         return bool(constants.HF_HUB_OFFLINE)
@@ -274,17 +275,8 @@ class Hub:
 
     def create(self, repository: Repository, *, private: bool, sdk: str | None = None) -> None:
         """Make a repository; one that is there already stays as it is."""
-
-        def ask() -> None:
-            self._api.create_repo(
-                repository.name,
-                repo_type=repository.kind,
-                private=private,
-                exist_ok=True,
-                space_sdk=sdk,
-            )
-
-        call_hub(f"making {repository.name}", ask)
+        make, told = self._api.create_repo, f"making {repository.name}"
+        self._do(told, make, repository, private=private, exist_ok=True, space_sdk=sdk)
 
     def make_equal(
         self,
@@ -375,43 +367,22 @@ class Hub:
 
     def tag(self, repository: Repository, name: str, revision: str, message: str) -> None:
         """Name a commit; a tag of this name that is there already stays."""
-
-        def ask() -> None:
-            self._api.create_tag(
-                repository.name,
-                tag=name,
-                tag_message=message,
-                revision=revision,
-                repo_type=repository.kind,
-                exist_ok=True,
-            )
-
-        call_hub(f"tagging {name}", ask)
+        more = {"tag": name, "tag_message": message, "revision": revision, "exist_ok": True}
+        self._do(f"tagging {name}", self._api.create_tag, repository, **more)
 
     def branch(self, repository: Repository, name: str, revision: str) -> None:
         """Make a branch that starts at a commit; one that is there already stays."""
-
-        def ask() -> None:
-            self._api.create_branch(
-                repository.name,
-                branch=name,
-                revision=revision,
-                repo_type=repository.kind,
-                exist_ok=True,
-            )
-
-        call_hub(f"making the branch {name}", ask)
+        more = {"branch": name, "revision": revision, "exist_ok": True}
+        self._do(f"making the branch {name}", self._api.create_branch, repository, **more)
 
     def commit_of(self, repository: Repository, revision: str) -> str:
         """Find the commit of a branch or a tag."""
+        ask, told = self._api.repo_info, f"looking at {repository.name}"
+        return str(self._do(told, ask, repository, revision=revision).sha)
 
-        def ask() -> str:
-            info = self._api.repo_info(
-                repository.name, repo_type=repository.kind, revision=revision
-            )
-            return str(info.sha)
-
-        return call_hub(f"looking at {repository.name}", ask)
+    def _do(self, doing: str, call: Callable[..., Any], repository: Repository, **more: Any) -> Any:
+        """Make a call about a repository that may be repeated."""
+        return call_hub(doing, partial(call, repository.name, repo_type=repository.kind, **more))
 
     def _commit(
         self,

@@ -65,14 +65,23 @@ def plan_results(
         PublishError: the folder is not what is published there, there is no such model, or the
             Hub cannot be asked.
     """
+    from huggingface_hub import EvalResultEntry
+
     if date is not None:
-        _require_date(date)
+        try:
+            datetime.date.fromisoformat(date)
+        except ValueError:
+            raise ValueError(f"date: expected a date such as 2026-01-31, got {date!r}") from None
     hub, account, state = look_at(target)
     version, revision = (
         ("(version not looked up)", None) if hub.is_offline else find_revision(folder, dataset)
     )
     told: dict[str, Any] = {"date": date, "source_url": source_url, "source_name": source_name}
-    entries = _entries(figures, dataset_id=dataset, dataset_revision=revision, **told)
+    told |= {"dataset_id": dataset, "dataset_revision": revision}
+    entries = {
+        config: EvalResultEntry(task_id=config, value=figure.value, notes=figure.notes, **told)
+        for config, figure in figures.items()
+    }
     if state is None and not hub.is_offline:
         raise PublishError(
             f"expected a model repository {target.name}, found none that you may see: publish "
@@ -97,25 +106,8 @@ def plan_results(
     )
 
 
-def _require_date(text: str) -> None:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"date: expected a date such as 2026-01-31, got {text!r}") from None
-
-
-def _entries(figures: Mapping[str, ModelFigure], **alike: Any) -> dict[str, Any]:
-    """Make the Hub's entry of each configuration, with what is alike in all."""
-    from huggingface_hub import EvalResultEntry
-
-    return {
-        config: EvalResultEntry(task_id=config, value=figure.value, notes=figure.notes, **alike)
-        for config, figure in figures.items()
-    }
-
-
 def _description(dataset: str, version: str, values: Mapping[str, float]) -> str:
-    """The text of the pull request."""
+    """Write the text of the pull request."""
     listed = "\n".join(f"- {config}: {value}" for config, value in values.items())
     return (
         f"Seed-variant accuracy at a threshold of {BENCHMARK_THRESHOLD} %, in percent, on "
@@ -124,7 +116,7 @@ def _description(dataset: str, version: str, values: Mapping[str, float]) -> str
 
 
 def _merged(present: bytes, path: str, entries: Mapping[str, Any]) -> bytes:
-    """The file's content with these entries, those of other tasks kept, sorted by task.
+    """Write the file's content with these entries, sorted by task; other tasks keep theirs.
 
     Raises:
         PublishError: what is there is no list of results.

@@ -1,0 +1,272 @@
+"""Rows of a dataset as relations of the table engine, and what is wrong in them.
+
+Most checks are rules: a condition in SQL that holds in rows that are wrong. One query counts the
+rows of all rules; the rows of a rule that has some are read again, to be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from merge_dataset.checks.registry import Finding
+from merge_dataset.engine import parquet
+from merge_dataset.schema import (
+    PARAPHRASE,
+    ProblemFormat,
+    arrow_schema,
+    parse_config_name,
+    replacement_columns,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+
+ROW: Final = '"row number"'
+"""Column by which the rows of a view are in the order of its files."""
+
+_AT_A_TIME: Final = 10_000
+"""Rows that are fetched together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition of rows that are wrong, and what a finding says of them."""
+
+    expected: str
+    wrong: str
+    """Condition in SQL. Null is right: a missing value is a finding of its own."""
+    columns: tuple[str, ...]
+    """Columns whose values a finding gives, beside the id of the variant."""
+    got: str = "{0!r} ({1})"
+    """Template of what a finding gives: the columns and the id."""
+
+
+def view_rows(
+    connection: duckdb.DuckDBPyConnection, name: str, folder: Path, files: Iterable[str | Path]
+) -> str:
+    """Make a view of the rows of some files, of which each has a `ROW`.
+
+    Args:
+        connection: Where.
+        name: Of the view, quoted, which is returned.
+        folder: The dataset folder.
+        files: Relative to it, with the same columns.
+    """
+    connection.execute(
+        f"CREATE VIEW {name} AS "
+        f"SELECT *, (file_index::BIGINT << 40) + file_row_number AS {ROW} "
+        f"FROM {parquet(folder / file for file in files)}"
+    )
+    return name
+
+
+def fetched(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows that a query gives; others may be asked meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        while rows := cursor.fetchmany(_AT_A_TIME):
+            yield from rows
+
+
+def rule_findings(
+    connection: duckdb.DuckDBPyConnection, where: str, relation: str, rules: Iterable[Rule]
+) -> Iterator[Finding]:
+    """Find the rows of a relation in which rules say that something is wrong."""
+    rules = list(rules)
+    counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
+    [counted] = fetched(connection, f"SELECT {counts} FROM {relation}")
+    for rule, count in zip(rules, counted, strict=True):
+        if count:
+            columns = quoted(*rule.columns, "variant_id")
+            query = f"SELECT {columns} FROM {relation} WHERE {rule.wrong} ORDER BY {ROW}"
+            for row in fetched(connection, query):
+                yield Finding(where, rule.expected, rule.got.format(*row))
+
+
+def quoted(*names: str) -> str:
+    """Write names of columns in SQL, which may be words of that language.
+
+    >>> quoted("order", "label")
+    '"order", "label"'
+    """
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def seeds_findings(
+    connection: duckdb.DuckDBPyConnection,
+    where: str,
+    relation: str,
+    source: str,
+    problem_format: ProblemFormat,
+) -> Iterator[Finding]:
+    """Check the split `seeds`: values, ids, nothing replaced."""
+    yield from rule_findings(connection, where, relation, _value_rules(source, problem_format))
+    yield from duplicates(connection, where, relation, "seed_id")
+    rules = [Rule("variant_id to equal seed_id in seeds", "variant_id != seed_id", ("variant_id",))]
+    for name in replacement_columns(problem_format):
+        kind, column = arrow_schema(problem_format).field(name).type, quoted(name)
+        is_filled = f"{column} IS NOT NULL"
+        if pa.types.is_list(kind):
+            is_filled = f"len({column}) > 0"
+        elif pa.types.is_string(kind):
+            is_filled = f"{column} != ''"
+        rules.append(Rule(f"{name} to be empty in seeds", is_filled, (name,)))
+    yield from rule_findings(connection, where, relation, rules)
+
+
+def view_with_seeds(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    rows: str,
+    seeds: str,
+    columns: Sequence[str],
+) -> None:
+    """Make a view of rows, with columns of their seeds as `"seed …"`, and `"has seed"`."""
+    of_seed = ", ".join(f'seeds."{column}" AS "seed {column}"' for column in columns)
+    connection.execute(
+        f"CREATE OR REPLACE VIEW {name} AS "
+        f'SELECT rows.*, seeds.seed_id IS NOT NULL AS "has seed", {of_seed} '
+        f"FROM {rows} AS rows LEFT JOIN ("
+        f"SELECT * FROM {seeds} QUALIFY row_number() OVER (PARTITION BY seed_id ORDER BY {ROW}) = 1"
+        ") AS seeds ON seeds.seed_id = rows.seed_id"
+    )
+
+
+def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
+    """List rules of a view of variants with their seeds' labels: values, class, seed, label."""
+    source, variant_class = parse_config_name(config)
+    filled = ("word_class", "original", "replacement")
+    yield from _value_rules(source, problem_format, filled)
+    wrong = f"word_class != '{variant_class}'"
+    yield Rule(f"word_class to be {variant_class!r}", wrong, ("word_class",))
+    yield Rule("the seed of every variant in the seeds split", 'NOT "has seed"', ("seed_id",))
+    yield Rule("the label of the seed", 'label != "seed label"', ("label",))
+    if variant_class != PARAPHRASE:
+        expected = "original and replacement to differ"
+        yield Rule(expected, "original = replacement", ("replacement",))
+
+
+def _value_rules(
+    source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
+) -> Iterator[Rule]:
+    """List rules of values that are missing, other sources, labels that are none."""
+    for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
+        yield Rule(f"a value for {name}", f'"{name}" IS NULL', (name,))
+    yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))
+    count = len(problem_format.labels)
+    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", ("label",))
+
+
+def unused_findings(
+    connection: duckdb.DuckDBPyConnection, where: str, seeds: str, used: str
+) -> Iterator[Finding]:
+    """Find seeds without variants.
+
+    Args:
+        connection: Where the relations are.
+        where: The files.
+        seeds: All seeds.
+        used: A relation with the `seed_id` of variants.
+    """
+    query = (
+        f"SELECT seed_id, variant_id FROM {seeds} AS seeds WHERE NOT EXISTS ("
+        f"FROM {used} AS used WHERE used.seed_id IS NOT DISTINCT FROM seeds.seed_id) ORDER BY {ROW}"
+    )
+    for seed_id, variant_id in fetched(connection, query):
+        yield Finding(where, "every seed to have variants", f"{seed_id!r} ({variant_id})")
+
+
+def collision_findings(
+    connection: duckdb.DuckDBPyConnection,
+    where: str,
+    variants: str,
+    seeds: str,
+    fields: Sequence[str],
+) -> Iterator[Finding]:
+    """Find variants with the id or the texts of a seed.
+
+    Models are asked about distinct ids and texts, so the two could not be told apart.
+
+    Args:
+        connection: Where the relations are.
+        where: The file.
+        variants: Of a configuration.
+        seeds: All seeds of the source.
+        fields: Columns with the texts of a problem.
+    """
+    query = (
+        f"SELECT variant_id FROM {variants} WHERE variant_id IN (SELECT seed_id FROM {seeds} "
+        f"WHERE seed_id IS NOT NULL) ORDER BY {ROW}"
+    )
+    for (variant_id,) in fetched(connection, query):
+        yield Finding(where, "another id than any seed's", f"{variant_id!r} ({variant_id})")
+    # Its own seed's texts are found elsewhere.
+    query = (
+        f"SELECT seeds.seed_id, variants.variant_id FROM {variants} AS variants "
+        f"JOIN {seeds} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
+        f"ORDER BY variants.{ROW}, seeds.{ROW}"
+    )
+    for seed_id, variant_id in fetched(connection, query):
+        got = f"those of {seed_id} ({variant_id})"
+        yield Finding(where, "other texts than those of another seed", got)
+
+
+def repeated_texts(
+    connection: duckdb.DuckDBPyConnection,
+    variants: str,
+    seeds: str,
+    fields: Sequence[str],
+    *,
+    of_one_seed: bool = True,
+) -> list[tuple[str, str]]:
+    """Find texts that stand in two variants, of one class or two.
+
+    Sources have problems that are alike word for word, as SNLI's development set has two pairs of;
+    each of them has variants of its own, which are alike, too.
+
+    Args:
+        connection: Where the relations are.
+        variants: All variants of a source.
+        seeds: All seeds of the source.
+        fields: Columns with the texts of a problem.
+        of_one_seed: Whether two variants of one seed are looked at, too.
+
+    Returns:
+        For each such text the variant with the lowest id, and each other one.
+    """
+    texts = quoted(*fields)
+    query = f"""
+        WITH twice AS (
+            SELECT DISTINCT variant_id, seed_id, {texts} FROM {variants} WHERE hash({texts}) IN (
+                SELECT hash({texts}) FROM {variants} GROUP BY 1 HAVING count(*) > 1
+            ) AND {" AND ".join(f'"{name}" IS NOT NULL' for name in fields)}
+        ), ranked AS (
+            SELECT variant_id AS other, seed_id AS other_seed,
+                first_value(variant_id) OVER one AS first, first_value(seed_id) OVER one AS seed
+            FROM twice WINDOW one AS (PARTITION BY {texts} ORDER BY variant_id, seed_id)
+        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds})
+        SELECT DISTINCT first, other FROM ranked
+        LEFT JOIN problems AS mine ON mine.seed_id = seed
+        LEFT JOIN problems AS its ON its.seed_id = other_seed
+        WHERE (first, seed) != (other, other_seed) AND CASE WHEN seed = other_seed
+            THEN {of_one_seed} ELSE its.texts IS DISTINCT FROM mine.texts END
+        ORDER BY first, other
+    """
+    return connection.execute(query).fetchall()
+
+
+def duplicates(
+    connection: duckdb.DuckDBPyConnection, where: str, relation: str, column: str
+) -> Iterator[Finding]:
+    """Find ids that occur more than once."""
+    query = (
+        f"SELECT {column}, count(*) FROM {relation} GROUP BY 1 HAVING count(*) > 1 "
+        f"ORDER BY min({ROW})"
+    )
+    for name, times in fetched(connection, query):
+        yield Finding(where, "ids that occur once", f"{name!r} {times} times")

@@ -1,0 +1,109 @@
+"""The table engine: DuckDB connections that read files, stay offline and keep within memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
+_INTERRUPTED = "Query interrupted"
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
+
+    It takes half of the machine's memory, or what the environment's `MERGE_NLI_MEMORY` says
+    (`4GB`, `25%`). What needs more goes to a folder of its own in `$TMPDIR`, which is there only
+    while it is needed. No extension is loaded or installed, so addresses are not opened.
+
+    Queries run in threads, so rows have an order only where `ORDER BY` says it, and sums of
+    floats depend on the run: sum them in NumPy. `with connect() as connection:` closes it. For
+    Arrow, `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
+    above all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips what their
+    bounds leave out: `x::VARCHAR = 'nan'` does.
+
+    Raises:
+        ValueError: `MERGE_NLI_MEMORY` is no amount of memory.
+    """
+    import duckdb
+
+    memory = os.environ.get(MEMORY_VARIABLE) or "50%"
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": memory,
+        # DuckDB makes it when something is written there, and removes it when it closes.
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"merge-nli-{uuid4().hex}"),
+        "autoload_known_extensions": False,
+        "autoinstall_known_extensions": False,
+        "allow_community_extensions": False,
+    }
+    try:
+        connection = duckdb.connect(config=config)
+    except (duckdb.ParserException, duckdb.InvalidInputException, duckdb.OutOfMemoryException):
+        raise ValueError(
+            f"{MEMORY_VARIABLE}: expected an amount of memory such as 4GB or 50%, got {memory!r}"
+        ) from None
+    with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have none
+        connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Put what Python knows in place of errors that queries raise without fault of theirs.
+
+    Raises:
+        KeyboardInterrupt: Ctrl+C came meanwhile.
+        MemoryError: the memory that the engine may take, or the disk beside it, is too small.
+    """
+    try:
+        yield
+    except Exception as error:
+        origin: BaseException | None = error
+        while origin is not None:
+            said = str(origin)
+            if "duckdb" in type(origin).__module__ or said == _INTERRUPTED:
+                if said == _INTERRUPTED or "KeyboardInterrupt" in said:
+                    raise KeyboardInterrupt from error
+                if said.startswith("Out of Memory"):
+                    raise MemoryError(
+                        f"{MEMORY_VARIABLE}: expected more memory for this data, got "
+                        f"{os.environ.get(MEMORY_VARIABLE) or 'half of what is here'}"
+                    ) from error
+                if os.strerror(errno.ENOSPC) in said:
+                    raise MemoryError(
+                        f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds "
+                        f"memory, got a full disk; make room there, name another folder, or allow "
+                        f"more memory by {MEMORY_VARIABLE}"
+                    ) from error
+            context = None if origin.__suppress_context__ else origin.__context__
+            origin = origin.__cause__ or context
+        raise
+
+
+def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
+    """Write the table function that reads Parquet files, for `FROM`, whatever their names hold.
+
+    Its columns `file_index` and `file_row_number` say where a row stands, both from 0.
+
+    Args:
+        paths: The files.
+        by_name: Columns that only some of the files have are null in the others.
+
+    >>> parquet([Path("it's [1].parquet")])
+    "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"
+    """
+    # Else brackets, stars and question marks are patterns, and a folder `a=1` is a column.
+    names = (re.sub(r"[\[*?]", r"[\g<0>]", str(path)).replace("'", "''") for path in paths)
+    listed = ", ".join(f"'{name}'" for name in names)
+    union = ", union_by_name = true" if by_name else ""
+    return f"read_parquet([{listed}], hive_partitioning = false{union})"
